@@ -1,8 +1,8 @@
 """
 The cleaner as a library: what the commands of the same names do, for one call.
 
-Everything is given by the caller; nothing is kept between calls; logs and signals are the caller's business. Each
-function loads what it needs when it is called: `plan` does not wait for the kernels of `clean`.
+The caller gives everything; nothing is kept between calls; the caller handles logs and signals. Each function imports
+what it needs when it is called: `plan` does not wait for the kernels of `clean`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cleaner.errors import CleanerError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
-    # Their rooms load kernels.
+    # These modules load kernels.
     from cleaner.app.check_log_dir import CheckReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
@@ -80,31 +80,29 @@ def clean(
     metadata_dir: str | PathLike[str] | None = None,
 ) -> CleanReport:
     """
-    Clean one partition now, whenever anything in it is cleanable.
+    Clean one partition now, if anything in it is cleanable.
 
-    The log dir must not be in use and must have been left in order (or use `recover`). Do not call this in a thread
-    that has to answer signals: compiled loops hold Python's signal handlers back.
+    The log dir must not be in use and must have been closed in order (or use `recover`). Do not call this in a thread
+    that must handle signals: compiled loops delay Python's signal handlers.
 
     Args:
         log_dir: the log dir.
         partition: its directory's name, `prices-0`. It counts as named by the operator.
-        settings: topic settings of this topic, and settings of the broker, under Kafka's names. They win over
-            whatever is found elsewhere; without `cleanup.policy` here or there the topic is not compacted.
+        settings: topic settings of this topic, and settings of the broker, under Kafka's names. They override settings
+            found elsewhere; without `cleanup.policy` in either place the topic is not compacted.
         now_ms: the moment of the round, milliseconds since 1970; None: now.
         high_watermark: `checkpoint`, `end` or an offset; see `CleanOptions`.
         recover: recover the log first if the log dir has no clean-shutdown marker.
         allow_truncate: let that recovery cut more than a torn tail.
         retention: delete expired segments afterwards.
-        verify: re-read each written segment before it takes the place of the old ones.
-        rounds: at most so many, or `all`.
-        keep_tombstones: remove no tombstone or marker for its age; see `CleanOptions`.
-        keep_old: a directory outside of the log dir that takes the segments that are replaced, for `cleaner undo`.
-        damaged: `keep` carries damaged batches over as they are, where that can be done; see `CleanOptions`.
+        verify: re-read each written segment before it replaces the old ones.
+        rounds: the most rounds to run, or `all`.
+        keep_tombstones: do not remove tombstones or markers because of their age; see `CleanOptions`.
+        keep_old: a directory outside of the log dir that keeps the replaced segments, for `cleaner undo`.
+        damaged: `keep` copies damaged batches unchanged, if possible; see `CleanOptions`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
-        progress: told phase, bytes done and bytes in all.
-        check_done: asked before each buffer; raises CleaningAborted to stop.
-        fs: the door to the file system.
-        topics_dir: a directory of `<topic>.properties` files.
+        progress: called with phase, bytes done and total bytes. check_done: called before each buffer; raises
+        CleaningAborted to stop. fs: the file system. topics_dir: a directory of `<topic>.properties` files.
         metadata_dir: the directory of a KRaft metadata log.
     Returns:
         What was done; `end_offset` is the new cleaner checkpoint.
@@ -118,16 +116,16 @@ def clean(
     topic = parse_names([arguments.text("partition", partition)])[0].topic
     options = CleanOptions.of(locals() | {"keep_old": arguments.optional_path("keep_old", keep_old)}).checked()
     sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)
-    surroundings = CallContext.of(fs, now_ms, progress, check_done)
-    for outcome in clean_log_dir(directory, [partition], sources, options, surroundings):
+    context = CallContext.of(fs, now_ms, progress, check_done)
+    for outcome in clean_log_dir(directory, [partition], sources, options, context):
         if isinstance(outcome, CleanReport):
             return outcome
         if isinstance(outcome, Refusal):
             try:
                 raise outcome.error
             finally:
-                del outcome  # or the error would know this function, and this function the error
-    raise CleanerError(f"{partition}: passed over")  # of a named partition there is always one of the two
+                del outcome  # or the error and this frame would refer to each other
+    raise CleanerError(f"{partition}: passed over")  # a named partition always has one of the two outcomes
 
 
 def plan(
@@ -146,26 +144,24 @@ def plan(
 
     Args:
         log_dir: the log dir.
-        settings: as a `server.properties`: settings of the broker, which topics without settings of their own take.
-        now_ms: the moment to judge by; None: now.
-        high_watermark: as for `clean`.
-        sampling: also foretell what cleaning would do, from samples; None: do not.
-        fs: the door to the file system.
+        settings: like a `server.properties`: broker settings, which apply to topics without their own settings.
+        now_ms: the moment to judge by; None: now. high_watermark: as for `clean`. sampling: also estimate what cleaning
+        would do, from samples; None: do not. fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
-        CleanerError: the log dir as a whole cannot be read. What is wrong with one partition is in its entry.
+        CleanerError: the log dir as a whole cannot be read. An error of one partition is in its entry.
     """
     from cleaner.app.plan_log_dir import plan_log_dir
 
     directory = arguments.path("log_dir", log_dir)
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
-    lent = CallContext.of(fs, now_ms)
+    context = CallContext.of(fs, now_ms)
     require_high_watermark(high_watermark)
     if sampling is not None and not isinstance(sampling, Sampling):
         raise UsageError(f"sampling is a {type(sampling).__name__}; a cleaner.Sampling or None is needed")
     if sampling is not None and sampling.most_bytes is not None:
         arguments.whole("sampling.most_bytes", sampling.most_bytes, 1)
-    return plan_log_dir(directory, sources, lent, high_watermark=high_watermark, sampling=sampling)
+    return plan_log_dir(directory, sources, context, high_watermark=high_watermark, sampling=sampling)
 
 
 def recover(
@@ -183,21 +179,19 @@ def recover(
     metadata_dir: str | PathLike[str] | None = None,
 ) -> RecoverReport:
     """
-    Recover logs as a broker's loader would, and leave a clean-shutdown marker if all of them could be.
+    Recover logs as a broker's loader would, and leave a clean-shutdown marker if all of them were recovered.
 
     Args:
         log_dir: the log dir.
         partitions: names; None: all of them.
         settings: as for `plan`.
         allow_truncate: let recovery cut more than the torn end of a last segment.
-        save_cut: a directory outside of the log dir that takes what is cut.
-        now_ms: the moment idle producers are forgotten by; None: now.
-        progress: told what is being recovered, how many are done and how many there are.
-        check_done: asked before each partition; raises CleaningAborted to stop.
-        fs: the door to the file system.
+        save_cut: a directory outside of the log dir that keeps the bytes cut off. now_ms: idle producers expire by this
+        moment; None: now. progress: called with what is being recovered, bytes done and total bytes. check_done: called
+        before each partition; raises CleaningAborted to stop. fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
-        What was recovered and what refused.
+        The recovered and the refused partitions.
     Raises:
         CleanerError: the log dir as a whole cannot be used. A refused partition is in the report.
     """
@@ -205,13 +199,13 @@ def recover(
 
     directory, cuts = arguments.path("log_dir", log_dir), arguments.optional_path("save_cut", save_cut)
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
-    surroundings = CallContext.of(fs, now_ms, progress, check_done)
+    context = CallContext.of(fs, now_ms, progress, check_done)
     named = None if partitions is None else arguments.texts("partitions", partitions)
     return recover_log_dir(
         directory,
         named,
         sources,
-        surroundings,
+        context,
         allow_truncate=arguments.flag("allow_truncate", allow_truncate),
         save_cut=cuts,
     )
@@ -232,23 +226,21 @@ def check(
     metadata_dir: str | PathLike[str] | None = None,
 ) -> CheckReport:
     """
-    Read every byte of log dirs or partition directories, and say what is damaged.
+    Read every byte of log dirs or partition directories, and report damage.
 
     Args:
-        paths: a log dir or a partition's directory, or several; several log dirs are taken for those of one broker.
+        paths: a log dir or a partition's directory, or several; several log dirs are treated as those of one broker.
         settings: as for `plan`.
-        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`.
-        repair: make anew what intact `.log` files determine, under the lock of a cleaning; else nothing is written.
+        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`. repair: rebuild files that
+        intact `.log` files determine, under the lock for cleaning; otherwise nothing is written.
         memory_bytes: for digests of keys, with `clean_section`; None: 256 MiB.
-        now_ms: the moment idle producers are forgotten by, with `repair`; None: now.
-        progress: told phase, bytes done and bytes in all.
-        check_done: asked before each chunk; raises CleaningAborted to stop.
-        fs: the door to the file system.
+        now_ms: idle producers expire by this moment, with `repair`; None: now. progress: called with phase, bytes done
+        and total bytes. check_done: called before each chunk; raises CleaningAborted to stop. fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
         UsageError: a path is neither a log dir nor a partition's directory.
         LogDirLockedError: with `repair`, another process is at work.
-        CleanerError: a log dir as a whole cannot be read. What is wrong with a partition is in the report.
+        CleanerError: a log dir as a whole cannot be read. An error of one partition is in the report.
     """
     from cleaner.app.check_log_dir import CheckOptions, check_all
     from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
@@ -285,22 +277,20 @@ def verify(
     metadata_dir: str | PathLike[str] | None = None,
 ) -> VerifyReport:
     """
-    Prove that one partition may be what cleaning has made of another. Locks and changes nothing.
+    Prove that one partition is a possible result of cleaning another. Locks and changes nothing.
 
     Args:
-        before: the log dir as it was, or what `keep_old` of `clean` named.
+        before: the log dir before cleaning, or the directory given to `clean` as `keep_old`.
         after: the log dir now.
         partition: its directory's name, in both; None: `before` and `after` are two directories of one partition.
         settings: as for `clean`.
-        end_offset: up to where it was cleaned; None: as `cleaner-offset-checkpoint` says.
-        now_ms: the moment of the round, or of the last of several; None: some moment up to now.
+        end_offset: the end of the cleaned range, exclusive; None: from `cleaner-offset-checkpoint`.
+        now_ms: the moment of the round, or of the last of several; None: any moment up to now.
         since_ms: the moment of the first of several rounds.
-        delete_retention_ms: None: as the topic's settings say.
-        memory_bytes: for sorting, 200 bytes a record; more goes to a file.
-        temp_dir: where that file is made; None: where the system has temporary files.
-        progress: told phase, bytes done and bytes in all.
-        check_done: asked again and again; raises CleaningAborted to stop.
-        fs: the door to the file system.
+        delete_retention_ms: None: from the topic's settings. memory_bytes: for sorting, 200 bytes per record; the rest
+        goes to a file. temp_dir: where that file is made; None: the system's directory for temporary files. progress:
+        called with phase, bytes done and total bytes. check_done: called often; raises CleaningAborted to stop. fs: the
+        file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
         `is_proven`, and what is wrong otherwise.
@@ -325,8 +315,8 @@ def verify(
         temp_dir=arguments.optional_path("temp_dir", temp_dir) or Path(tempfile.gettempdir()),
     )
     sources = Sources.of_call(parse_names([name])[0].topic if name else None, settings, topics_dir, metadata_dir)
-    surroundings = CallContext.of(fs, None, progress, check_done)
-    outcomes = list(verify_log_dirs(old, new, sources, surroundings, options, [name] if name else []))
+    context = CallContext.of(fs, None, progress, check_done)
+    outcomes = list(verify_log_dirs(old, new, sources, context, options, [name] if name else []))
     if len(outcomes) != 1:
         raise UsageError(f"{new}: holds {len(outcomes)} partitions; name one of them")
     if isinstance(outcomes[0], Refusal):
@@ -344,18 +334,17 @@ def undo(
     metadata_dir: str | PathLike[str] | None = None,
 ) -> list[UndoReport | Refusal]:
     """
-    Put back what `clean` has kept with `keep_old`, and the cleaner checkpoint of before.
+    Put back the segments that `clean` kept with `keep_old`, and the earlier cleaner checkpoint.
 
     Args:
-        kept_dir: what `keep_old` named; what was put back is removed from it.
+        kept_dir: the directory given as `keep_old`; segments put back are removed from it.
         settings: as for `plan`.
-        check_done: asked before each group; raises CleaningAborted to stop.
-        fs: the door to the file system.
+        check_done: called before each group; raises CleaningAborted to stop. fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
-        For each partition what was put back, or why nothing was: it was appended to or cleaned since.
+        For each partition what was put back, or why nothing was, such as later appends or cleaning.
     Raises:
-        CleanerError: nothing is kept there, or the log dir as a whole cannot be used.
+        CleanerError: the directory keeps nothing, or the log dir as a whole cannot be used.
     """
     from cleaner.app.undo_clean import undo_clean
 
@@ -376,39 +365,39 @@ def explain(
     metadata_dir: str | PathLike[str] | None = None,
 ) -> PlanEntry:
     """
-    Say why one log is, or is not, due for cleaning. Locks and changes nothing.
+    Explain why one log is, or is not, due for cleaning. Locks and changes nothing.
 
-    The entry is that of `plan`: `why` in one word, `reason` with its figures, `bounds` and `settings` behind it.
+    The entry is that of `plan`: `why` is one word, `reason` has the figures, and `bounds` and `settings` explain it.
 
     Args:
         log_dir: the log dir.
         partition: its directory's name, `prices-0`.
         settings: as for `plan`.
-        now_ms: the moment to judge by; None: now.
-        high_watermark: as for `clean`.
-        fs: the door to the file system.
+        now_ms: the moment to judge by; None: now. high_watermark: as for `clean`. fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
         UsageError: the log dir has no such partition.
-        CleanerError: the log dir as a whole cannot be read. What is wrong with the partition is in the entry.
+        CleanerError: the log dir as a whole cannot be read. An error of the partition is in the entry.
     """
     from cleaner.app.plan_log_dir import plan_log_dir
 
     directory, name = arguments.path("log_dir", log_dir), arguments.text("partition", partition)
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
-    lent = CallContext.of(fs, now_ms)
+    context = CallContext.of(fs, now_ms)
     require_high_watermark(high_watermark)
-    (entry,) = plan_log_dir(directory, sources, lent, partitions=[name], high_watermark=high_watermark, as_if_all=True)
+    (entry,) = plan_log_dir(
+        directory, sources, context, partitions=[name], high_watermark=high_watermark, as_if_all=True
+    )
     return entry
 
 
 def warm() -> WarmReport:
     """
-    Compile or load every kernel now: machine code that cleaning, appending and reading run.
+    Compile or load every kernel now: the machine code for cleaning, appending and reading.
 
-    They are compiled when they are first called, once on a machine, and kept where `cleaner warm --help` says; without
-    this the first append, the first read and the first cleaning wait for theirs, with a RuntimeWarning. To be called at
-    installation, or as a process starts; where all are there it takes some tenths of a second.
+    Kernels are compiled at their first call, once per machine, and kept where `cleaner warm --help` says; without this
+    call the first append, the first read and the first cleaning wait for theirs, with a RuntimeWarning. Call it at
+    installation, or when a process starts; if all are compiled it takes some tenths of a second.
 
     Raises:
         CleanerError: some were compiled and could not be kept: every start would compile them again.

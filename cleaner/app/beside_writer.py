@@ -1,8 +1,8 @@
 """
-Telling damage from change: beside a writer a log may be cut, or lose its oldest segments, while it is read.
+Telling damage from change: next to a writer a log may be cut, or lose its oldest segments, while it is read.
 
-Whatever fails then (a file that is gone, a batch that ends too early, an index that does not fit) looks like damage. It
-is taken for damage only if the log is still the one that was there before.
+Any failure then (a file that is gone, a batch that ends too early, an index that does not fit) looks like damage. It
+counts as damage only if the log's segments are unchanged.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.segment.segment import Segment
 
 Follow = Callable[[LoadedLog], None]
-"""To be called with a log as soon as it is loaded."""
+"""Must be called with a log as soon as it is loaded."""
 
 
 class _Watch:
     """
-    What a log is made of while it is cleaned, but for the active segment, which changes all the time.
+    The files of a log while it is cleaned, except the active segment, which changes all the time.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         directory: the partition's.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._directory = directory
-        # Before the listing: what happens in between is then taken for a change, which costs another attempt.
+        # Before the listing: a change in between then counts as a change, which only costs another attempt.
         self._mtime_ns = self._directory_mtime_ns()
         self._segments = list_segments(fs, directory)
         self._log: LoadedLog | None = None
 
     def follow(self, log: LoadedLog) -> None:
-        """Go by a loaded log from now on, which knows of its own swaps."""
+        """From now on use the loaded log, which knows its own swaps."""
         self._log = log
 
     def is_same(self) -> bool:
-        """Tell whether all segments are still there, unchanged."""
+        """Tell whether all segments still exist, unchanged."""
         if self._log is not None:
             return _are_unchanged(self._log.segments[:-1])
-        # The active segment of that time may have been closed, loaded, and cut since: the same segments are there then,
-        # but files have come and gone.
+        # The then active segment may since have been closed, loaded, and cut: the segments are the same, but the
+        # directory has changed.
         try:
             return self._directory_mtime_ns() == self._mtime_ns and _are_unchanged(self._segments[:-1])
         except FileNotFoundError:
@@ -69,16 +69,16 @@ def _are_unchanged(segments: Sequence[Segment]) -> bool:
 @contextlib.contextmanager
 def noticing_changes(session: Session, directory: Path) -> Iterator[Follow]:
     """
-    Load and clean a log in this `with` block, and tell what it yields of the loaded log, which knows of its own swaps.
+    Load and clean a log in this `with` block, and call the yielded `Follow` with the loaded log, which knows its swaps.
 
     Raises:
-        LogChangedError: something failed, and the writer has cut the log or deleted from it meanwhile.
+        LogChangedError: something failed, and the writer has cut the log or deleted from it in the meantime.
     """
     if not session.beside_writer:
         yield _follow_nothing
         return
     try:
-        watch = _Watch(session.surroundings.fs, directory)
+        watch = _Watch(session.context.fs, directory)
         yield watch.follow
     except (CleanerError, OSError) as error:
         if _is_missing_file(error) or (_looks_like_damage(error) and not watch.is_same()):
@@ -87,7 +87,7 @@ def noticing_changes(session: Session, directory: Path) -> Iterator[Follow]:
 
 
 def _is_missing_file(error: CleanerError | OSError) -> bool:
-    """Nothing a round needs is ever missing but for a writer that has just deleted it."""
+    """Tell whether a file is missing: a file that a round needs is missing only if a writer has just deleted it."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else error
     return isinstance(cause, OSError) and cause.errno == errno.ENOENT
 

@@ -1,7 +1,7 @@
 """
-`check`: everything in log dirs or partition directories read, and what is wrong in them told.
+`check`: reads everything in log dirs or partition directories, and reports errors in it.
 
-Without `repair` nothing is locked and nothing written; with it each log dir is locked as for a round.
+Without `repair` it locks and writes nothing; with `repair` each log dir is locked as for a round.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, new_keys
 
 
 class CheckObserver(Protocol):
-    """Told of results as they come."""
+    """Called with results as they come."""
 
     def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
         """A log dir's own files were read."""
 
     def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
-        """A partition was read; with repairs, `partition` is what was found after them."""
+        """A partition was read; after a repair, `partition` is the result of checking it again."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CheckOptions:
 
     Attributes:
         clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`.
-        repair: make anew what intact logs determine.
+        repair: rebuild files that intact logs determine.
         memory_bytes: for digests of keys.
     """
 
@@ -71,7 +71,7 @@ class CheckOptions:
 
 @dataclass
 class CheckTotals:
-    """Sums over all that was checked: damage, files to be repaired and notes after repairs, and what was repaired."""
+    """Sums over everything checked: damage, files to repair and notes, all after repairs, and repaired files."""
 
     partitions: int = 0
     segments: int = 0
@@ -87,12 +87,12 @@ class CheckTotals:
 @dataclass(frozen=True)
 class CheckReport:
     """
-    What a check has found, all of it together.
+    Everything that a check has found.
 
     Attributes:
-        partitions: what was read; with repairs, as it is after them.
+        partitions: those read, in their state after repairs.
         findings: of the log dirs themselves and of all partitions, damage and notes.
-        repaired: files made anew, and those that could not be.
+        repaired: rebuilt files, and files that could not be rebuilt.
     """
 
     partitions: tuple[CheckedPartition, ...]
@@ -101,12 +101,12 @@ class CheckReport:
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether nothing is damaged; a note is no damage."""
+        """Tell whether nothing is damaged; a note is not damage."""
         return not any(finding.is_damage for finding in self.findings)
 
 
 class _Collected:
-    """Keeps what a check tells."""
+    """Collects the results of a check."""
 
     def __init__(self) -> None:
         self.partitions: list[CheckedPartition] = []
@@ -122,35 +122,35 @@ class _Collected:
         self.repaired += repaired
 
 
-def check_all(paths: Sequence[Path], sources: Sources, surroundings: CallContext, options: CheckOptions) -> CheckReport:
-    """Check as `check_paths`, and give back all of it at the end."""
+def check_all(paths: Sequence[Path], sources: Sources, context: CallContext, options: CheckOptions) -> CheckReport:
+    """Like `check_paths`, but return all results together at the end."""
     found = _Collected()
-    check_paths(paths, sources, surroundings, options, found)
+    check_paths(paths, sources, context, options, found)
     return CheckReport(tuple(found.partitions), tuple(found.findings), tuple(found.repaired))
 
 
 def check_paths(
-    paths: Sequence[Path], sources: Sources, surroundings: CallContext, options: CheckOptions, observer: CheckObserver
+    paths: Sequence[Path], sources: Sources, context: CallContext, options: CheckOptions, observer: CheckObserver
 ) -> CheckTotals:
     """
-    Check log dirs and partition directories; several log dirs are taken for those of one broker (D-14).
+    Check log dirs and partition directories; several log dirs are treated as those of one broker (D-14).
 
     Args:
         paths: each a log dir or a partition's directory; none: `log.dirs` of the configuration.
         sources: where settings come from.
-        surroundings: the caller's clock and the like.
+        context: the caller's file system, clock, progress and stop check.
         options: what to check.
         observer: called with everything that was found.
     Raises:
-        UsageError: a path that is neither, or a partition's directory whose name does not say whose.
+        UsageError: a path is neither, or is a partition's directory whose name gives no partition.
         ConfigError: a bad setting.
-        LogDirLockedError: with `repair`, somebody else is at work.
+        LogDirLockedError: with `repair`, another process is at work.
     """
-    paths = paths_to_check(surroundings.fs, paths, sources)
-    log_dirs = [path for path in paths if not _is_named_partition(surroundings.fs, path)]
+    paths = paths_to_check(context.fs, paths, sources)
+    log_dirs = [path for path in paths if not _is_named_partition(context.fs, path)]
     for path in log_dirs:
-        require_log_dir(surroundings.fs, path)
-    work = _Check(sources, surroundings, options, observer)
+        require_log_dir(context.fs, path)
+    work = _Check(sources, context, options, observer)
     surveyed = [work.survey(path) for path in log_dirs]
     across = compare(surveyed)
     for each in surveyed:
@@ -164,10 +164,10 @@ def check_paths(
 
 def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> Sequence[Path]:
     """
-    Return what is to be checked: what was named, else `log.dirs` of the configuration.
+    Return the paths to check: those named, or else `log.dirs` of the configuration.
 
     Raises:
-        UsageError: there is neither.
+        UsageError: there are neither.
         ConfigError: a bad setting.
     """
     if paths:
@@ -179,7 +179,7 @@ def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> S
 
 
 def _is_named_partition(fs: FileSystem, path: Path) -> bool:
-    """Tell whether a path is a partition's directory, whose name says which partition."""
+    """Tell whether a path is a partition's directory whose name gives the partition."""
     try:
         parse_partition_dir(real_path(path).name)
     except ValueError:
@@ -190,7 +190,7 @@ def _is_named_partition(fs: FileSystem, path: Path) -> bool:
 @dataclass
 class _Check:
     sources: Sources
-    surroundings: CallContext
+    context: CallContext
     options: CheckOptions
     observer: CheckObserver
     totals: CheckTotals = field(default_factory=CheckTotals)
@@ -198,7 +198,7 @@ class _Check:
     def survey(self, path: Path) -> SurveyedLogDir:
         """Look at a log dir as a whole."""
         with as_cleaner_errors(path):
-            return survey(self.surroundings.fs, path)
+            return survey(self.context.fs, path)
 
     def check_log_dir(self, surveyed: SurveyedLogDir, across: Sequence[Finding]) -> None:
         """Check a log dir's partitions."""
@@ -212,9 +212,9 @@ class _Check:
                 self._check(surveyed, settings, topic_partition, directory)
 
     def check_partition_dir(self, directory: Path) -> None:
-        """Check one partition; what its log dir says of it is taken into account, and not checked itself."""
+        """Check one partition; its lines in its log dir's files are used, but not checked themselves."""
         surveyed = self.survey(directory.parent)
-        # A copy that lies anywhere: nothing around it says that anybody is to recover it.
+        # A copy outside of any log dir: nothing shows that it needs recovery.
         if surveyed.properties is None and not any(surveyed.offsets.values()):
             surveyed.is_clean = True
         with self._session(surveyed) as session:
@@ -223,17 +223,17 @@ class _Check:
 
     @contextlib.contextmanager
     def _session(self, surveyed: SurveyedLogDir) -> Iterator[Session | None]:
-        """Open the log dir for a repair; None where nothing is to be changed, or may be."""
+        """Open the log dir for a repair; None without `repair`."""
         if not self.options.repair:
             yield None
             return
-        with open_session(surveyed.log_dir.path, self.sources, self.surroundings) as session:
+        with open_session(surveyed.log_dir.path, self.sources, self.context) as session:
             yield session
 
     def _check(
         self, surveyed: SurveyedLogDir, settings: _Settings, topic_partition: TopicPartition, directory: Path
     ) -> None:
-        self.surroundings.check_done()
+        self.context.check_done()
         session, topic = settings.session, settings.topic(topic_partition, directory)
         here = Surveyed(
             directory.name,
@@ -250,7 +250,7 @@ class _Check:
         def work() -> CheckedPartition:
             found = PartitionCheck(context, here).run()
             if session is not None and any(map(is_repairable, found.findings)):
-                with self.surroundings.fs.hold(directory):
+                with self.context.fs.hold(directory):
                     repaired[:] = self._repair(session, topic, topic_partition, here, found)
                 found = PartitionCheck(context, here).run()
             return found
@@ -276,12 +276,12 @@ class _Check:
         self.totals.notes += len(findings) - damages
 
     def _context(self, settings: _Settings, topic: TopicConfig) -> CheckContext:
-        lent = self.surroundings
+        context = self.context
         return CheckContext(
-            lent.fs,
+            context.fs,
             settings.lanes(topic),
-            lent.progress,
-            lent.check_done,
+            context.progress,
+            context.check_done,
             clean_section=self.options.clean_section,
             memory_bytes=self.options.memory_bytes,
         )
@@ -295,10 +295,10 @@ class _Check:
         found: CheckedPartition,
     ) -> list[RepairedFile]:
         context = RepairContext(
-            self.surroundings.fs,
+            self.context.fs,
             topic,
             here.log_start_offset,
-            now_ms=self.surroundings.clock.now_ms(),
+            now_ms=self.context.clock.now_ms(),
             expiration_ms=session.settings.cleaner.producer_id_expiration_ms,
             keeps_active=session.beside_writer,
             still_held=session.still_held,
@@ -312,12 +312,12 @@ class _Settings:
 
     def __init__(self, check: _Check, log_dir: Path, session: Session | None) -> None:
         self.session = session
-        self._fs = check.surroundings.fs
+        self._fs = check.context.fs
         self._resolver = SettingsResolver.of(self._fs, log_dir, check.sources)
         self._lanes: dict[int, list[CheckLaneMemory]] = {}
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> TopicConfig:
-        """Return a topic's settings; a damaged id is as good as none."""
+        """Return a topic's settings; a damaged topic id counts as none."""
         topic_id = None
         with contextlib.suppress(CorruptCheckpointError):
             topic_id = read_topic_id(self._fs, directory / names.PARTITION_METADATA)
@@ -328,7 +328,7 @@ class _Settings:
         return [WindowBuffer() for _ in range(lanes_for(self._resolver.cleaner.pipeline_threads))]
 
     def lanes(self, topic: TopicConfig) -> list[CheckLaneMemory]:
-        """Return the memory of all lanes, for batches as large as the topic's may get."""
+        """Return the memory of all lanes, for the topic's largest possible batches."""
         limit_bytes = self._resolver.cleaner.batch_limit_bytes(topic)
         if limit_bytes not in self._lanes:
             keys = new_keys()

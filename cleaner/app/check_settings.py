@@ -1,4 +1,4 @@
-"""Going through all settings that a daemon would ever read, changing nothing and locking nothing."""
+"""Checks all settings that a daemon would ever read, without changing or locking anything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SUFFIX = ".properties"
 @dataclass(frozen=True)
 class CheckedSettings:
     """
-    What was gone through.
+    The result of a check.
 
     Attributes:
-        log_dirs: those that were there.
-        topics: how many topics they have, each with sound settings.
-        warnings: what the operator should know.
+        log_dirs: the existing ones.
+        topics: how many topics they have.
+        warnings: for the operator.
     """
 
     log_dirs: tuple[Path, ...]
@@ -41,7 +41,7 @@ class CheckedSettings:
 
 
 def check_topic_files(fs: FileSystem, topics_dir: Path, mistakes: Mistakes) -> None:
-    """Check every `<topic>.properties` of a directory, also those of topics that are nowhere yet."""
+    """Check every `<topic>.properties` of a directory, including those of topics that do not exist yet."""
     try:
         names = fs.list_dir(topics_dir)
     except (OSError, CleanerError):
@@ -68,14 +68,14 @@ def check_topic_files(fs: FileSystem, topics_dir: Path, mistakes: Mistakes) -> N
 
 def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> list[str]:
     """
-    Check where `log.dirs` lead, as a daemon does that is about to start.
+    Check the directories of `log.dirs`, as a daemon does before it starts.
 
     Args:
         fs: the file system.
         config: the settings of the process.
-        mistakes: gets what a start is refused for.
+        mistakes: receives the reasons for which a start is refused.
     Returns:
-        What is odd, and no obstacle: a directory that is waited for, or one that does not answer now.
+        Warnings that do not prevent a start: a directory that the daemon waits for, or one that does not answer now.
     """
     odd = []
     for path in map(Path, config.log_dirs):
@@ -98,13 +98,13 @@ def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> l
 
 def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mistakes: Mistakes) -> CheckedSettings:
     """
-    Resolve the settings of every topic in the log dirs that are there.
+    Resolve the settings of every topic in the existing log dirs.
 
     Args:
         fs: the file system.
         loaded: the settings of the process.
-        log_dirs: those to look at; none: those of the settings.
-        mistakes: gets what is wrong.
+        log_dirs: those to look at; if empty, those of the settings.
+        mistakes: receives the mistakes.
     """
     warnings = list(loaded.warnings)
     for named in log_dirs:
@@ -132,10 +132,10 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
 
 def resolve_topic(fs: FileSystem, loaded: Loaded, topic: str, log_dirs: Sequence[Path]) -> ResolvedTopic:
     """
-    Return a topic's settings as the first log dir that has it gives them, or as they are without any.
+    Return a topic's settings in the first log dir that has it, or its settings without a log dir.
 
     Raises:
-        UsageError: one of those named is no log dir.
+        UsageError: a named directory is not a log dir.
         ConfigError: bad settings.
         CorruptCheckpointError: damaged metadata.
     """

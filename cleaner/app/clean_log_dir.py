@@ -1,12 +1,12 @@
 """
-`clean`: a round or more for the partitions named, or for all that are due.
+`clean`: one or more rounds for the named partitions, or for all that are due.
 
 Each partition by itself: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
-the whole dirty section and found it sound, nothing on disk changes; so a partition that is refused is left as it was,
-and the next one is taken.
+the whole dirty section and found it sound, nothing on disk changes; so a refused partition is left unchanged, and the
+next one follows.
 
-Beside a writer of ours only the rounds are the cleaner's; recovery, retention and closing are the writer's. The writer
-may cut a log or delete from it while it is cleaned: whatever fails then, fails because of that, and is tried again.
+Next to one of our writers the cleaner only runs rounds; the writer does recovery, retention and closing. The writer may
+cut a log or delete from it while it is cleaned: a failure that follows from this is tried again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from cleaner.storage.lock.log_dir_lock import LockMode
 Outcome = CleanReport | Refusal | Skipped
 
 _ATTEMPTS = 5
-"""Times a log is begun that the writer keeps changing; it has to cut or delete again each time, within a round."""
+"""Attempts for a log that the writer keeps changing; each failure needs another cut or deletion during the round."""
 
 
 def clean_log_dir(
@@ -50,30 +50,30 @@ def clean_log_dir(
     partitions: Sequence[str] | None,
     sources: Sources,
     options: CleanOptions,
-    surroundings: CallContext,
+    context: CallContext,
 ) -> Iterator[Outcome]:
     """
-    Clean partitions of a log dir: one after the other, or as many side by side as the options say.
+    Clean partitions of a log dir: one after another, or as many in parallel as the options say.
 
     Args:
         log_dir: the directory.
-        partitions: names; cleaned whenever anything in them is cleanable. None: every partition that is due.
+        partitions: names; cleaned if anything in them is cleanable. None: every partition that is due.
         sources: where settings come from.
         options: how to clean.
-        surroundings: the caller's clock, progress and the like.
+        context: the caller's file system, clock, progress and stop check.
     Yields:
-        For each partition in turn a report, why it was refused, or (of those not named) why it was passed over. The
-        lock is held until the last one was taken.
+        For each partition in turn a report, why it was refused, or (if not named) why it was skipped. The lock is held
+        until the caller has taken the last one.
     Raises:
         UsageError: no such directory or partition.
         NotCleanlyShutDownError: no clean-shutdown marker, and `options.recover` is not set.
-        LogDirLockedError: the log dir is in use; also when the lock was lost on the way.
-        WriterWaitingError: a writer wants the logs; as `CleaningAborted`.
+        LogDirLockedError: the log dir is in use, or the lock was lost during the work.
+        WriterWaitingError: a writer wants the logs; otherwise like `CleaningAborted`.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
-        CleaningAborted: `surroundings.check_done` said so; groups already swapped stay.
+        CleaningAborted: raised by `context.check_done`; groups already swapped stay.
     """
     named = None if partitions is None else parse_names(partitions)
-    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session:
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=LockMode.SHARED) as session:
         if options.keep_old is not None:
             check_outside(session, options.keep_old, "--keep-old")
         todo = choose_partitions(session, named)
@@ -88,14 +88,14 @@ def clean_log_dir(
             yield from recovered.refused
             refused = {refusal.partition for refusal in recovered.refused}
             todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}
-            is_clean = True  # what is left in `todo` was recovered and closed in order, with a marker or without
+            is_clean = True  # the logs left in `todo` were recovered and closed in order, with or without a marker
         job = _Job(session, options, named is not None, is_clean)
         yield from _clean_each(job, todo)
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What all partitions of one call have in common."""
+    """The inputs that all partitions of one call share."""
 
     session: Session
     options: CleanOptions
@@ -116,7 +116,7 @@ def _attempt(job: _Job, topic_partition: TopicPartition, directory: Path) -> Out
 
 
 def _clean_while_it_changes(job: _Job, topic_partition: TopicPartition, directory: Path) -> CleanReport | Skipped:
-    """Clean one partition, again if the writer beside us changed it meanwhile."""
+    """Clean one partition; try again if a writer changed it during the attempt."""
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(LogChangedError):
             return _clean_partition(job, topic_partition, directory)
@@ -134,8 +134,8 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         if job.is_named:
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}", topic_partition.topic)
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
-    topic, now_ms = resolved.config, require_set(session.surroundings.clock.now_ms())
-    with session.surroundings.fs.hold(directory), noticing_changes(session, directory) as follow:
+    topic, now_ms = resolved.config, require_set(session.context.clock.now_ms())
+    with session.context.fs.hold(directory), noticing_changes(session, directory) as follow:
         log = loading.load(
             session,
             topic_partition,
@@ -162,12 +162,12 @@ def _clean_loaded(
     session, options, topic_partition = job.session, job.options, log.topic_partition
     found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
     if not job.is_named and not (answer := due(log, found, topic, now_ms)).is_due:
-        if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
+        if found.force_checkpoint:  # R-420: corrected whether or not the log is cleaned
             session.put_cleaner_offset(topic_partition, found.first_dirty_offset)
         return Skipped(str(topic_partition), answer.reason)
     work = Work(session, options, log, topic, now_ms, refuses_keyless=refuses_keyless)
     report = run_rounds(work, found)
     has_retention = options.retention and not session.beside_writer
-    deleted = delete_expired_segments(session.surroundings.fs, log, topic, now_ms) if has_retention else 0
+    deleted = delete_expired_segments(session.context.fs, log, topic, now_ms) if has_retention else 0
     loading.close(session, log)
     return replace(report, retention_deleted_segments=deleted)

@@ -1,11 +1,12 @@
 """
-The settings of a process, read as one: every value with who says so, every mistake at once.
+The settings of a process, read together: every value with its origin, all mistakes at once.
 
-`load_settings` is what starts a daemon and what a reload begins with; `take_over` decides what of it counts at run
-time. Nothing here changes anything, so a reload is all or nothing: either it raises, or its result replaces the old.
+A daemon's start and a reload begin with `load_settings`; `take_over` decides which new values count at run time.
+Nothing here changes any state, so a reload is all or nothing: either it raises, or its result replaces the old
+settings.
 
-A cluster's dynamic settings of brokers are not asked here: they are found per log dir, and the daemon's threads and
-buffers belong to no broker.
+A cluster's dynamic broker settings are not read here: they are found per log dir, and the daemon's threads and buffers
+belong to no broker.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cleaner.storage.fs.file_system import FileSystem, real_path
 @dataclass(frozen=True)
 class Loaded:
     """
-    Settings that are sound.
+    Valid settings.
 
     Attributes:
         file: the `--config` file; None: none.
@@ -41,8 +42,8 @@ class Loaded:
         sources: for `SettingsResolver` and `FollowedSettings`.
         config: the settings of the process.
         windows: when rounds may start.
-        values: every setting, those of topics as topics have them that nobody speaks of, with who says so.
-        warnings: what the operator should know.
+        values: every setting with its origin; topic settings as they are for topics without their own.
+        warnings: for the operator.
     """
 
     file: Path | None
@@ -64,19 +65,19 @@ class Loaded:
         return {real_path(Path(path)): rate for path, rate in self.config.log_dir_io_max_bytes_per_second}
 
     def rows(self) -> tuple[tuple[str, str, str], ...]:
-        """Return key, value and who says so, by key."""
+        """Return key, value and origin, by key."""
         return tuple((key, *self.values[key]) for key in sorted(self.values))
 
 
 @dataclass(frozen=True)
 class TakenOver:
     """
-    What a reload comes to.
+    The result of a reload.
 
     Attributes:
-        loaded: what is in force now: the new settings, but those that need a restart as they were.
-        changed: keys that are in force with another value.
-        needs_restart: keys that have another value, which counts after a restart.
+        loaded: the settings in force now: the new ones, except that those that need a restart keep their old values.
+        changed: keys with a new value in force.
+        needs_restart: keys with a new value that takes effect after a restart.
     """
 
     loaded: Loaded
@@ -104,12 +105,12 @@ def load_settings(
         sets: `--set`.
         environment: `os.environ`.
         topics_dir, metadata_dir: the options of these names.
-        log_dirs: those the command names; None of them: those of `log.dirs`.
+        log_dirs: those the command names; if empty, those of `log.dirs`.
         trust_default_policy: the option of this name.
-        values: settings of a library call, which count as if they stood in the file.
+        values: settings of a library call, which count as if they were in the file.
         fs: the file system.
     Raises:
-        ConfigError: all mistakes in one; files of single topics are left to those who ask for the topic.
+        ConfigError: all mistakes in one; files of single topics are read when the topic is needed.
     """
     fs = fs or FileSystem()
     mistakes = Mistakes()
@@ -128,7 +129,7 @@ def load_settings(
 def configured_topics_dir(
     config_file: Path | None, sets: Sequence[SetOption], environment: Mapping[str, str], fs: FileSystem
 ) -> Path | None:
-    """Return `cleaner.topics.dir` even if other settings are not sound: its files can be checked all the same."""
+    """Return `cleaner.topics.dir` even if other settings are invalid: its files can still be checked."""
     unheard = Mistakes()
     _, config = _read_file(fs, config_file, unheard)
     sources = Sources(config, tuple(sets), environment=read_known_variables(environment, unheard))
@@ -137,11 +138,11 @@ def configured_topics_dir(
 
 def take_over(running: Loaded, new: Loaded) -> TakenOver:
     """
-    Return what is in force after a reload.
+    Return the settings in force after a reload.
 
     Args:
-        running: what is in force.
-        new: what was read.
+        running: the settings in force now.
+        new: the settings just read.
     Raises:
         ConfigError: the new values do not go together with the old ones that need a restart.
     """
@@ -180,7 +181,7 @@ def _read_file(fs: FileSystem, file: Path | None, mistakes: Mistakes) -> tuple[b
 def _load(
     file: Path | None, content: bytes, sources: Sources, given: GivenSettings, mistakes: Mistakes
 ) -> Loaded | None:
-    """Make values of what is given; None when there is a mistake."""
+    """Convert the given settings to values; None if there is a mistake."""
     with mistakes.collected():
         TopicConfig.from_mapping({key: value.text for key, value in given.topic_defaults(mistakes).items()})
     try:
@@ -193,7 +194,7 @@ def _load(
 
 
 def _check_directories(fs: FileSystem, given: GivenSettings, log_dirs: Sequence[Path], mistakes: Mistakes) -> None:
-    """Check where directories are, also when other settings are wrong."""
+    """Check the places of directories, even if other settings are wrong."""
     values = _with_defaults(given)
     named = [text.strip() for text in (values["log.dirs"].text or values["log.dir"].text).split(",") if text.strip()]
     if values["log.dirs"].origin == values["log.dir"].origin == DEFAULT:

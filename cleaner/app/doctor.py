@@ -1,8 +1,8 @@
 """
-`doctor`: whether a machine and its log dirs are fit to be cleaned. No lock is taken, nothing changes.
+`doctor`: whether a machine and its log dirs are fit for cleaning. Locks and changes nothing.
 
-Each question is asked of the code that a command or the daemon asks before its own work: what passes here is refused
-there only if it has changed meanwhile.
+Each check calls the code that a command or the daemon calls before its own work: a check that passes here fails there
+only if something has changed since.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 class Grade(enum.Enum):
-    """`FAIL`: commands or the daemon refuse. `WARN`: they work, with what is said. `PASS`: nothing to do."""
+    """`FAIL`: commands or the daemon refuse. `WARN`: they work, with the restriction given. `PASS`: nothing to do."""
 
     PASS = "PASS"  # noqa: S105 - a grade
     WARN = "WARN"
@@ -44,15 +44,15 @@ class Grade(enum.Enum):
 @dataclass(frozen=True)
 class Answer:
     """
-    The answer to one question.
+    The result of one check.
 
     Attributes:
-        check: the question, one word.
-        grade: how it was answered.
-        finding: what is so.
-        remedy: what to do; empty with `PASS`, or where `error` says it.
-        log_dir: which one it is about; None: the machine.
-        error: what a command would be refused with.
+        check: the name of the check, one word.
+        grade: `PASS`, `WARN` or `FAIL`.
+        finding: what was found.
+        remedy: what to do; empty with `PASS`, or if `error` says it.
+        log_dir: the one it concerns; None: the machine.
+        error: the error with which a command would fail.
     """
 
     check: str
@@ -64,22 +64,22 @@ class Answer:
 
 
 def passed(check: str, finding: str) -> Answer:
-    """Answer that all is well."""
+    """Return a `PASS`."""
     return Answer(check, Grade.PASS, finding)
 
 
 def warned(check: str, finding: str, remedy: str) -> Answer:
-    """Answer that it works, with what is said."""
+    """Return a `WARN`."""
     return Answer(check, Grade.WARN, finding, remedy)
 
 
 def failed(check: str, finding: str, remedy: str, error: CleanerError | None = None) -> Answer:
-    """Answer that it would be refused."""
+    """Return a `FAIL`."""
     return Answer(check, Grade.FAIL, finding, remedy, error=error)
 
 
 def examine_machine(config: CleanerConfig, *, clock: Clock | None = None) -> Iterator[Answer]:
-    """Answer what has nothing to do with any log dir; as the user who was started, root too."""
+    """Check everything that does not concern a log dir, as the user that started the process, even root."""
     fs, clock = FileSystem(), clock or SystemClock()
     yield _memory(fs, config)
     yield _kernels()
@@ -125,7 +125,7 @@ def _clock(clock: Clock) -> Answer:
 
 
 def examine_settings(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path]) -> Iterator[Answer]:
-    """Answer as `config check` does; log dirs are those named, or (none) those of the settings."""
+    """Check the settings as `config check` does, with the named log dirs, or if none those of the settings."""
     mistakes = Mistakes()
     found: list[Answer] = []
     try:
@@ -134,20 +134,20 @@ def examine_settings(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path]) -
             what_next = "`cleaner config show` says where each value comes from"
             found += [warned("settings", warning, what_next) for warning in checked.warnings]
     except CleanerError as error:
-        if not isinstance(error, UncleanableError):  # a name in a log dir, which is answered there
+        if not isinstance(error, UncleanableError):  # a bad name in a log dir, which its own check reports
             found.append(failed("settings", str(error), "", error))
-    # A log dir that was named is its own question.
+    # A named log dir has its own check.
     found += [wrong_setting(mistake) for mistake in mistakes.all() if mistake.key != "--log-dir"]
     yield from found or [passed("settings", "sound")]
 
 
 def wrong_setting(mistake: ConfigError) -> Answer:
-    """Return the answer that a mistake in the settings is."""
+    """Return the `FAIL` for a mistake in the settings."""
     return failed("settings", str(mistake), "change it where it comes from: `cleaner config check`", mistake)
 
 
 def examine_owner(log_dirs: Sequence[Path], *, stay_root: bool = False) -> Answer:
-    """Answer who root becomes to work in some log dirs, and become that user for the questions that follow."""
+    """Check which user root becomes to work in some log dirs, and become that user for the checks that follow."""
     if os.geteuid() != 0 or stay_root:
         return passed("owner", f"works as user {os.geteuid()}")
     try:
@@ -162,7 +162,7 @@ def examine_owner(log_dirs: Sequence[Path], *, stay_root: bool = False) -> Answe
 
 
 def examine_state_dir(fs: FileSystem, loaded: Loaded) -> Iterator[Answer]:
-    """Answer whether the daemon will take its state directory, where somebody has named one; as the user it will be."""
+    """Check whether the daemon can use its state directory, if one is set; as the daemon's user."""
     path = Path(loaded.config.state_dir)
     if loaded.values[STATE_DIR_KEY].origin == DEFAULT:
         return

@@ -1,4 +1,4 @@
-"""`doctor`: the questions about a log dir, each asked in a thread: a disk that hangs is not waited for endlessly."""
+"""`doctor`: the checks of a log dir, each in a thread, so that a disk that hangs is not waited for forever."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from cleaner.storage.which_dir import why_no_log_dir
 Result = TypeVar("Result")
 
 PATIENCE_SECONDS = 60.0
-"""A look at thousands of logs takes a few; what needs longer hangs."""
+"""A look at thousands of logs takes a few seconds; a check that needs longer than this hangs."""
 
-# Measured: a round has 16 open at most, whatever its segments; what several threads read comes on top.
+# Measured: a round has at most 16 open, whatever its segments; files that several threads read are added.
 _DESCRIPTORS_OF_PROCESS = 32
 _DESCRIPTORS_OF_ROUND = 32
 # Measured: a writer has the active segment, its index and its time index of each log open.
 _DESCRIPTORS_OF_WRITTEN_LOG = 3
 
-_SKEW_MS = 60_000  # clocks that are kept in time differ by less
+_SKEW_MS = 60_000  # synchronised clocks differ by less
 
 
 class _Examination:
     """
-    The questions about one log dir.
+    The checks of one log dir.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the directory.
         loaded: the settings.
         clock: the time.
-        is_named: by the operator, not by the settings.
+        is_named: the operator named it; otherwise it comes from the settings.
     """
 
     def __init__(self, fs: FileSystem, path: Path, loaded: Loaded | None, clock: Clock, *, is_named: bool) -> None:
@@ -66,7 +66,7 @@ class _Examination:
         self._lock = LockReport()
 
     def questions(self) -> Sequence[Callable[[], Answer]]:
-        """Return what is asked, in this order; the first has to pass."""
+        """Return the checks, in this order; the first one must pass."""
         of_logs = (self.directories, self.access, self.lock, self.marker)
         return (*of_logs, self.space, self.descriptors, self.clock, self.file_system)
 
@@ -159,7 +159,7 @@ class _Examination:
         )
 
     def _group_bytes(self, name: str) -> int:
-        """Return the most that a group of a log takes beside its sources."""
+        """Return the most bytes that a group of a log takes besides its sources."""
         segments = self._seen[name].segments[:-1]
         limit = max([self._segment_bytes(name), *(segment.size for segment in segments)])
         return min(sum(segment.size for segment in segments), limit)
@@ -169,7 +169,7 @@ class _Examination:
             topic_id = read_topic_id(self._fs, self._log_dir.path / name / PARTITION_METADATA)
             return self._resolver.topic(name.rpartition("-")[0], topic_id).config.segment_bytes
         except (CleanerError, OSError):
-            return TopicConfig().segment_bytes  # another question has the answer
+            return TopicConfig().segment_bytes  # another check reports it
 
     @cached_property
     def _log_dir(self) -> LogDir:
@@ -227,12 +227,12 @@ def examine_log_dir(
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Iterator[Answer]:
     """
-    Answer all questions about one log dir; what is no log dir, or does not answer, is asked no further ones.
+    Run all checks of one log dir; if it is not a log dir, or does not answer, the other checks are left out.
 
     Args:
-        loaded: the settings; None: they are not sound.
-        is_named: by the operator, not by the settings, of which the daemon waits for what is not there yet.
-        patience_seconds: how long an answer is waited for.
+        loaded: the settings; None if they are invalid.
+        is_named: the operator named it; otherwise it comes from the settings, and the daemon may wait for it to appear.
+        patience_seconds: how long to wait for each check.
     """
     for question in _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named).questions():
         check = question.__name__.replace("_", "-")
@@ -247,7 +247,7 @@ def examine_log_dir(
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result | None:
-    """Return what some work returns; None if that takes longer: its thread ends with the process, if not before."""
+    """Return the result of some work; None if it takes longer: its thread then ends at the latest with the process."""
     done: list[Result] = []
     thread = threading.Thread(target=lambda: done.append(work()), name="cleaner-doctor", daemon=True)
     thread.start()
@@ -256,7 +256,7 @@ def within(seconds: float, work: Callable[[], Result]) -> Result | None:
 
 
 def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
-    """Return an answer, or what kept it from being given."""
+    """Return the answer of a check, or the error that prevented it."""
     try:
         return question()
     except CleanerError as error:
@@ -267,14 +267,14 @@ def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
         named = disk_error(path, error)
         return failed(check, str(named), "", named)
     except Exception as error:  # noqa: BLE001 - even an internal error hides no other answer
-        return failed(check, describe(error), "this is a mistake in the cleaner itself")
+        return failed(check, describe(error), "this is an internal error of the cleaner")
 
 
 def examine_conflicts(fs: FileSystem, log_dirs: Sequence[Path]) -> Iterator[Answer]:
-    """Answer for what log dirs of one broker both claim."""
+    """Check for partitions that several log dirs of one broker contain."""
     try:
         found = find_conflicts([LogDir(fs, path) for path in log_dirs if why_no_log_dir(fs, path) is None])
     except (CleanerError, OSError):
-        return  # answered for each of them
+        return  # reported for each of them
     for conflict in found:
         yield failed("directories", str(conflict), "`cleaner check` with all of them says which can go")

@@ -1,4 +1,4 @@
-"""`dump`: what is in files of a log; nothing is locked, nothing changes."""
+"""`dump`: shows the content of log files; locks and changes nothing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class DumpOptions:
     What to show.
 
     Attributes:
-        with_records: of a `.log` records, too, not batches alone.
-        sanity_only: of an index only whether a broker that starts would take it as it is.
-        verify_only: of an index only what does not fit its log.
+        with_records: of a `.log` also records, not only batches.
+        sanity_only: of an index only whether a starting broker would accept it.
+        verify_only: of an index only entries that do not match its log.
         max_bytes: of each `.log`; None: all of it.
-        limit_bytes: the most a batch may unpack to.
+        limit_bytes: the most bytes a batch may unpack to.
     """
 
     with_records: bool = False
@@ -42,15 +42,14 @@ class DumpOptions:
 
 def dump_files(fs: FileSystem, paths: Sequence[str], options: DumpOptions, viewer: Viewer) -> int:
     """
-    Show files, one after the other.
+    Show files, one after another.
 
     Args:
-        fs: the door to the disk.
-        paths: as they are named.
+        fs: the file system. paths: as given by the caller.
         options: what to show.
-        viewer: shown all of it.
+        viewer: called with everything.
     Returns:
-        How many of them could not be shown, or not to their end.
+        How many of them could not be shown completely.
     """
     indexes = IndexDump(fs, viewer, options.sanity_only, options.verify_only, options.limit_bytes)
     failed = 0
@@ -95,7 +94,7 @@ def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer,
 
 
 def _instead_of(fs: FileSystem, directory: Path) -> str:
-    """Say which files may be meant with a directory."""
+    """Suggest files to name instead of a directory."""
     nature = nature_of(fs, directory)
     wanted = fs.list_files(directory)
     if nature is Nature.LOG_DIR:

@@ -1,4 +1,4 @@
-"""Partition after partition, or several side by side: one never stops the others, a disk or a lock that fails does."""
+"""One partition after another, or several in parallel: one never stops the others; a failed disk or lost lock does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cleaner.errors import CleanerError, CleaningAborted, WriterWaitingError, is
 
 Result = TypeVar("Result")
 Work = Callable[[TopicPartition, Path], Result]
-"""Does one partition's work; refusals are results, what it raises ends the whole call."""
+"""Does one partition's work; refusals are results, and an exception ends the whole call."""
 
 MOST_SIDE_BY_SIDE = 64
-"""Whatever is asked for: every one is a loaded log and some threads."""
+"""The limit whatever the caller asks for: each one needs a loaded log and some threads."""
 
 _LOOK_UP_SECONDS = 0.1
 
 
 def one_by_one(todo: Mapping[TopicPartition, Path], work: Work[Result]) -> Iterator[Result | Refusal]:
-    """Work on partition after partition; when the disk itself fails, the rest is not begun."""
+    """Work on one partition after another; if the disk itself fails, the rest is not begun."""
     waiting = dict(todo)
     for topic_partition, directory in todo.items():
         del waiting[topic_partition]
@@ -41,15 +41,15 @@ def side_by_side(
     todo: Mapping[TopicPartition, Path], work: Work[Result], places: Callable[[], int]
 ) -> Iterator[Result | Refusal]:
     """
-    Work on several partitions at a time, each in a thread; outcomes come in the order of the partitions.
+    Work on several partitions at once, each in a thread; outcomes come in the order of the partitions.
 
-    When the disk fails, or one raises, no more are begun, and those under way are waited for.
+    If the disk fails, or one raises, no more are begun, and the running ones are waited for.
 
     Args:
-        places: how many may be under way, at least one; asked again and again, as it may change.
+        places: returns how many may run at once, at least one; called again and again, since it may change.
     """
     waiting = deque(todo.items())
-    tasks: deque[Future[Result]] = deque()  # in order, until their outcome was taken
+    tasks: deque[Future[Result]] = deque()  # in order, until their outcome is taken
     busy: set[Future[Result]] = set()
     has_ended = False
     with ThreadPoolExecutor(MOST_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
@@ -86,11 +86,11 @@ def _not_begun(topic_partition: TopicPartition) -> Refusal:
 
 
 def _end(error: BaseException, left: int) -> NoReturn:
-    """Raise what ends the call; a stop says how many partitions are left."""
+    """Raise the error that ends the call; a stop says how many partitions are left."""
     try:
         if not left or not isinstance(error, CleaningAborted):
             raise error
         kind = WriterWaitingError if isinstance(error, WriterWaitingError) else CleaningAborted
         raise kind(f"{error}; {left} more partitions were not begun") from error
     finally:
-        del error  # or it would know this function, and this function it
+        del error  # or the error and this frame would refer to each other

@@ -1,16 +1,16 @@
 """
-`handover`: logs of ours put in the place of a stopped broker's empty ones, under the ids the cluster gave their topics.
+`handover`: puts our logs in the place of a stopped broker's empty ones, under the ids the cluster gave their topics.
 
-    1. both log dirs are locked, and nobody else is in them; a dry run only asks who is, and writes nothing at all
-    2. every partition of the topics is looked at, in both, and held against the cluster's metadata; if one of them is
-       refused, or there is no room for all, nothing is done
+    1. both log dirs are locked, and no other process uses them; a dry run only checks this, and writes nothing at all
+    2. every partition of the topics is looked at in both log dirs, and compared with the cluster's metadata; if one of
+       them is refused, or there is no room for all, nothing is done
     3. partition by partition: the log is loaded and closed, copied, and the copy takes the broker's place
-       (`storage/handover.py`); what is refused only now, as it has a damaged batch, does not stop the others
+       (`storage/handover.py`); a partition refused only now, for a damaged batch, does not stop the others
 
-The broker's own empty directory has to be there: it says that this broker has the partition, in this log dir, under
-this topic id. A broker would set any other aside (R-107), or refuse to start beside it (R-105).
+The broker's own empty directory must exist: it shows that this broker has the partition, in this log dir, under this
+topic id. A broker would rename any other directory (R-107), or refuse to start with it (R-105).
 
-A crash leaves each partition handed over or not begun; the same command finishes. Ours are left as they are.
+A crash leaves each partition handed over or not begun; the same command finishes. Our own logs are left unchanged.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ TO_BE_HANDED_OVER = "to be handed over"
 NOT_BEGUN = "not begun"
 
 _PARTS = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
-"""Of a log, too; written anew in the broker's directory."""
+"""Also files of a log; written again in the broker's directory."""
 
 
 @dataclass(frozen=True)
 class HandedOver:
     """
-    What became of one partition.
+    The outcome for one partition.
 
     Attributes:
         partition: as its directory is named.
@@ -69,7 +69,7 @@ class HandedOver:
         log_start_offset, log_end_offset: of the log.
         bytes: of its `.log` files.
         state: `handed over`, `was there` (an earlier call has done it), in a dry run `to be handed over`, or
-            `not begun`, as another partition was refused.
+            `not begun`, since another partition was refused.
         elapsed_seconds: for this partition.
     """
 
@@ -84,9 +84,7 @@ class HandedOver:
 
 @dataclass(frozen=True)
 class HandoverReport:
-    """
-    What was handed over, in order of names, and what was refused; if that was before anything was done, nothing was.
-    """
+    """What was handed over, in order of names, and what was refused; if a look refused one, nothing was handed over."""
 
     partitions: tuple[HandedOver, ...]
     refused: tuple[Refusal, ...] = ()
@@ -97,28 +95,28 @@ def hand_over(
     to_dir: Path,
     topic_ids: Mapping[str, UUID],
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     dry_run: bool = False,
 ) -> HandoverReport:
     """
-    Hand all partitions of some topics over to a broker that is stopped.
+    Hand all partitions of some topics over to a stopped broker.
 
     Args:
         from_dir: a log dir that was closed in order.
         to_dir: one of the broker's `log.dirs`.
-        topic_ids: the ids that the cluster has given the topics.
-        sources: of the broker: its `server.properties`, and where its metadata log is.
-        surroundings: the caller's; `warn` is told what the broker will do differently.
+        topic_ids: the ids that the cluster gave the topics.
+        sources: the broker's: its `server.properties`, and where its metadata log is.
+        context: the caller's; `warn` is called with what the broker will do differently.
         dry_run: only look, and write nothing; damaged batches are found only when they are copied.
     Raises:
         UsageError: no such directory or topic, or both directories are the same.
         LogDirLockedError: one of them is in use.
         NotCleanlyShutDownError: `from_dir` was not closed in order.
-        HandoverRefusedError: `to_dir` is no broker's.
+        HandoverRefusedError: `to_dir` is not a broker's.
         NoSpaceError: `to_dir` has no room for all of them; nothing is done.
         CorruptCheckpointError, UncleanableError: one of them as a whole is not sound.
-        CleaningAborted: `surroundings.check_done` said so.
+        CleaningAborted: raised by `context.check_done`.
     """
     for directory in (from_dir, to_dir):
         if not directory.is_dir():
@@ -129,16 +127,16 @@ def hand_over(
     with as_cleaner_errors(to_dir):
         if dry_run:
             for directory in (from_dir, to_dir):
-                _require_nobody(surroundings.fs, directory)
+                _require_nobody(context.fs, directory)
         with (
-            open_session(from_dir, Sources(), surroundings, mode=mode) as ours,
-            open_session(to_dir, sources, surroundings, mode=mode) as theirs,
+            open_session(from_dir, Sources(), context, mode=mode) as ours,
+            open_session(to_dir, sources, context, mode=mode) as theirs,
         ):
             return _Handover(ours, theirs, topic_ids, sources).run(dry_run=dry_run)
 
 
 def _require_nobody(fs: FileSystem, log_dir: Path) -> None:
-    """Make sure that a log dir could be locked. Raises LogDirLockedError: somebody is at work in it."""
+    """Make sure that a log dir could be locked. Raises LogDirLockedError: another process is at work in it."""
     report = probe(fs, log_dir)
     if report.holder is not LockHolder.NOBODY or report.has_writer:
         who = report.holder.value if report.holder is not LockHolder.NOBODY else "a writer"
@@ -150,20 +148,20 @@ _Work = Callable[[TopicPartition, Path], HandedOver]
 
 
 class _Handover:
-    """Two log dirs, both locked, and what the cluster says of the topics."""
+    """Two log dirs, both locked, and the cluster's metadata of the topics."""
 
     def __init__(self, ours: Session, theirs: Session, topic_ids: Mapping[str, UUID], sources: Sources) -> None:
         self._ours = ours
         self._theirs = theirs
         self._topic_ids = topic_ids
-        self._fs: FileSystem = ours.surroundings.fs
+        self._fs: FileSystem = ours.context.fs
         self._cluster = Cluster(self._fs, theirs.log_dir.path, sources.metadata_dir, sources.config)
         others = [real_path(Path(text)) for text in theirs.settings.cleaner.log_dirs]
         self._wanted_bytes = 0
         self._others = [LogDir(self._fs, path) for path in others if path != theirs.log_dir.path and path.is_dir()]
 
     def run(self, *, dry_run: bool) -> HandoverReport:
-        """Look at all partitions, and hand them over unless one is refused or this is all that is wanted."""
+        """Look at all partitions, and hand them over unless one is refused or this is a dry run."""
         if not self._ours.log_dir.has_clean_shutdown_marker():
             path = self._ours.log_dir.path
             raise NotCleanlyShutDownError(
@@ -232,7 +230,7 @@ class _Handover:
         return self._report(topic_partition, log, WAS_THERE if was_there else TO_BE_HANDED_OVER, began)
 
     def _check_cluster(self, topic_partition: TopicPartition) -> None:
-        """Refuse what the cluster's metadata, if it is at hand, says otherwise of."""
+        """Refuse a partition that contradicts the cluster's metadata, if that is known."""
         cluster, topic = self._cluster, topic_partition.topic
         if not cluster.is_known:
             return
@@ -259,7 +257,10 @@ class _Handover:
             )
 
     def _check_files(self, directory: Path) -> None:
-        """Refuse files that are not the directory's owner's, or none at all; whatever is no part of a log stays."""
+        """
+        Refuse files that are not regular or have another owner than the directory; warn of files that are no part of a
+        log.
+        """
         owner, foreign = self._fs.stat(directory).st_uid, []
         for name in self._fs.list_dir(directory):
             about = self._fs.stat(directory / name)
@@ -273,10 +274,10 @@ class _Handover:
                     directory / name, f"belongs to user {about.st_uid}, and its directory to user {owner}"
                 )
         if foreign:
-            self._ours.surroundings.warn(f"{directory}: no part of the log, and stays here: {', '.join(foreign)}")
+            self._ours.context.warn(f"{directory}: no part of the log, and stays here: {', '.join(foreign)}")
 
     def _check_place(self, topic_partition: TopicPartition, directory: Path) -> bool:
-        """Tell whether the log is in its place already. Raises HandoverRefusedError: there is no place for it."""
+        """Tell whether the log is already in its place. Raises HandoverRefusedError: it has no place there."""
         theirs, topic_id = self._theirs.log_dir, self._topic_ids[topic_partition.topic]
         home = theirs.path / str(topic_partition)
         place = stands_aside(theirs, topic_partition, topic_id) or home
@@ -305,8 +306,8 @@ class _Handover:
         )
 
     def _warn(self, partitions: Mapping[TopicPartition, Path]) -> None:
-        """Tell what the broker will do differently."""
-        warn, cluster = self._ours.surroundings.warn, self._cluster
+        """Warn of what the broker will do differently."""
+        warn, cluster = self._ours.context.warn, self._cluster
         if not cluster.is_known:
             warn(
                 f"{self._theirs.log_dir.path}: no metadata log here, so that topic ids, numbers of partitions and "
@@ -373,7 +374,7 @@ class _Handover:
             topic_partition,
             directory,
             self._ours.topic(topic_partition, directory).config,
-            now_ms=self._ours.surroundings.clock.now_ms(),
+            now_ms=self._ours.context.clock.now_ms(),
             clean_shutdown=True,
             read_only=read_only,
         )

@@ -1,9 +1,9 @@
 """
 A log as `plan` sees it: loaded as a round would load it, or seen from outside.
 
-A log that was closed in order and is nobody's now is loaded, but for its records: indexes, leader epochs and producers
-are held against each other. One that is in use, was not closed in order or has very many segments is seen by its names,
-sizes, checkpoints and a few headers, as its recovery would leave it.
+A log that was closed in order and is not in use is loaded, except for its records: indexes, leader epochs and producers
+are checked against each other. A log that is in use, was not closed in order or has very many segments is judged by
+names, sizes, checkpoints and a few headers, as its recovery would leave it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.names import LEADER_EPOCHS
 
-# A load opens three files a segment; so many take a third of a second.
+# A load opens three files per segment; this many segments take a third of a second.
 MOST_LOADED_SEGMENTS = 1000
-# A walk over open transactions goes on where it ended, 20 000 batches at a time; a second's worth of it.
+# A walk over open transactions reads 20 000 batches at a time; this many take about a second.
 _MOST_WALKS = 15
 
 
@@ -42,7 +42,7 @@ class PlanTarget:
         now_ms: the moment.
         high_watermark: the caller's choice.
         use: how the log dir is used.
-        is_in_use: somebody is at work in it, in whatever way.
+        is_in_use: another process uses it in any way.
     """
 
     session: Session
@@ -56,7 +56,7 @@ class PlanTarget:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log dir was left in order, and nobody is at work in it."""
+        """Tell whether the log dir was closed in order, and no process is at work in it."""
         return self.use is Use.CLOSED and not self.is_in_use
 
 
@@ -71,14 +71,14 @@ class Inspection:
 
 def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
     """
-    Return what a log is like and what may be cleaned of it.
+    Return a log's state and its cleanable range.
 
     Args:
-        place: which, and how.
+        place: which log, and how to look at it.
         files: its files, as just listed.
     Raises:
-        CorruptLogError, NotCleanlyShutDownError: it cannot be told what the log is like.
-        FileNotFoundError: a file has gone since it was listed.
+        CorruptLogError, NotCleanlyShutDownError: the log's state cannot be determined.
+        FileNotFoundError: a file was removed after it was listed.
     """
     if place.is_closed and len(files.segments) <= MOST_LOADED_SEGMENTS:
         log = loading.load(
@@ -96,7 +96,7 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
 
 
 def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
-    fs, log_dir = place.session.surroundings.fs, place.session.log_dir
+    fs, log_dir = place.session.context.fs, place.session.log_dir
     read_leader_epochs(fs, place.directory / LEADER_EPOCHS)
     end = RecoveredEnd((), 0, 0)
     if files.segments:
@@ -112,7 +112,7 @@ def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
     )
     found = _found(place, log)
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
-        # Transactions that begin behind what could be cleaned without them do not matter.
+        # Transactions that begin after the range that is cleanable without them do not matter.
         transactions = OpenTransactions(fs, place.directory, files, place.use, log)
         log = transactions.settled(log, found.first_uncleanable_offset, _MOST_WALKS)
         found = _found(place, log)

@@ -1,10 +1,11 @@
 """
-What is kept before it goes: by `clean --keep-old DIR`, and by `recover --save-cut DIR`.
+Keeps data before it is removed: for `clean --keep-old DIR` and `recover --save-cut DIR`.
 
-`clean --keep-old DIR`: what a round replaces is kept, so that `cleaner undo DIR` can put it back.
+`clean --keep-old DIR` keeps the files that a round replaces, so that `cleaner undo DIR` can put them back.
 
 For each group, before its swap: the old files get second names below `DIR/TOPIC-PARTITION/`, durably; then the manifest
-says so, durably; then the swap. Whatever a crash leaves, a group that is new is in the manifest with all its old files.
+lists them, durably; then comes the swap. After any crash, a group that is swapped is in the manifest with all its old
+files.
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ _DIRECTORY_MODE = 0o700
 
 def check_outside(session: Session, directory: Path, option: str) -> None:
     """
-    Refuse a place for kept files that is in a log dir, where a broker would take it for a partition (R-102).
+    Refuse a directory for kept files inside a log dir, where a broker would take it for a partition (R-102).
 
     Raises:
-        UsageError: it is.
+        UsageError: it is inside one.
     """
     resolved = real_path(directory)
     for log_dir in (session.log_dir.path, *map(Path, session.settings.cleaner.log_dirs)):
         if resolved.is_relative_to(real_path(log_dir)):
             raise UsageError(f"{option} {directory}: inside of the log dir {log_dir}; name a directory outside")
-    around = place_around(session.surroundings.fs, resolved)
+    around = place_around(session.context.fs, resolved)
     if around is not None:
         raise UsageError(f"{option} {directory}: inside of {around}; name a directory outside")
 
 
 def make_directory(fs: FileSystem, path: Path) -> None:
-    """Make a directory, and those above it, durably; one that is there is fine. The path is one without links."""
+    """Make a directory and its parents durably; existing ones are fine. The path must be free of links."""
     missing = list(itertools.takewhile(lambda each: not each.is_dir(), (path, *path.parents)))
     if missing:
         with fs.hold(missing[-1].parent):
@@ -56,11 +57,11 @@ def make_directory(fs: FileSystem, path: Path) -> None:
 
 class CutSaver:
     """
-    `recover --save-cut DIR`: keeps what recovery cuts off a partition's segments.
+    `recover --save-cut DIR`: keeps the bytes that recovery cuts off a partition's segments.
 
     Args:
-        fs: the door to the file system.
-        directory: the partition's place in the operator's directory; links to it are followed once, here.
+        fs: the file system. directory: the partition's place in the operator's directory; links to it are followed
+        once, here.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
@@ -71,7 +72,7 @@ class CutSaver:
         """
         Keep a `.log` from a position on, as `NAME.FROM-TO`, both in bytes; durable when it returns.
 
-        Other bytes that have that name already, from an earlier recovery, stay: the new ones are `NAME.FROM-TO.2`.
+        If other bytes from an earlier recovery have that name, they stay: the new file is `NAME.FROM-TO.2`.
         """
         make_directory(self._fs, self._directory)
         with self._fs.hold(self._directory):
@@ -103,7 +104,7 @@ class Keeper:
     """
 
     def __init__(self, session: Session, log: LoadedLog, kept_dir: Path) -> None:
-        self._fs = session.surroundings.fs
+        self._fs = session.context.fs
         self._log = log
         self._directory = real_path(kept_dir) / str(log.topic_partition)
         active = log.active_segment
@@ -117,11 +118,11 @@ class Keeper:
 
     def keep(self, group: Sequence[Segment]) -> None:
         """
-        Keep a group's files and note what is about to replace them: finished, under `.cleaned` names.
+        Keep a group's files, and record the finished `.cleaned` files that are about to replace them.
 
         Raises:
-            UsageError: the directory keeps segments of another log, or of before records were appended.
-            NoSpaceError, LogDirOfflineError: the disk; nothing was swapped.
+            UsageError: the directory keeps segments of another log, or from before records were appended.
+            NoSpaceError, LogDirOfflineError: the disk failed; nothing was swapped.
         """
         make_directory(self._fs, self._directory)
         with self._fs.hold(self._directory):

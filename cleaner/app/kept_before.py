@@ -1,4 +1,4 @@
-"""The log before cleaning, put together from what `clean --keep-old` kept and what no round has touched."""
+"""The log before cleaning, put together from segments that `clean --keep-old` kept and untouched segments."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def kept_partitions(fs: FileSystem, keep_dir: Path) -> dict[TopicPartition, Path
 
 def kept_log(fs: FileSystem, directory: Path, after: Sequence[Segment]) -> tuple[list[Segment], KeptPartition]:
     """
-    Return the segments as they were before the first round, ascending, and the manifest.
+    Return the segments from before the first round, ascending, and the manifest.
 
-    What a later round replaced may be what an earlier one has made: that is no segment of the log before.
+    A later round may have replaced a segment that an earlier one wrote: that is not a segment of the log before.
 
     Args:
         directory: where the partition's segments are kept.
-        after: the segments of the cleaned log; those behind all that is kept were never touched.
+        after: the segments of the cleaned log; those after all kept ones were never touched.
     Raises:
         CorruptCheckpointError: the manifest cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Loading a partition for a command, and what a clean stop leaves in the files of the log dir afterwards."""
+"""Loads a partition for a command, and closes it as a clean stop would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.swap.swap import fsync_sources
 
 _LOG_END = 2**63 - 1
-"""As a high watermark: the loader lowers it to the log end offset (D-03)."""
+"""Used as high watermark: the loader lowers it to the log end offset (D-03)."""
 
 NO_HIGH_WATERMARK = Reason.NO_HIGH_WATERMARK.words.line
 
@@ -36,29 +36,29 @@ def load(
     save_cut: SaveCut | None = None,
 ) -> LoadedLog:
     """
-    Load a log as a broker that starts would. After a clean shutdown nothing on disk changes before `Log.settle`.
+    Load a log as a starting broker would. After a clean shutdown nothing on disk changes before `Log.settle`.
 
-    Beside a writer the log is seen as it was when its active segment began, and no marker is asked for.
+    Next to a writer the log is seen only up to its active segment, and no marker is required.
 
     Args:
-        session: gives the checkpoints and the settings of the process.
+        session: has the checkpoints and the settings of the process.
         topic_partition: which.
         directory: where.
         topic: its settings.
-        now_ms: the moment of the load; idle producers are forgotten by it.
+        now_ms: the moment of the load; idle producers expire by it.
         clean_shutdown: False recovers the log from its recovery point on (R-640).
-        high_watermark: the caller's choice. A checkpoint without a line gives the log start offset: nothing is
+        high_watermark: the caller's choice. Without a line in the checkpoint it is the log start offset: nothing is
             known to be replicated.
         allow_truncate: let recovery cut more than a torn tail.
         read_only: change nothing at all.
-        save_cut: keeps what a recovery cuts, before it does.
+        save_cut: keeps the bytes that a recovery is about to cut.
     Raises:
         CorruptLogError: damage; nothing has changed.
         TruncationRefusedError: see `allow_truncate`.
     """
     log_dir = session.log_dir
     return load_log(
-        session.surroundings.fs,
+        session.context.fs,
         directory,
         topic_partition,
         topic=topic,
@@ -81,7 +81,7 @@ def high_watermark_of(session: Session, topic_partition: TopicPartition, high_wa
     """
     Return the high watermark the caller chose; None for a checkpoint without a line for the partition.
 
-    Beside a writer it is at most the checkpoint's: what the writer has not flushed it may lose or take back.
+    Next to a writer it is at most the checkpoint's: the writer may lose or take back records it has not flushed.
     """
     checkpoint = session.log_dir.high_watermarks.get(topic_partition)
     if high_watermark == "checkpoint" or (session.beside_writer and checkpoint is None):
@@ -101,17 +101,17 @@ def close(session: Session, log: LoadedLog) -> None:
     """
     Close a log as a clean stop of a broker would, and write its lines in the log dir's checkpoints.
 
-    The recovery point becomes the log end offset, so what lies above the old one is forced to disk first (R-116). The
-    log start offset gets a line when it lies above the first segment's base offset (R-118). Beside a writer all that is
-    the writer's, and nothing is done.
+    The recovery point becomes the log end offset, so data above the old one is forced to disk first (R-116). The log
+    start offset gets a line if it lies above the first segment's base offset (R-118). Next to a writer this does
+    nothing: closing is the writer's work.
     """
     if session.beside_writer:
         return
-    log.close(session.surroundings.fs)
+    log.close(session.context.fs)
     log_dir, tp, end = session.log_dir, log.topic_partition, log.log_end_offset
     point = log_dir.recovery_points.get(tp, 0)
     if point != end:
         unflushed = log.segments_between(min(point, end), end)
-        fsync_sources(session.surroundings.fs, log.directory, [segment.base_offset for segment in unflushed])
+        fsync_sources(session.context.fs, log.directory, [segment.base_offset for segment in unflushed])
         log_dir.put(OffsetKind.RECOVERY_POINT, tp, end)
     log_dir.put(OffsetKind.LOG_START, tp, log.log_start_checkpoint)

@@ -1,4 +1,4 @@
-"""What a caller may ask of `clean` and `recover`, and where settings are looked for."""
+"""The options of `clean` and other commands, and the sources of settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleaner.storage.load.loaded_log import LoadedLog
 
 CleanRound = Callable[["LoadedLog", "Cleanable", "TopicConfig", "CleanerConfig", "RoundContext"], "RoundResult"]
-"""Cleans one log once: `engine.round.clean_log`, or what does the same elsewhere."""
+"""Cleans one log once: `cleaning.round.round.clean_log`, or an equivalent such as Spark's."""
 
 HighWatermark = int | Literal["checkpoint", "end"]
 Rounds = int | Literal["all"]
@@ -30,15 +30,15 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(_phase: str, _done: int, _total: int) -> None:
-    """Tell nobody."""
+    """Report no progress."""
 
 
 def tell_nobody(_warning: str) -> None:
-    """Let a warning pass."""
+    """Ignore a warning."""
 
 
 def never_done() -> None:
-    """Go on: nobody asks to stop."""
+    """Never stop."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class SetOption:
 @dataclass(frozen=True)
 class Sources:
     """
-    Where settings come from, beside the log dir itself.
+    Where settings come from, besides the log dir itself.
 
     Attributes:
         config: the keys of `--config FILE`: a `server.properties`, topic settings, or both.
-        environment: the keys in `CLEANER_` variables, which win over those of the file.
-        sets: `--set`, which win over everything.
-        topics_dir: a directory of `<topic>.properties` files; it goes before `cleaner.topics.dir`.
-        metadata_dir: the directory of a KRaft metadata log, where it is not in the log dir or in `metadata.log.dir`.
-        trust_default_policy: also take a topic for compacted of which only a default says so.
+        environment: the keys in `CLEANER_` variables, which override the file. sets: `--set`, which overrides
+        everything.
+        topics_dir: a directory of `<topic>.properties` files; it overrides `cleaner.topics.dir`. metadata_dir: the
+        directory of a KRaft metadata log, if that is neither in the log dir nor in `metadata.log.dir`.
+        trust_default_policy: also treat a topic as compacted if only a default says so.
     """
 
     config: Mapping[str, str] = field(default_factory=dict)
@@ -79,13 +79,13 @@ class Sources:
         metadata_dir: str | PathLike[str] | None,
     ) -> Sources:
         """
-        Make sources of a library call's arguments.
+        Make sources from a library call's arguments.
 
-        Settings of a topic are then `--set` for that topic, so that nothing found elsewhere wins; all others, and all
-        of them without a topic, are as in a `--config` file.
+        Topic settings then count as `--set` for that topic, so that they override everything; the others, and all of
+        them without a topic, count as in a `--config` file.
 
         Raises:
-            UsageError, ConfigError: what is given cannot be taken for settings or paths.
+            UsageError, ConfigError: the arguments are not settings or paths.
         """
         given = arguments.setting_texts(settings)
         mine = {key: value for key, value in given.items() if topic is not None and key in TOPIC_SETTINGS}
@@ -100,14 +100,12 @@ class Sources:
 @dataclass(frozen=True)
 class CallContext:
     """
-    What a caller lends for the time of a call.
+    The objects that a caller provides for one call.
 
     Attributes:
-        fs: the door to the file system.
-        clock: `now_ms` is read once for each partition.
-        progress: told phase, bytes done and bytes in all.
-        check_done: asked before each buffer; raises CleaningAborted to stop.
-        warn: told what is odd about the log dir and the settings of the process.
+        fs: the file system. clock: `now_ms` is read once for each partition. progress: called with phase, bytes done
+        and total bytes. check_done: called before each buffer; raises CleaningAborted to stop. warn: called with
+        warnings about the log dir and the settings of the process.
     """
 
     fs: FileSystem = field(default_factory=FileSystem)
@@ -125,10 +123,10 @@ class CallContext:
         warn: Callable[[str], None] | None = None,
     ) -> CallContext:
         """
-        Fill in the usual ones for what is None; `now_ms` makes the clock stand still.
+        Replace None by the defaults; with `now_ms` the clock stands still.
 
         Raises:
-            UsageError: one of them is not what it is to be used as.
+            UsageError: an argument has the wrong type or value.
         """
         arguments.having("fs", fs, "open", "stat", "list_files")
         for name, value in (("progress", progress), ("check_done", check_done), ("warn", warn)):
@@ -145,7 +143,7 @@ class CallContext:
 @dataclass(frozen=True)
 class Sampling:
     """
-    How `plan` foretells what cleaning would do.
+    How `plan` estimates what cleaning would do.
 
     Attributes:
         most_bytes: how much of each log to read; None: a tenth, at least 256 MiB and at most 4 GiB.
@@ -160,23 +158,23 @@ class CleanOptions:
     How to clean.
 
     Attributes:
-        high_watermark: up to where records count as replicated: the checkpoint's line, the log end, or an offset.
-            Without a line in the checkpoint nothing is cleaned.
-        recover: recover logs of a log dir without a clean-shutdown marker first, instead of refusing it; beside a
-            writer at work there is nothing to recover.
+        high_watermark: records below it count as replicated: the checkpoint's line, the log end, or an offset. Without
+            a line in the checkpoint nothing is cleaned.
+        recover: recover logs of a log dir without a clean-shutdown marker first, instead of refusing it; next to a live
+            writer there is nothing to recover.
         allow_truncate: let that recovery cut more than a torn tail.
-        retention: delete expired segments afterwards; not beside a writer, which does so itself.
-        verify: re-read each written segment before it takes the place of the old ones.
-        rounds: at most so many, or `all`: until the range is clean.
-        keep_tombstones: only give tombstones and transaction markers their horizons; remove none, however long ago that
-            passed: a replica that was away so long has yet to see them (D-13).
-        max_dirty_bytes: end a round's map after so many bytes of the dirty section, as a smaller map would.
-        max_seconds: end a round's map after so long.
-        keep_old: a directory outside of all log dirs that takes what rounds replace, for `undo`.
-        damaged: `keep` carries batches with wrong checksums, or records that cannot be read, over as they are.
-        clean_round: does each round; None for the engine, in this process.
-        side_by_side: says how many partitions may be under way at a time, each in its own thread; asked again and
-            again. None: one after the other, in the caller's thread.
+        retention: delete expired segments afterwards; not next to a writer, which does so itself.
+        verify: re-read each written segment before it replaces the old ones.
+        rounds: the most rounds to run, or `all`: until the range is clean.
+        keep_tombstones: only give tombstones and transaction markers their horizons; remove none, however long ago the
+            horizon passed: a replica that was offline may not have seen them (D-13).
+        max_dirty_bytes: end a round's map after this many bytes of the dirty section, as a smaller map would.
+        max_seconds: end a round's map after this time.
+        keep_old: a directory outside of all log dirs that keeps the files that rounds replace, for `undo`.
+        damaged: `keep` copies batches with wrong checksums or unreadable records unchanged.
+        clean_round: does each round; None: `clean_log`, in this process.
+        side_by_side: returns how many partitions to clean at once, each in its own thread; called again and again.
+            None: one after another, in the caller's thread.
     """
 
     high_watermark: HighWatermark = "checkpoint"
@@ -195,15 +193,15 @@ class CleanOptions:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> CleanOptions:
-        """Take the values named like options, of a call or a command line; the others count as not given."""
+        """Take the values named like options from a call or a command line; missing ones get their defaults."""
         return CleanOptions(**{name: values[name] for each in fields(CleanOptions) if (name := each.name) in values})
 
     def checked(self) -> CleanOptions:
         """
-        Return the same, if a caller's values can be what they are for.
+        Return the same options if the caller's values are valid.
 
         Raises:
-            UsageError: one of them cannot.
+            UsageError: one of them is not.
         """
         for name in ("recover", "allow_truncate", "retention", "verify", "keep_tombstones"):
             arguments.flag(name, getattr(self, name))
@@ -218,7 +216,7 @@ class CleanOptions:
 
 
 def require_high_watermark(value: object) -> None:
-    """Refuse what is neither `checkpoint`, `end` nor an offset; raises UsageError."""
+    """Raise UsageError for a value that is neither `checkpoint`, `end` nor an offset."""
     if isinstance(value, str):
         arguments.one_of("high_watermark", value, ("checkpoint", "end"))
     else:

@@ -1,4 +1,4 @@
-"""`plan`: what each partition of a log dir is like and whether it is due; nothing is locked, nothing changes."""
+"""`plan`: the state of each partition of a log dir, and whether it is due; locks and changes nothing."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from cleaner.storage.log_dir import StillLogDir
 from cleaner.storage.segment.segment import Segment
 
 _UNREADABLE = Reason.UNREADABLE.words.line
-_ATTEMPTS = 5  # so often a log is looked at whose files come and go under the eye
+_ATTEMPTS = 5  # how often a log is looked at whose files change during the look
 
 
 def plan_log_dir(
     log_dir: Path,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     partitions: Sequence[str] | None = None,
     high_watermark: HighWatermark = "checkpoint",
@@ -56,28 +56,28 @@ def plan_log_dir(
     """
     Look at every partition of a log dir.
 
-    A live broker may be at work in it: what is told is then true for a moment, and says so.
+    A live broker may be at work in it: the entries are then true only for a moment, and say so.
 
     Args:
         log_dir: the directory.
         sources: where settings come from.
-        surroundings: the caller's clock and the like.
-        partitions: names, judged as the operator's choice; None: all of them, judged as by `clean --all`.
-        high_watermark: up to where records count as replicated.
-        as_if_all: judge those named as by `clean --all`, too.
-        sampling: also foretell what cleaning would do; None: do not.
+        context: the caller's file system, clock, stop check and warnings.
+        partitions: names, judged as named by the operator; None: all of them, judged as by `clean --all`.
+        high_watermark: records below it count as replicated.
+        as_if_all: judge named ones as by `clean --all`, too.
+        sampling: also estimate what cleaning would do; None: do not.
     Raises:
         UsageError: no such directory or partition.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound.
         ConfigError: a bad setting of the process.
     """
-    with as_cleaner_errors(log_dir), open_session(log_dir, sources, surroundings, mode=None) as session:
+    with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=None) as session:
         named = None if partitions is None else parse_names(partitions)
-        session = replace(session, log_dir=StillLogDir(surroundings.fs, session.log_dir.path))
+        session = replace(session, log_dir=StillLogDir(context.fs, session.log_dir.path))
         state = _DirState.of(session)
         entries = []
         for topic_partition, directory in choose_partitions(session, named).items():
-            surroundings.check_done()
+            context.check_done()
             is_named = named is not None and not as_if_all
             view = _View(session, topic_partition, directory, is_named, high_watermark, state, sampling)
             entries.append(view.entry())
@@ -86,10 +86,10 @@ def plan_log_dir(
 
 class _DirState(NamedTuple):
     """
-    What is true of all partitions of a log dir.
+    The state that all partitions of a log dir share.
 
-    `in_use` is who is at work in it, in words; `keeps_out` whether that keeps a cleaner out; `is_marked` whether it has
-    a clean-shutdown marker; `use` is what follows for a load.
+    `in_use` names the process at work in it; `keeps_out` says whether that keeps a cleaner out; `is_marked` whether it
+    has a clean-shutdown marker; `use` is the resulting mode for a load.
     """
 
     in_use: str
@@ -99,8 +99,8 @@ class _DirState(NamedTuple):
 
     @staticmethod
     def of(session: Session) -> _DirState:
-        """Look who holds the lock; nothing is locked for that, not for a moment."""
-        report = probe(session.surroundings.fs, session.log_dir.path)
+        """Find out which process holds the lock, without locking anything even for a moment."""
+        report = probe(session.context.fs, session.log_dir.path)
         is_marked = session.log_dir.has_clean_shutdown_marker()
         keeps_out = report.holder is not LockHolder.NOBODY
         pid = f" (process {report.pid})" if report.pid is not None else ""
@@ -122,13 +122,13 @@ class _View:
     sampling: Sampling | None
 
     def entry(self) -> PlanEntry:
-        """Return what there is to see, or what keeps it from being seen; listed again when a file vanishes."""
-        now_ms = self.session.surroundings.clock.now_ms()
+        """Return the partition's entry, or one with an error; the directory is listed again if a file vanishes."""
+        now_ms = self.session.context.clock.now_ms()
         entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
         for _ in range(_ATTEMPTS):
             try:
                 with as_cleaner_errors(self.directory):
-                    files = list_log_files(self.session.surroundings.fs, self.directory)
+                    files = list_log_files(self.session.context.fs, self.directory)
                     entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
@@ -140,18 +140,18 @@ class _View:
                 return replace(entry, error=str(as_value(error)), why=reason, reason=reason.words.line)
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
-                # Beside somebody who cleans, a file may be another one by the time it is read.
+                # While another process cleans, a file may be replaced before it is read.
                 is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
-                # Its files come and go: another process is at work, whichever has the lock.
+                # Its files come and go: a process is at work, whether or not one has the lock.
                 entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
             except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
         return failed
 
     def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:
-        """Add what is known of the topic."""
+        """Add the topic's settings and warnings."""
         replicas = replication_warning(resolved)
         return replace(
             entry,
@@ -176,7 +176,7 @@ class _View:
         return self._as_log_dir_allows(entry)
 
     def _as_log_dir_allows(self, entry: PlanEntry) -> PlanEntry:
-        """Say what of the whole log dir keeps a partition that is due from being cleaned."""
+        """Add why the state of the whole log dir keeps a due partition from being cleaned."""
         if not entry.is_due:
             return entry
         if self.state.keeps_out:
@@ -188,7 +188,7 @@ class _View:
         return entry
 
     def _weigh(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
-        """Find the cleanable range, what it weighs and what bounds it."""
+        """Find the cleanable range, its size and its bounds."""
         session, state, topic, now_ms = self.session, self.state, resolved.config, entry.now_ms
         is_in_use = bool(entry.in_use)
         place = PlanTarget(
@@ -241,28 +241,28 @@ class _View:
     def _foretell(
         self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
     ) -> PlanEntry:
-        """Add what cleaning would do; there is something to clean."""
+        """Add an estimate of what cleaning would do; there is something to clean."""
         from cleaner.cleaning.context import RoundContext
-        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels: not for those who only ask
+        from cleaner.cleaning.estimate.estimate import estimate  # loads kernels, which other calls do not need
 
-        lent, config = self.session.surroundings, self.session.settings.cleaner
+        caller, config = self.session.context, self.session.settings.cleaner
         segments = [
-            Segment(lent.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
+            Segment(caller.fs, self.directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
             for seen in look.log.segments
             if seen.base_offset < look.found.first_uncleanable_offset
         ]
-        context = RoundContext(lent.fs, lent.clock, now_ms, check_done=self.session.check_done)
+        context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done)
         foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
         return replace(entry, estimate=foretold, rounds=ahead)
 
     def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
-        """Add each bound of the range with its figure."""
+        """Add each bound of the range with its value."""
         log, found, topic = look.log, look.found, place.topic
         lag_ms = topic.min_compaction_lag_ms
         young = first_young_segment(log, found.first_dirty_offset, lag_ms, place.now_ms)
         undecided = None
         if log.last_stable_offset < log.high_watermark:
-            fs = self.session.surroundings.fs
+            fs = self.session.context.fs
             undecided = undecided_at(fs, self.directory, log.segments, log.last_stable_offset)
         return replace(
             entry,
@@ -280,7 +280,7 @@ class _View:
 
 
 def _figure_of_bound(entry: PlanEntry) -> str:
-    """Return the number behind what ends the range."""
+    """Return the details of the bound that ends the range."""
     offset = next((bound.offset for bound in entry.bounds if bound.name == entry.bounded_by), None)
     words = f" at offset {offset} of {entry.log_end_offset}"
     if entry.bounded_by == "last stable offset" and entry.undecided is not None:

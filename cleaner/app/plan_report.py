@@ -1,4 +1,4 @@
-"""What `plan` gives back for each partition: frozen values, printed as they are by `--format json`."""
+"""The results of `plan` for each partition: frozen values, printed unchanged by `--format json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cleaner.read.open_transactions import Undecided
 
 @dataclass(frozen=True)
 class SettingInForce:
-    """A setting, its value as text, and where that comes from."""
+    """A setting, its value as text, and where the value comes from."""
 
     key: str
     value: str
@@ -30,39 +30,39 @@ class PlanEntry:
     Attributes:
         partition: as its directory is named.
         policy: `cleanup.policy`, comma-separated; empty for the empty policy.
-        policy_origin: where that comes from.
-        policy_trusted: False when only a default says so; such a topic is cleaned only when named.
+        policy_origin: where the policy comes from.
+        policy_trusted: False if the policy is only a default; such a topic is cleaned only if named.
         segments: how many.
         bytes: of all segments.
         first_dirty_offset, first_uncleanable_offset: the cleanable range; None for a topic that is not compacted.
         clean_bytes: below the first dirty offset.
         dirty_bytes: in the cleanable range.
-        uncleanable_bytes: from its end on.
+        uncleanable_bytes: from the end of that range on.
         ratio: dirty bytes as a part of clean and dirty bytes.
-        is_due: by its ratio or its age. `clean --all` takes what is due; a named partition needs only dirty bytes.
-        why: in one word, see `Reason`; what stands in the way of the whole log dir goes before the partition's own.
-        reason: the same with its numbers, in words.
-        error: what keeps the partition from being looked at; empty when nothing does.
+        is_due: by its ratio or its age. `clean --all` takes due partitions; a named one needs only dirty bytes.
+        why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own. reason: the same
+        with its numbers, in words.
+        error: why the partition cannot be looked at; empty if it can.
         now_ms: the moment it was judged by.
-        log_start_offset, log_end_offset, high_watermark, last_stable_offset: of the log; None where unknown. A last
-            stable offset is only told as far as it can matter: transactions in the active segment are not looked for.
+        log_start_offset, log_end_offset, high_watermark, last_stable_offset: of the log; None where unknown. The last
+            stable offset is exact only as far as it matters: transactions in the active segment are not searched.
         bounded_by: which of the bounds ends the range.
         bounds: each of R-406 with its offset.
-        checkpoint_offset: the line in `cleaner-offset-checkpoint`; None without one.
-        is_checkpoint_reset: that line lies outside of the log and does not count (R-405).
+        checkpoint_offset: the line in `cleaner-offset-checkpoint`; None without one. is_checkpoint_reset: that offset
+        lies outside of the log and does not count (R-405).
         undecided: the open transaction that ends the range, if one does.
-        lag_ends_ms: when the first segment that is too young for `min.compaction.lag.ms` is not any more.
+        lag_ends_ms: when the first segment that is too young for `min.compaction.lag.ms` becomes old enough.
         overdue_ms: by how much it is over `max.compaction.lag.ms`; 0: it is not.
-        overdue_at_ms: when it will be; None where nothing dirty has a time, or it is already, or never.
+        overdue_at_ms: when it will be overdue; None if nothing dirty has a time, or it already is, or never will be.
         sections: the log to scale.
-        rounds: what is ahead with this dedupe buffer.
-        estimate: what cleaning would do, foretold from a sample; None where nobody asked, or nothing is dirty.
-        settings: those the verdict rests on.
-        replicas, replicas_origin: how many replicas the topic has, and who says so; None: nobody does.
-        cut_bytes: what a recovery would cut from its end, as far as batch headers tell.
-        in_use: who was at work on the log while it was read, in words: what is shown was true for a moment. Empty when
-            nobody was.
-        warnings: settings that look wrong, and what cleaning this replica apart from the others may mean.
+        rounds: the rounds needed with this dedupe buffer.
+        estimate: what cleaning would do, estimated from a sample; None if not asked for, or nothing is dirty.
+        settings: those the verdict depends on.
+        replicas, replicas_origin: how many replicas the topic has, and where that is known from; None: unknown.
+        cut_bytes: the bytes a recovery would cut from its end, as far as batch headers tell.
+        in_use: the process at work on the log while it was read, in words: the entry was true only for a moment. Empty
+            if there was none.
+        warnings: settings that look wrong, and the risk of cleaning this replica apart from the others.
     """
 
     partition: str
@@ -106,11 +106,11 @@ class PlanEntry:
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with that has looked at it: as one would that was refused to clean it."""
+        """The exit code of a command that looked at it: the same as of one that was refused to clean it."""
         if not self.error:
             return 0
         return ConfigError.exit_code if self.why is Reason.BAD_SETTING else CleanerError.exit_code
 
     def setting(self, key: str) -> SettingInForce | None:
-        """Return a setting by its name; None when it is not among those told."""
+        """Return a setting by its name; None if it is not among `settings`."""
         return next((setting for setting in self.settings if setting.key == key), None)

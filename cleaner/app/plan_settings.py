@@ -1,4 +1,4 @@
-"""The settings that what `plan` says of a partition rests on, each with its value and who says so."""
+"""The settings that the verdict of `plan` on a partition depends on, each with its value and origin."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_PROCESS = ("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.fac
 
 
 def topic_settings(resolved: ResolvedTopic) -> tuple[SettingInForce, ...]:
-    """Return the settings of a topic that decide over its cleaning."""
+    """Return the settings of a topic that affect its cleaning."""
     return tuple(SettingInForce(key, *resolved.in_force(key)) for key in _OF_TOPIC)
 
 

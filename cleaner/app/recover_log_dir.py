@@ -1,8 +1,8 @@
 """
-`recover`: bring logs that were not closed in order to what a broker would make of them at its start.
+`recover`: recovers logs that were not closed in order, with the same result as a broker's start.
 
-A clean-shutdown marker promises that every log of the directory may be trusted. It is written only when every partition
-directory was recovered in this very run; in all other cases there is none and a broker recovers by itself.
+A clean-shutdown marker promises that every log of the directory may be trusted. It is written only if every partition
+directory was recovered in the same run; otherwise there is none, and a broker recovers by itself.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def recover_log_dir(
     log_dir: Path,
     partitions: Sequence[str] | None,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     allow_truncate: bool = False,
     save_cut: Path | None = None,
@@ -43,25 +43,25 @@ def recover_log_dir(
     """
     Load, recover and close partitions in order.
 
-    With a clean-shutdown marker there is nothing to recover: logs are loaded and closed, and the marker stays.
+    If there is a clean-shutdown marker, there is nothing to recover: logs are loaded and closed, and the marker stays.
 
     Args:
         log_dir: the directory.
         partitions: names; None or empty: all of them.
         sources: where settings come from.
-        surroundings: the caller's clock and the like.
+        context: the caller's file system, clock, progress and stop check.
         allow_truncate: let recovery cut more than the torn end of a last segment.
-        save_cut: a directory outside of all log dirs that takes what is cut.
+        save_cut: a directory outside of all log dirs that keeps the bytes cut off.
     Raises:
         UsageError: no such directory or partition; `save_cut` is in a log dir.
         LogDirLockedError: the log dir is in use.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing was changed.
-        CleaningAborted: `surroundings.check_done` said so; no marker is written.
+        CleaningAborted: raised by `context.check_done`; no marker is written.
     """
     named = parse_names(partitions) if partitions else None
     with (
         as_cleaner_errors(log_dir),
-        open_session(log_dir, sources, surroundings, mode=LockMode.EXCLUSIVE) as session,
+        open_session(log_dir, sources, context, mode=LockMode.EXCLUSIVE) as session,
     ):
         if save_cut is not None:
             check_outside(session, save_cut, "--save-cut")
@@ -77,12 +77,12 @@ def recover_partitions(
     allow_truncate: bool,
     save_cut: Path | None = None,
 ) -> RecoverReport:
-    """Recover partitions of an open log dir, and write the marker if these are all there are and none was refused."""
+    """Recover partitions of an open log dir; write the marker if these are all its partitions and none was refused."""
     had_marker = session.log_dir.has_clean_shutdown_marker()
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
     for topic_partition, directory in one_by_one(session, partitions, "recover"):
-        saver = None if save_cut is None else CutSaver(session.surroundings.fs, save_cut / str(topic_partition)).save
+        saver = None if save_cut is None else CutSaver(session.context.fs, save_cut / str(topic_partition)).save
         work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
         outcome = attempt(topic_partition, directory, work)
         if isinstance(outcome, Refusal):
@@ -107,14 +107,14 @@ def _recover_one(
     save_cut: SaveCut | None,
 ) -> RecoveredPartition:
     began = time.monotonic()
-    with session.surroundings.fs.hold(directory):
+    with session.context.fs.hold(directory):
         before = log_bytes(session, directory)
         log = loading.load(
             session,
             topic_partition,
             directory,
             session.topic(topic_partition, directory).config,
-            now_ms=session.surroundings.clock.now_ms(),
+            now_ms=session.context.clock.now_ms(),
             clean_shutdown=had_marker,
             allow_truncate=allow_truncate,
             save_cut=save_cut,
@@ -131,7 +131,7 @@ def _recover_one(
 
 
 def _why_no_marker(session: Session, partitions: Mapping[TopicPartition, Path], refused: Sequence[Refusal]) -> str:
-    """Return what keeps the log dir from being marked clean, empty if nothing does."""
+    """Return why the log dir is not marked clean; empty if it is."""
     found = session.log_dir.listing()
     rest = "no clean-shutdown marker is written and a broker will recover when it starts"
     if refused:
@@ -139,7 +139,7 @@ def _why_no_marker(session: Session, partitions: Mapping[TopicPartition, Path], 
     left = [*(str(tp) for tp in found.current if tp not in partitions), *(str(tp) for tp in found.linked)]
     if left:
         return f"{_some(left)} not recovered in this run: {rest}"
-    # A broker loads these too, and would trust them; they are not ours to touch (D-07).
+    # A broker loads these too, and would trust them; the cleaner must not touch them (D-07).
     foreign = [*(path.name for path in found.future.values()), *(n for n in found.set_aside if n.endswith("-stray"))]
     return f"{_some(foreign)} is never touched by this command: {rest}" if foreign else ""
 

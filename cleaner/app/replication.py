@@ -1,4 +1,4 @@
-"""What cleaning one replica of a log apart from the others may mean for these (D-13)."""
+"""The risk for other replicas of a log if one is cleaned apart from them (D-13)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cleaner.settings import ResolvedTopic
 
 
 def replication_warning(resolved: ResolvedTopic) -> str:
-    """Return what to say of a topic with more replicas than this one, where tombstones may go; empty for others."""
+    """Return the warning for a compacted topic with more replicas than this one; empty for other topics."""
     if not resolved.config.compact or resolved.replicas is None or resolved.replicas <= 1:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What `clean` and `recover` give back: frozen values, printed as they are by `--format json`."""
+"""The results of `clean` and `recover`: frozen values, printed unchanged by `--format json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Removed:
         tombstones: null values past their delete horizon.
         aborted: data of aborted transactions.
         markers: transaction markers past their delete horizon.
-        keyless: records without a key, which a compacted topic should not hold; Kafka counts them as invalid.
+        keyless: records without a key, which a compacted topic should not have; Kafka counts them as invalid.
     """
 
     superseded: int = 0
@@ -35,10 +35,10 @@ class Removed:
 @dataclass(frozen=True)
 class KeptDamage:
     """
-    A damaged batch that a round has carried over as it is (`--damaged keep`).
+    A damaged batch that a round has copied unchanged (`--damaged keep`).
 
     Attributes:
-        path, position: where it was before the round: the `.log`, and where in it, in bytes.
+        path, position: the `.log` that held it before the round, and the byte position in it.
         base_offset, last_offset: of the batch.
         reason: what is wrong with it.
     """
@@ -58,23 +58,23 @@ class CleanReport:
     Attributes:
         partition: as its directory is named.
         first_dirty_offset: where the dirty section began.
-        first_uncleanable_offset: the exclusive end of what could be cleaned.
-        end_offset: up to where the log is clean now, exclusive; the new line in `cleaner-offset-checkpoint`. Equal to
-            `first_dirty_offset` when nothing was cleaned.
+        first_uncleanable_offset: the exclusive end of the cleanable range. end_offset: the exclusive end of the clean
+            part now; the new line in `cleaner-offset-checkpoint`. Equal to `first_dirty_offset` if nothing was cleaned.
         rounds: how many were run.
-        bytes_read, messages_read: of the segments recopied, clean section and dirty.
-        bytes_written, messages_written: of what took their place.
+        bytes_read, messages_read: of the recopied segments, clean and dirty section.
+        bytes_written, messages_written: of the segments that replaced them.
         map_bytes_read, map_messages_read: of the dirty section, read for the offset map.
-        map_utilization: entries of the offset map as a part of those it may take, the most of any round.
+        map_utilization: entries of the offset map as a part of its capacity, the highest of all rounds.
         invalid_messages: records without a key that were left out.
-        removed: what was left out and why.
+        removed: records left out, by reason.
         rounds_remaining: an estimate of how many more rounds like the last one would reach
             `first_uncleanable_offset`; 0 when it was reached.
-        map_seconds, copy_seconds, elapsed_seconds: building the map, recopying, and all with loading and closing.
+        map_seconds, copy_seconds, elapsed_seconds: for building the map, recopying, and in total with loading and
+            closing.
         retention_deleted_segments: what `--retention` deleted.
-        note: why nothing was cleaned, or why less than everything; empty when there is nothing to say.
-        warnings: settings that look wrong and the like.
-        kept_damage: damaged batches that the last round has carried over.
+        note: why nothing, or not everything, was cleaned; may be empty.
+        warnings: such as settings that look wrong.
+        kept_damage: damaged batches that the last round has copied.
     """
 
     partition: str
@@ -123,7 +123,7 @@ class RecoveredPartition:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A partition that was left as it is, and the error that says why."""
+    """A partition that was left unchanged, and the error that says why."""
 
     partition: str
     error: CleanerError
@@ -132,12 +132,12 @@ class Refusal:
 @dataclass(frozen=True)
 class Skipped:
     """
-    A partition that nobody named and that was passed over.
+    A partition that was not named and was skipped.
 
     Attributes:
         partition: as its directory is named.
         reason: why.
-        is_doubtful: it is said to be compacted, but only by a default; the operator should decide.
+        is_doubtful: only a default says that it is compacted; the operator should decide.
     """
 
     partition: str
@@ -153,8 +153,8 @@ class RecoverReport:
     Attributes:
         partitions: those recovered, in order of their names.
         refused: those that were not.
-        has_marker: the log dir has a clean-shutdown marker now; a broker starts without recovery.
-        note: why there is none; a broker will recover when it starts.
+        has_marker: the log dir now has a clean-shutdown marker; a broker starts without recovery. note: why it has
+        none; a broker will recover when it starts.
     """
 
     partitions: tuple[RecoveredPartition, ...]

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Work:
     """
-    One loaded log and what is to be done with it.
+    One loaded log and how to clean it.
 
     Attributes:
         session: the log dir.
         options: the caller's.
         log: loaded, not yet settled.
         topic: its settings.
-        now_ms: the one moment of all its rounds.
+        now_ms: the same moment for all its rounds.
         refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
     """
 
@@ -45,31 +45,31 @@ class Work:
     refuses_keyless: bool = False
 
     def write_checkpoint(self, offset: int) -> None:
-        """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log meanwhile."""
+        """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log since."""
         topic_partition = self.log.topic_partition
         with self.session.partition_lock(topic_partition):
             self.log.require_unchanged(())
             self.session.put_cleaner_offset(topic_partition, offset)
 
     def settle(self) -> None:
-        """Make the changes loading has left to be made."""
+        """Make the changes that loading has postponed."""
         with self.session.partition_lock(self.log.topic_partition):
-            self.log.settle(self.session.surroundings.fs)
+            self.log.settle(self.session.context.fs)
 
     def context(self) -> RoundContext:
-        """Return the surroundings of a round."""
+        """Return the context of a round."""
         from cleaner.cleaning.context import RoundContext
 
-        lent, name = self.session.surroundings, str(self.log.topic_partition)
+        caller, name = self.session.context, str(self.log.topic_partition)
         context = RoundContext(
-            fs=lent.fs,
-            clock=lent.clock,
+            fs=caller.fs,
+            clock=caller.clock,
             now_ms=self.now_ms,
             still_held=self.session.still_held,
             check_done=self.session.check_done,
             swapping=partial(self.session.swapping, self.log.topic_partition),
             throttle=self.session.throttle.for_worker(self.session.check_done, self.session.log_dir.path),
-            progress=lambda phase, done, total: lent.progress(f"{name} {phase}", done, total),
+            progress=lambda phase, done, total: caller.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,
             max_dirty_bytes=self.options.max_dirty_bytes,
@@ -84,7 +84,7 @@ class Work:
 
 
 def run_rounds(work: Work, found: Cleanable) -> CleanReport:
-    """Run rounds until the range is clean or enough were run; without anything to clean, only settle the log."""
+    """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
     report = _nothing_yet(work, found)
     if found.cleanable_bytes == 0:
         work.settle()
@@ -93,7 +93,9 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
         return replace(report, note=_why_nothing(work, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
-    from cleaner.cleaning.offset_map import OffsetMap  # compiles kernels: not for those who only ask
+    from cleaner.cleaning.offset_map import (
+        OffsetMap,
+    )  # compiles kernels, which a caller with nothing to clean does not need
     from cleaner.cleaning.round.round import clean_log
 
     config = work.session.settings.cleaner
@@ -160,7 +162,7 @@ def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanRepor
 
 
 def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> CleanReport:
-    """Say how much is left: the map was too small, or the round was to end early."""
+    """Note how much is left: the map was too small, or the round had to end early."""
     end, bound = result.end_offset, report.first_uncleanable_offset
     left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
     remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))

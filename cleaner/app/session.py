@@ -1,4 +1,4 @@
-"""A log dir opened for a command: locked, its own files read and found sound, its settings at hand."""
+"""A log dir opened for a command: locked, its own files checked, its settings read."""
 
 from __future__ import annotations
 
@@ -54,21 +54,20 @@ class SettingsLike(Protocol):
 @dataclass(frozen=True)
 class Session:
     """
-    What every step on a log dir needs.
+    The objects that every step on a log dir needs.
 
     Attributes:
         log_dir: its files.
         settings: of its topics and of the process.
-        surroundings: the caller's clock, progress and the like.
-        throttle: slows reading and writing, one for all partitions (R-715).
-        trusts_default_policy: the operator takes a default for the truth.
-        lock: None where nothing is going to be changed.
-        given: settings of the process that somebody gave, and who says so; empty where that is not asked for.
+        context: the caller's file system, clock, progress and stop check.
+        throttle: slows reading and writing, one for all partitions (R-715). trusts_default_policy: the operator trusts
+        a default policy. lock: None if nothing is going to be changed. given: settings of the process that are not
+        defaults, with their origin; may be left empty.
     """
 
     log_dir: LogDir
     settings: SettingsLike
-    surroundings: CallContext
+    context: CallContext
     throttle: IoThrottle
     trusts_default_policy: bool = False
     lock: LogDirLock | None = None
@@ -77,9 +76,9 @@ class Session:
     @property
     def beside_writer(self) -> bool:
         """
-        A writer of ours is at work in the log dir; the same for as long as a round is at work.
+        One of our writers is at work in the log dir; does not change during a round.
 
-        What a clean stop leaves is then the writer's to leave; see `docs/coexistence.md`.
+        Closing logs is then the writer's work; see `docs/coexistence.md`.
         """
         return self.lock is not None and self.lock.is_beside_writer
 
@@ -91,51 +90,55 @@ class Session:
             CorruptCheckpointError: `partition.metadata` is damaged.
             ConfigError: a bad setting.
         """
-        topic_id = read_topic_id(self.surroundings.fs, directory / PARTITION_METADATA)
+        topic_id = read_topic_id(self.context.fs, directory / PARTITION_METADATA)
         return self.settings.topic(topic_partition.topic, topic_id)
 
     def still_held(self) -> None:
-        """Raise LogDirLockedError when the lock was lost; without a lock there is nothing to lose."""
+        """Raise LogDirLockedError if the lock was lost; without a lock, do nothing."""
         if self.lock is not None:
             self.lock.still_held()
 
     def check_done(self) -> None:
         """
-        Go on, or not: to be asked before each buffer and each partition.
+        Raise if the work must stop: to be called before each buffer and each partition.
 
         Raises:
-            CleaningAborted: the caller says so (`CallContext.check_done`).
-            WriterWaitingError: a writer wants the logs; the session has to be closed before it gets them.
+            CleaningAborted: raised by the caller's `CallContext.check_done`.
+            WriterWaitingError: a writer wants the logs; it gets them after the session is closed.
         """
-        self.surroundings.check_done()
+        self.context.check_done()
         if self.lock is not None and self.lock.logs.is_writer_waiting():
             raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, rounds end for now")
 
     def partition_lock(self, topic_partition: TopicPartition) -> AbstractContextManager[object]:
         """
-        Return the lock of a partition, for a `with` block: to be held for as long as names in it change.
+        Return the lock of a partition, for a `with` block: to be held while names in it change.
 
-        Without a lock of the log dir nothing is going to change, and this does nothing.
+        If the log dir is not locked nothing is going to change, and this does nothing.
 
         Raises:
-            LogChangedError: on entering: another process does not give it back.
+            LogChangedError: on entering: another process does not release it.
         """
         if self.lock is None:
             return contextlib.nullcontext()
-        lent = self.surroundings
-        return partition_lock(lent.fs, self.log_dir.path, topic_partition, lent.clock, check_done=lent.check_done)
+        context = self.context
+        return partition_lock(
+            context.fs, self.log_dir.path, topic_partition, context.clock, check_done=context.check_done
+        )
 
     @contextlib.contextmanager
     def swapping(self, topic_partition: TopicPartition) -> Iterator[None]:
-        """Hold the lock of a partition for a swap, and tell its readers that they will have to look again."""
+        """Hold the lock of a partition for a swap, and signal its readers to list it again."""
         with self.partition_lock(topic_partition):
-            raise_generation(self.surroundings.fs, self.log_dir.path, topic_partition)
+            raise_generation(self.context.fs, self.log_dir.path, topic_partition)
             yield
 
     def put_cleaner_offset(self, topic_partition: TopicPartition, offset: int | None) -> None:
-        """Write, or drop (None), a partition's line in `cleaner-offset-checkpoint`; a writer that cuts lowers it."""
-        lent = self.surroundings
-        with checkpoint_lock(lent.fs, self.log_dir.path, lent.clock, check_done=lent.check_done):
+        """
+        Write, or drop (None), a partition's line in `cleaner-offset-checkpoint`; a writer that cuts the log lowers it.
+        """
+        context = self.context
+        with checkpoint_lock(context.fs, self.log_dir.path, context.clock, check_done=context.check_done):
             self.log_dir.put(OffsetKind.CLEANER, topic_partition, offset)
 
 
@@ -143,7 +146,7 @@ class Session:
 def open_session(
     log_dir: Path,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     *,
     mode: LockMode | None = LockMode.SHARED,
     lock: LogDirLock | None = None,
@@ -154,17 +157,17 @@ def open_session(
     Args:
         log_dir: the directory.
         sources: where settings come from.
-        surroundings: the caller's.
-        mode: how to lock it. `SHARED` is for rounds, alone or beside a writer; `EXCLUSIVE` for a recovery that meets
-            nobody; None takes no lock and leaves not even a lock file.
-        lock: one the caller holds already, in the cleaner's role, and keeps; `mode` does not count then.
+        context: the caller's.
+        mode: how to lock it. `SHARED` is for rounds, alone or next to a writer; `EXCLUSIVE` for a recovery, alone; None
+            takes no lock and does not even create a lock file.
+        lock: one that the caller already holds, in the cleaner's role, and keeps; `mode` is then ignored.
     Raises:
-        UsageError: it is no log dir; says what it is instead.
+        UsageError: it is not a log dir; the message says what it is.
         LogDirLockedError: a live broker, another cleaner, or a writer that loads its logs.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
         ConfigError: a bad setting of the process.
     """
-    fs = surroundings.fs
+    fs = context.fs
     require_log_dir(fs, log_dir)
     with contextlib.ExitStack() as stack:
         if lock is not None:
@@ -178,14 +181,14 @@ def open_session(
         directory.check()
         settings = SettingsResolver.of(fs, directory.path, sources)
         for warning in (*settings.warnings, *_conflicts(directory, settings)):
-            surroundings.warn(warning)
+            context.warn(warning)
         trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
-        throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, surroundings.clock)
-        yield Session(directory, settings, surroundings, throttle, trusts_default, lock, settings.process_values)
+        throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, context.clock)
+        yield Session(directory, settings, context, throttle, trusts_default, lock, settings.process_values)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
-    """Return what another log dir of the same broker claims too (D-14), if the configuration names this one."""
+    """Return conflicts with other log dirs of the same broker (D-14), if the configuration names this one."""
     paths = [real_path(Path(text)) for text in settings.cleaner.log_dirs]
     if log_dir.path not in paths:
         return []
@@ -198,7 +201,7 @@ def parse_names(texts: Sequence[str]) -> list[TopicPartition]:
     Read names of partitions as given by the caller, each once, in the order given.
 
     Raises:
-        UsageError: not a topic, a dash and a number.
+        UsageError: a name is not a topic, a dash and a number.
     """
     try:
         return list(dict.fromkeys(TopicPartition.parse(text.rstrip("/").rpartition("/")[2]) for text in texts))
@@ -211,7 +214,7 @@ def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) 
     Return the directories of the partitions named, or (None) of all of them by name.
 
     Raises:
-        UsageError: one of them is not there, or is a symbolic link.
+        UsageError: one of them does not exist, or is a symbolic link.
     """
     found = session.log_dir.listing()
     if named is None:
@@ -226,7 +229,7 @@ def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) 
 
 
 class as_cleaner_errors:
-    """Turn what the operating system says, where it was not expected, into an error with a name."""
+    """Turn an unexpected OSError into one of the cleaner's errors."""
 
     __slots__ = ("_path",)
 
@@ -234,19 +237,19 @@ class as_cleaner_errors:
         self._path = path
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Do nothing."""
 
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Raise in the place of an `OSError`."""
+        """Replace an `OSError`."""
         if isinstance(error, OSError):
             raise disk_error(Path(error.filename) if error.filename else self._path, error) from error
 
 
 def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[], Result]) -> Result | Refusal:
     """
-    Do one partition's work, or say why it was refused: as in Kafka (R-452), one log never stops the others.
+    Do one partition's work, or return why it was refused: as in Kafka (R-452), one log never stops the others.
 
     Raises:
         LogDirLockedError, CleaningAborted: these end the whole call.
@@ -258,26 +261,26 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
         raise
     except CleanerError as error:
         return Refusal(str(topic_partition), as_value(error))
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even an internal error
+    except Exception as error:  # noqa: BLE001 - any failure of one log, even an internal error
         return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
 
 
 def one_by_one(
     session: Session, partitions: Mapping[TopicPartition, Path], phase: str
 ) -> Iterator[tuple[TopicPartition, Path]]:
-    """Yield partitions to be worked on, and tell the caller by the bytes of their logs how far that is."""
+    """Yield partitions to work on, and report progress to the caller in bytes of their logs."""
     sizes = {topic_partition: _log_bytes_known(session, directory) for topic_partition, directory in partitions.items()}
     done, total = 0, sum(sizes.values())
     for topic_partition, directory in partitions.items():
         session.check_done()
-        session.surroundings.progress(f"{topic_partition} {phase}", done, total)
+        session.context.progress(f"{topic_partition} {phase}", done, total)
         yield topic_partition, directory
         done += sizes[topic_partition]
 
 
 def log_bytes(session: Session, directory: Path) -> int:
     """Return how many bytes the `.log` files of a partition have. Raises OSError."""
-    fs = session.surroundings.fs
+    fs = session.context.fs
     return sum(fs.stat(directory / name).st_size for name in fs.list_dir(directory) if name.endswith(LOG))
 
 
@@ -285,4 +288,4 @@ def _log_bytes_known(session: Session, directory: Path) -> int:
     try:
         return log_bytes(session, directory)
     except (OSError, CleanerError):
-        return 0  # what is wrong with it is said when its turn comes
+        return 0  # the error is reported when its turn comes

@@ -1,9 +1,9 @@
 """
 Whether a topic's cleanup policy allows cleaning it.
 
-Compacting a topic that is not meant to be compacted destroys it, and a log dir does not say what its topics are meant
-to be. So a policy that only a default gives is not trusted: somebody has to name the partition, or say that the default
-is right. A `--set cleanup.policy=compact` without a topic is no better than a default when all topics are taken.
+Compacting a topic that is not meant to be compacted destroys it, and a log dir does not record the policies of its
+topics. So a policy that is only a default is not trusted: the operator must name the partition, or confirm that the
+default is right. A `--set cleanup.policy=compact` without a topic counts as a default when all topics are taken.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from cleaner.settings import ResolvedTopic
 @dataclass(frozen=True)
 class PolicyStanding:
     """
-    What the policy says about cleaning a topic.
+    Whether the policy allows cleaning a topic.
 
     Attributes:
         is_allowed: it may be cleaned.
-        refuses_keyless: unless there is a record without a key in its range.
-        reason: why not, in words for the operator.
+        refuses_keyless: but not if its range has a record without a key.
+        reason: why it may not be cleaned, in words for the operator.
     """
 
     is_allowed: bool
@@ -38,7 +38,7 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
     Args:
         resolved: its settings and where they come from.
         is_named: the operator named the partition.
-        trust_default: the operator takes the defaults for the truth.
+        trust_default: the operator trusts the defaults.
     """
     origin = origin_of_policy(resolved)
     if not resolved.config.compact:

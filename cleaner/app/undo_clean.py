@@ -1,15 +1,16 @@
 """
-`undo`: puts back what `clean --keep-old` has kept, if nothing was appended or cleaned since.
+`undo`: puts back segments that `clean --keep-old` has kept, if nothing was appended or cleaned since.
 
-    1. everything is looked at: the kept files, the segments that took their place, the active segment
-    2. the cleaner checkpoint goes back: from here on the range counts as dirty, which is never wrong
-    3. group by group, the last one swapped first, the old segments take the place of the new one (`swap_apart.py`)
-    4. the manifest goes, and then the kept files
+    1. everything is checked: the kept files, the segments that replaced them, the active segment 2. the cleaner
+    checkpoint is set back: from here on the range counts as dirty, which is always safe 3. group by group, the last one
+    swapped first, the old segments replace the new one (`swap_apart.py`) 4. the manifest is removed, and then the kept
+    files
 
-Why the last one first: an expired tombstone of a later group has deleted records of an earlier one. Were those put back
-first, a crash would leave them without it, and a deleted key would live again.
+The last one goes first because an expired tombstone of a later group has deleted records of an earlier one. If the
+earlier group were put back first, a crash would leave the records without the tombstone, and a deleted key would
+return.
 
-A crash leaves each group new or old; the same command finishes. Kafka's loader accepts whatever it left.
+A crash leaves each group new or old; the same command finishes. Kafka's loader accepts the state after any crash.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from cleaner.storage.swap.split_swap import replace_by_several
 @dataclass(frozen=True)
 class UndoReport:
     """
-    What was put back of one partition.
+    The segments put back in one partition.
 
     Attributes:
         partition: as its directory is named.
         log_dir: where.
-        groups: how many were put back; those that had never been swapped, or were put back before, do not count.
+        groups: how many were put back; groups that were never swapped, or were put back before, do not count.
         segments, bytes: of the `.log` files put back.
         checkpoint: the line in `cleaner-offset-checkpoint` now; None for none.
     """
@@ -62,7 +63,7 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
     Return the log dir that a directory keeps segments of.
 
     Raises:
-        UsageError: it keeps none, or of several log dirs.
+        UsageError: it keeps none, or segments of several log dirs.
         UndoRefusedError: a manifest is damaged.
     """
     found = {kept.log_dir for _, kept in _manifests(fs, kept_dir)}
@@ -72,21 +73,21 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
     return Path(found.pop())
 
 
-def undo_clean(kept_dir: Path, sources: Sources, surroundings: CallContext) -> Iterator[UndoReport | Refusal]:
+def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterator[UndoReport | Refusal]:
     """
-    Put back what a directory keeps, partition by partition.
+    Put back the kept segments of a directory, partition by partition.
 
     Raises:
         UsageError, UndoRefusedError: as `log_dir_of`.
-        NotCleanlyShutDownError: no clean-shutdown marker: the logs may not be what they were.
+        NotCleanlyShutDownError: no clean-shutdown marker: the logs may be torn.
         LogDirLockedError: the log dir is in use.
     """
-    fs, kept_dir = surroundings.fs, real_path(kept_dir)
+    fs, kept_dir = context.fs, real_path(kept_dir)
     log_dir = log_dir_of(fs, kept_dir)
     with (
         as_cleaner_errors(log_dir),
         fs.hold(kept_dir),
-        open_session(log_dir, sources, surroundings, mode=LockMode.SHARED) as session,
+        open_session(log_dir, sources, context, mode=LockMode.SHARED) as session,
     ):
         if not session.beside_writer and not session.log_dir.has_clean_shutdown_marker():
             raise NotCleanlyShutDownError(
@@ -118,35 +119,35 @@ def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition
 
 
 def _undo(session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition) -> UndoReport:
-    with session.surroundings.fs.hold(directory), session.surroundings.fs.hold(kept_dir):
+    with session.context.fs.hold(directory), session.context.fs.hold(kept_dir):
         return _undo_held(session, name, directory, kept_dir, kept)
 
 
 def _undo_held(
     session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition
 ) -> UndoReport:
-    lent = session.surroundings
+    context = session.context
     log = loading.load(
         session,
         name,
         directory,
         session.topic(name, directory).config,
-        now_ms=lent.clock.now_ms(),
+        now_ms=context.clock.now_ms(),
         clean_shutdown=True,
         high_watermark="end",
     )
     _check_active(log, kept)
-    todo = _groups_to_undo(lent.fs, log, kept_dir, kept)
-    log.settle(lent.fs)
+    todo = _groups_to_undo(context.fs, log, kept_dir, kept)
+    log.settle(context.fs)
     if session.log_dir.cleaner_offsets.get(name) != kept.checkpoint:
         session.put_cleaner_offset(name, kept.checkpoint)
     for group in todo:
         session.check_done()
         with session.swapping(name):
             session.still_held()
-            _put_back(lent.fs, directory, kept_dir / group.directory, group)
-    _put_back_snapshots(lent.fs, directory, kept_dir, kept)
-    _forget(lent.fs, kept_dir)
+            _put_back(context.fs, directory, kept_dir / group.directory, group)
+    _put_back_snapshots(context.fs, directory, kept_dir, kept)
+    _forget(context.fs, kept_dir)
     logs = [file for group in todo for file in group.old_logs.values()]
     return UndoReport(str(name), kept.log_dir, len(todo), len(logs), sum(file.bytes for file in logs), kept.checkpoint)
 
@@ -163,16 +164,16 @@ def _check_active(log: LoadedLog, kept: KeptPartition) -> None:
 
 def _groups_to_undo(fs: FileSystem, log: LoadedLog, kept_dir: Path, kept: KeptPartition) -> list[KeptGroup]:
     """
-    Return the groups that are to be put back, the last one swapped first, and make sure that each can be.
+    Return the groups to put back, the last one swapped first, and make sure that each can be put back.
 
-    One that the disk holds the old segments of needs nothing: it was never swapped, or put back before a crash.
+    A group whose old segments are on disk needs nothing: it was never swapped, or was put back before a crash.
     """
     on_disk = {segment.base_offset: segment for segment in log.segments}
 
     def look(base: int) -> tuple[int, int] | None:
         return crc32_of(fs, on_disk[base].log_path) if base in on_disk else None
 
-    # What `.log` files there will be once the groups before this one were put back; looked at when first asked for.
+    # The `.log` files after the groups handled so far have been put back; read when first needed.
     logs: dict[int, tuple[int, int] | None] = {}
     todo = []
     for group in reversed(kept.groups):
@@ -208,14 +209,14 @@ def _check_kept(fs: FileSystem, directory: Path, group: KeptGroup) -> None:
 
 
 def _put_back(fs: FileSystem, directory: Path, source: Path, group: KeptGroup) -> None:
-    """Let a group's old segments take the place of the new one."""
+    """Replace a group's new segment by its old ones."""
     files = [file.name for file in group.old if not file.name.endswith(names.SNAPSHOT)]
     keep_files(fs, source, directory, [(name, name + names.CLEANED) for name in files])
     replace_by_several(fs, directory, group.new_log[0], sorted(group.old_logs))
 
 
 def _put_back_snapshots(fs: FileSystem, directory: Path, kept_dir: Path, kept: KeptPartition) -> None:
-    """Put back the producer snapshots that went with segments; the first round that met one had the right one."""
+    """Put back the producer snapshots removed with segments; the first round that kept one kept the right one."""
     for group in kept.groups:
         for file in group.old:
             if file.name.endswith(names.SNAPSHOT) and not fs.exists(directory / file.name):
@@ -224,11 +225,11 @@ def _put_back_snapshots(fs: FileSystem, directory: Path, kept_dir: Path, kept: K
 
 def _forget(fs: FileSystem, kept_dir: Path) -> None:
     """
-    Remove what was kept, the manifest first: without it the files are nobody's.
+    Remove the kept files, the manifest first: without it the files have no meaning.
 
-    Without a fence: a manifest that a power cut brings back finds every group old, and needs no kept file.
+    No fsync in between: if a power cut brings the manifest back, every group is already old and needs no kept file.
 
-    Of a group that a crash has kept out of the manifest the files go too. What is no file of a segment stays.
+    Files of a group that a crash kept out of the manifest are removed too. Files that belong to no segment stay.
     """
     fs.remove(kept_dir / names.KEPT_MANIFEST)
     for name in fs.list_dirs(kept_dir):

@@ -1,4 +1,4 @@
-"""`verify`: proves cleaned logs right against the logs they were made from; takes no lock and changes nothing."""
+"""`verify`: proves cleaned logs correct against the logs before cleaning; locks and changes nothing."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ from cleaner.verification.proof.side import LogSide
 @dataclass(frozen=True)
 class VerifyOptions:
     """
-    What the caller knows of the rounds between the two logs.
+    What the caller knows about the rounds between the two logs.
 
     Attributes:
-        end_offset: up to where the log is clean; None: as the checkpoint beside the log after says.
-        now_ms: the moment of the last round; None: not known, so that what might have gone by now may be there still.
-        since_ms: the moment of the first of several rounds; None: there was one, or its moment is not known.
-        delete_retention_ms: None: as the topic's settings say.
-        memory_bytes: for sorting; more goes to a file.
-        temp_dir: where that file is made; it has no name there.
+        end_offset: the exclusive end of the clean part; None: from the checkpoint next to the log after.
+        now_ms: the moment of the last round; None: not known, so records that may have been removed may also remain.
+        since_ms: the moment of the first of several rounds; None: there was only one, or its moment is not known.
+        delete_retention_ms: None: from the topic's settings. memory_bytes: for sorting; the rest goes to a file.
+        temp_dir: where that file is made; it is unlinked at once.
     """
 
     end_offset: int | None = None
@@ -55,20 +54,18 @@ class VerifyOptions:
 @dataclass(frozen=True)
 class VerifyReport:
     """
-    What came of one partition.
+    The result for one partition.
 
     Attributes:
         partition: as its directory is named.
         is_proven: nothing is wrong.
-        first_dirty_offset, end_offset: the range that the rounds have covered; equal when nothing was cleaned, and then
-            both logs have to be the same.
+        first_dirty_offset, end_offset: the range that the rounds have covered; equal if nothing was cleaned, and then
+            both logs must be the same.
         log_start_offset, log_end_offset: of the log after.
         records, keys: of the cleaned range before.
         bytes_before, bytes_after: of batches read.
-        findings: what is wrong, by offset; at most a thousand.
-        total_findings: all of them.
-        damaged: batches that are damaged in both logs, and the same bytes.
-        note: what else there is to say.
+        findings: the errors, by offset; at most a thousand. total_findings: the number of all errors. damaged: batches
+        that are damaged in both logs, with the same bytes. note: anything else for the operator.
     """
 
     partition: str
@@ -100,30 +97,30 @@ def verify_log_dirs(
     before: Path,
     after: Path,
     sources: Sources,
-    surroundings: CallContext,
+    context: CallContext,
     options: VerifyOptions,
     partitions: Sequence[str] = (),
 ) -> Iterator[VerifyReport | Refusal]:
     """
-    Prove partition by partition that what is in one log dir may be what cleaning has made of the other.
+    Prove partition by partition that the logs in `after` are a possible result of cleaning those in `before`.
 
     Args:
-        before, after: two log dirs, or two directories of one partition, each beside its checkpoints; `before` may also
-            be what `clean --keep-old` kept.
+        before, after: two log dirs, or two directories of one partition, each next to its checkpoints; `before` may
+            also be a directory of `clean --keep-old`.
         sources: where topic settings come from; the log dir is that of `after`.
-        partitions: names; none: all that are in either log dir.
+        partitions: names; if empty, all that are in either log dir.
     Raises:
         UsageError: no such directory or partition.
         CorruptCheckpointError, UncleanableError: one of the log dirs as a whole is not sound.
         ConfigError: a bad setting.
     """
-    fs = surroundings.fs
+    fs = context.fs
     with as_cleaner_errors(after):
         pairs = _pairs(fs, before, after, partitions)
         homes = {path: LogDir(fs, path) for pair in pairs for path in (pair.before.parent, pair.after.parent)}
         settings = {path: SettingsResolver.of(fs, path, sources) for path in {pair.after.parent for pair in pairs}}
     for pair in pairs:
-        work = _Work(surroundings, options, settings[pair.after.parent])
+        work = _Work(context, options, settings[pair.after.parent])
         yield attempt(
             pair.topic_partition,
             pair.after,
@@ -174,19 +171,19 @@ def _name_of(directory: Path) -> TopicPartition | None:
 class _Work:
     """One partition's proof."""
 
-    surroundings: CallContext
+    context: CallContext
     options: VerifyOptions
     settings: SettingsResolver
 
     def verify(self, pair: _Pair, homes: dict[Path, LogDir]) -> VerifyReport:
         """Prove one partition; `homes` are the log dirs that hold its two sides."""
-        fs, options = self.surroundings.fs, self.options
+        fs, options = self.context.fs, self.options
         name = pair.topic_partition
         old_home, new_home = homes[pair.before.parent], homes[pair.after.parent]
         after = LogSide(fs, pair.after, new_home.log_start_offsets.get(name))
         if is_kept(fs, pair.before):
             segments, kept = kept_log(fs, pair.before, after.segments)
-            # The newest producer snapshot is that of the log's end, which rounds leave where it is.
+            # The newest producer snapshot belongs to the log's end, which rounds do not move.
             before = LogSide(fs, pair.after, after.log_start_offset, segments)
             checkpoint = kept.checkpoint
         else:
@@ -205,9 +202,9 @@ class _Work:
 
         def before_step(read_bytes: int) -> None:
             nonlocal done
-            self.surroundings.check_done()
+            self.context.check_done()
             done += read_bytes
-            self.surroundings.progress("verify", done, total)
+            self.context.progress("verify", done, total)
 
         try:
             prover = Prover(
@@ -243,7 +240,7 @@ class _Work:
 
     def _rules(self, topic: TopicConfig, cleaner: CleanerConfig, first_dirty: int, end: int) -> ProofRules:
         options = self.options
-        now_ms = self.surroundings.clock.now_ms() if options.now_ms is None else options.now_ms
+        now_ms = self.context.clock.now_ms() if options.now_ms is None else options.now_ms
         since_ms = now_ms if options.since_ms is None else options.since_ms
         retention_ms = options.delete_retention_ms
         return ProofRules(
@@ -260,9 +257,9 @@ class _Work:
         )
 
     def _make_file(self) -> File:
-        """Make a file without a name: it goes with the process, however that ends."""
-        fs, directory = self.surroundings.fs, self.options.temp_dir / f"cleaner-verify-{uuid.uuid4().hex}"
-        # Nobody else's for as long as it has a name: where it is made all may be at home, as in `/tmp`.
+        """Make an unlinked file: it disappears with the process, however that ends."""
+        fs, directory = self.context.fs, self.options.temp_dir / f"cleaner-verify-{uuid.uuid4().hex}"
+        # While it has a name no other user may reach it: `temp_dir` may be open to all, like `/tmp`.
         fs.make_dir(directory, 0o700)
         try:
             file = fs.create(directory / "rows", like=None)

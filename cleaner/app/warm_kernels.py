@@ -1,4 +1,4 @@
-"""`warm`: every kernel ready before it is needed; and whether all are."""
+"""`warm`: compiles every kernel before it is needed, and checks whether all are compiled."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cleaner.kernels.announce import before_compiling
 @dataclass(frozen=True)
 class WarmReport:
     """
-    What it took to have every kernel.
+    The result of `warm`.
 
     Attributes:
-        compiled: how many were not in the cache; 0: all were there.
-        kept_in: where those were put; None if there were none.
+        compiled: how many were not in the cache.
+        kept_in: where those were stored; None if there were none.
         seconds: how long it took.
     """
 
@@ -30,12 +30,12 @@ class WarmReport:
 @dataclass(frozen=True)
 class KeptKernels:
     """
-    What the next process will find of the kernels.
+    The state of the kernel cache for the next process.
 
     Attributes:
-        are_complete: all of them; nothing will be compiled.
-        writable: where code is kept, or would be; None: nowhere, it is compiled at every start.
-        warnings: places that are not used, and why.
+        are_complete: it has all kernels; nothing will be compiled.
+        writable: where code is kept, or would be; None: nowhere, so it is compiled at every start.
+        warnings: cache directories that are not used, and why.
     """
 
     are_complete: bool
@@ -74,7 +74,7 @@ class _NotKeptError(Exception):
 
 
 def find_kept_kernels() -> KeptKernels:
-    """Load every kernel up to the first that would have to be compiled. Nothing is compiled, kept or made."""
+    """Load every kernel up to the first that must be compiled. Nothing is compiled, stored or created."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         from cleaner.cleaning.round.warm_up import warm_up

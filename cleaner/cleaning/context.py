@@ -1,4 +1,4 @@
-"""What a round is given from outside: the disk, the time, and the ways to watch, slow and stop it."""
+"""A round's context: the disk, the time, and the means to watch, throttle and stop it."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from cleaner.storage.segment.segment import Segment
 
 
 def _nothing() -> None:
-    """The usual answer of `check_done` and `still_held`: go on."""
+    """Default for `check_done` and `still_held`: go on."""
 
 
 def _no_throttle(_bytes: int) -> None:
-    """Let every byte pass."""
+    """Do not throttle."""
 
 
 def _no_progress(_phase: str, _done: int, _total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def _keep_nothing(_group: Sequence[Segment]) -> None:
-    """Let the old segments go."""
+    """Keep no old segments."""
 
 
 def _no_checkpoint(_offset: int) -> None:
-    """Write no checkpoint: the caller does so itself."""
+    """Write no checkpoint: the caller writes it."""
 
 
 @dataclass(frozen=True)
 class RoundContext:
     """
-    The surroundings of one round.
+    The context of one round.
 
     Attributes:
-        fs: the door to the disk.
-        clock: for durations; `now_ms` is the round's one moment (R-501).
+        fs: access to the disk.
+        clock: for durations; `now_ms` is the time of the whole round (R-501).
         now_ms: wall clock, read once.
         swapping: entered while a group is swapped: keeps a writer, readers and other threads out of the partition, and
-            tells readers.
+            notifies readers.
         still_held: called before each group's first rename; raises LogDirLockedError when the lock is lost.
         check_done: called before each buffer; raises CleaningAborted to stop (R-431).
-        throttle: called with bytes about to be processed and written; sleeps as long as it takes (R-715).
-        progress: called with (phase `map` or `copy`, bytes done, bytes in all).
+        throttle: called with bytes about to be processed and written; sleeps as long as needed (R-715).
+        progress: called with (phase `map` or `copy`, bytes done, total bytes).
         keep_old: called before a group is swapped, when the `.cleaned` files are finished: keeps the old segments.
         write_checkpoint: stores the new first dirty offset, the round's last step.
         verify: re-read every cleaned segment before it is swapped in (rule C-6).
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
             would remove: the topic was hardly meant to be compacted.
         keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.
-        keep_damaged: carry over batches with wrong checksums or records that cannot be read, as they are.
-        max_dirty_bytes, max_seconds: end the map early, just as a smaller map would.
-        offset_map: the caller's, cleared and used; None makes one for this round.
+        keep_damaged: copy batches with wrong checksums or unreadable records unchanged.
+        max_dirty_bytes, max_seconds: end the map early, as a smaller map would.
+        offset_map: the caller's map, cleared and used; None: create one for this round.
     """
 
     fs: FileSystem

@@ -1,11 +1,11 @@
 """
 The offset map: key digest to last offset, over the dirty section of one round (R-520..R-523).
 
-An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing. How many
-keys it may hold is set by the dedupe buffer, as in Kafka; how much memory it touches depends on the keys there are:
-the table starts small and grows fourfold. A process's next map gets the same memory (`table_memory.py`).
+An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing. The dedupe
+buffer limits the number of keys, as in Kafka; the memory used depends on the actual number of keys: the table starts
+small and grows fourfold. A process's next map gets the same memory (`table_memory.py`).
 
-Unlike Kafka's MD5, a producer cannot make digests collide: see `kernels/digest.py`.
+Unlike with Kafka's MD5, a producer cannot make digests collide: see `kernels/digest.py`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
 _MOVE_SLICES = 16
-_MOST_KEPT_BYTES = 16 << 20  # a larger table's pages go while it is emptied, so that both are never there whole
+# The pages of a larger table are freed while it is emptied, so that both are never in memory whole.
+_MOST_KEPT_BYTES = 16 << 20
 _MOST_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
-_DENSEST = 5 / 8  # while the table can still grow; above, misses walk far
+_DENSEST = 5 / 8  # while the table can still grow; above this, misses need long walks
 
 
 class OffsetMap:
     """
-    A map from key digests to offsets that lives one round at a time.
+    A map from key digests to offsets, for one round at a time.
 
     Args:
-        key_limit: most distinct keys it takes: floor(slots x load factor) (R-512).
-        slots: most slots the table may grow to; one more than `key_limit` is always there, so that a search ends.
-        rule: which of two records of a key it holds.
+        key_limit: most distinct keys: floor(slots x load factor) (R-512).
+        slots: most slots of the table; it always has at least one more than `key_limit`, so that a search ends.
+        rule: which of two records of a key the map keeps.
 
     Attributes:
         key_limit, rule: as given.
@@ -69,10 +70,10 @@ class OffsetMap:
 
     def clear(self, first_dirty_offset: int = 0, end_offset: int = 0) -> None:
         """
-        Forget all keys, shrink, and draw a new digest key.
+        Remove all keys, shrink, and draw a new digest key.
 
         Args:
-            first_dirty_offset, end_offset: the offsets about to be put; as many as the bitmap may cover have a bit.
+            first_dirty_offset, end_offset: range of the offsets to be put; the bitmap covers as many as it can.
         """
         self.entries = 0
         self.latest_offset = -1
@@ -89,17 +90,17 @@ class OffsetMap:
         self.slots = slots
 
     def close(self) -> None:
-        """Hand the memory on to the next map of this process; this one is not to be used any more."""
+        """Give the memory to the next map of this process; this map must not be used any more."""
         self.table = np.zeros(0, np.uint64)
         give_back(self._memory)
 
     @property
     def utilization(self) -> float:
-        """Entries in proportion to what the dedupe buffer has slots for."""
+        """Entries as a fraction of the slots of the dedupe buffer."""
         return self.entries / self._most_slots
 
     def reserve(self, records: int) -> None:
-        """Grow so that `records` more keys find the table sparse, as far as it may grow."""
+        """Grow, if allowed, so that the table stays sparse with `records` more keys."""
         wanted = self.entries + records
         slots = self.slots
         while slots < self._most_slots and wanted > slots * _DENSEST:
@@ -110,7 +111,7 @@ class OffsetMap:
     def _grow(self, slots: int) -> None:
         old_table, old_slots = self.table, self.slots
         self._allocate(slots)
-        # Slots scale with the table, so neighbours stay neighbours: both tables are walked in order.
+        # A key's slot scales with the table size, so both tables are walked in order.
         bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
         for first, last in pairwise(bounds):
             kernel.move_entries(old_table, self.table, slots, first, last)
@@ -124,7 +125,7 @@ class OffsetMap:
         Args:
             rows: as `KeyDigests` has them.
         Returns:
-            How many went in: fewer than there are when the map is full, whether or not the next key is known (R-511).
+            How many were put: fewer than given when the map is full, whether or not it has the next key (R-511).
         """
         count = len(rows)
         self.reserve(count)
@@ -144,7 +145,7 @@ class OffsetMap:
         return int(done)
 
     def get(self, key: bytes) -> int:
-        """Return the last offset of a key; -1 when the map does not know it. For tests and tools: one key at a time."""
+        """Return the last offset of a key; -1 if the map does not have it. One key at a time, for tests and tools."""
         data = np.frombuffer(key + bytes(8), np.uint8).copy()
         return int(kernel.find_offset(data, 0, len(key), self.table, self.slots, self.keys))
 

@@ -28,7 +28,7 @@ from cleaner.errors import (
 
 
 def advice(error: CleanerError) -> str:
-    """Return what to do about an error, in one line; empty where its own words say it, or nothing is known to help."""
+    """Return what to do about an error, in one line; empty if its message says it, or nothing is known to help."""
     for kind, words in _ADVICE:
         if isinstance(error, kind):
             return words(error)
@@ -48,7 +48,7 @@ def _of_index(error: CleanerError) -> str:
 
 
 def _of_checkpoint(error: CleanerError) -> str:
-    """Files of a log dir can be lost at different prices; those of a partition come anew with a recovery."""
+    """Losing a file of a log dir has different costs; a recovery rebuilds the files of a partition."""
     path = error.path if isinstance(error, CorruptCheckpointError) else Path()
     match path.name:
         case "cleaner-offset-checkpoint":
@@ -66,7 +66,7 @@ def _of_checkpoint(error: CleanerError) -> str:
 
 
 def _place(error: CleanerError) -> str:
-    """Return the directory that holds an error's file, as a shell takes it."""
+    """Return the directory that holds an error's file, quoted for a shell."""
     path = getattr(error, "path", None)
     return quote(str(path.parent)) if isinstance(path, Path) else "LOG_DIR"
 
@@ -76,7 +76,7 @@ def _of_space(error: CleanerError) -> str:
 
 
 def _still_there(error: CleanerError) -> str:
-    """Return an error's path, or of one that was undone meanwhile what it was in, as a shell takes it."""
+    """Return an error's path, or its nearest existing parent, quoted for a shell."""
     return quote(str(_nearest(error)))
 
 
@@ -86,7 +86,7 @@ def _nearest(error: CleanerError) -> Path:
 
 
 def _of_disk(error: CleanerError) -> str:
-    """Say what the operating system's reason asks for: most of them are no fault of the disk."""
+    """Return advice by the operating system's error number: most are no fault of the disk."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else None
     place = _still_there(error)
     match cause.errno if cause is not None else None:
@@ -102,7 +102,7 @@ def _of_disk(error: CleanerError) -> str:
 
 
 def _of_permission(path: Path) -> str:
-    """Return who has to do it, or what has to change, by the owner of the file or directory."""
+    """Return which user must run it, or which permission to change, by the owner of the file or directory."""
     place, me = quote(str(path)), os.geteuid()
     try:
         owner, owner_above = path.lstat().st_uid, path.parent.lstat().st_uid
@@ -122,7 +122,7 @@ def _said(words: str) -> Callable[[CleanerError], str]:
     return lambda _: words
 
 
-# The first kind that fits counts, so the special ones come first.
+# The first kind that fits counts, so special ones come first.
 _ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = (
     (CorruptBatchError, _of_batch),
     (CorruptIndexError, _of_index),

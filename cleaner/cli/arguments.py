@@ -1,4 +1,4 @@
-"""Options that every command takes, and how their values are read."""
+"""Options that many commands take, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add what all commands take: the log dir, the sources of settings, the moment, the format."""
+    """Add the log dir, the sources of settings, the moment and the format."""
     parser.add_argument("log_dir", metavar="LOG_DIR", type=Path, help="one entry of a broker's log.dirs")
     add_way_of_looking(parser)
 
 
 def add_way_of_looking(parser: argparse.ArgumentParser, whose: str = "the log dir's") -> None:
-    """Add the sources of settings, the moment, the format, and the user to be."""
+    """Add the sources of settings, the moment, the format, and `--as-root`."""
     add_settings(parser)
     parser.add_argument(
         "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
@@ -39,7 +39,7 @@ def add_as_root(parser: argparse.ArgumentParser, whose: str = "the log dir's") -
 
 
 def add_format(parser: argparse.ArgumentParser, what: str = "one object a line") -> None:
-    """Add `--format`; `what` its JSON is."""
+    """Add `--format`; `what` describes its JSON."""
     parser.add_argument("--format", choices=("table", "json"), default="table", help=f"json: {what} (default: table)")
 
 
@@ -106,8 +106,8 @@ def sources(arguments: argparse.Namespace) -> Sources:
     Gather where settings come from; the `--config` file is read here, before any change of user.
 
     Raises:
-        ConfigError: the file cannot be read or is not a properties file, `CLEANER_` variables that are no settings.
-        UsageError: a `--set` that is none.
+        ConfigError: the file cannot be read or is not a properties file, or a `CLEANER_` variable is not a setting.
+        UsageError: a malformed `--set`.
     """
     from cleaner.app.options import Sources
     from cleaner.base.mistakes import Mistakes
@@ -134,7 +134,7 @@ def sources(arguments: argparse.Namespace) -> Sources:
 
 
 def settings_given(arguments: argparse.Namespace) -> str:
-    """Return the options that say where settings come from, as the next command takes them."""
+    """Return the options that say where settings come from, for the next command."""
     from shlex import quote
 
     named = {
@@ -148,12 +148,11 @@ def settings_given(arguments: argparse.Namespace) -> str:
 
 def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterable[str] = ()) -> str:
     """
-    Return the command that was typed, to be typed again.
+    Return the typed command, changed to be typed again.
 
     Args:
-        arguments: of it.
-        partition: the only one of those named that it is to be about; empty: all of them.
-        sets: options `--set` to go behind it.
+        arguments: those of the command. partition: the only named partition to keep; empty: keep all of them. sets:
+        `--set` options to append.
     """
     from shlex import join
 
@@ -167,7 +166,7 @@ def _name_of(partition: str) -> str:
 
 
 def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
-    """Read the `--set` options. Raises UsageError: one that is none."""
+    """Read the `--set` options. Raises UsageError: a malformed one."""
     from cleaner.app.options import SetOption
     from cleaner.settings import parse_set
 
@@ -175,7 +174,7 @@ def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
 
 
 def load_process_settings(arguments: argparse.Namespace) -> Loaded:
-    """Load the settings that a daemon with these options and this environment has. Raises ConfigError: all mistakes."""
+    """Load the settings of a daemon with these options and this environment. Raises ConfigError: all mistakes."""
     from cleaner.app.configuration import load_settings
 
     return load_settings(
@@ -260,7 +259,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """Read how many a second."""
+    """Read a rate per second."""
     try:
         rate = float(text)
     except ValueError:

@@ -1,8 +1,8 @@
 """
-Text written by a thread of its own, so that logging never waits for a reader of the logs.
+Text written by its own thread, so that logging never waits for a reader of the logs.
 
-A pipe that nobody empties, a terminal that was stopped: a daemon that writes to them itself stands still with all its
-workers, and does not even stop when it is told to. Here what finds no room is left out, counted, and told of later.
+If a daemon itself wrote to a pipe that no process reads, or to a stopped terminal, it would block with all its workers
+and could not even stop. Here lines that find no room are dropped and counted, and their number is logged later.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-# Hundreds of events: more than a reader that is merely slow ever leaves.
+# Hundreds of events: a reader that is merely slow never leaves so many.
 MOST_BYTES = 1 << 20
 
 
 class BackgroundStream:
     """
-    A stream for lines of text. Thread-safe; no call of it waits for the reader but `drain`.
+    A stream for lines of text. Thread-safe; only `drain` waits for the reader.
 
     Args:
-        descriptor: where to; it stays open.
-        lost: makes the line that says how many were left out.
-        most_bytes: that may wait to be written.
+        descriptor: to write to; it stays open.
+        lost: makes the line that says how many were dropped.
+        most_bytes: the most bytes that may wait to be written.
     """
 
     def __init__(self, descriptor: int, lost: Callable[[int], str], most_bytes: int = MOST_BYTES) -> None:
@@ -39,7 +39,7 @@ class BackgroundStream:
         self._thread: threading.Thread | None = None
 
     def write(self, text: str) -> int:
-        """Have text written, or left out if too much is waiting already; returns its length."""
+        """Queue text, or drop it if too much is waiting; returns its length."""
         data = text.encode("utf-8", "backslashreplace")
         with self._change:
             if self._waiting_bytes + len(data) > self._most_bytes:
@@ -60,7 +60,7 @@ class BackgroundStream:
         return os.isatty(self._descriptor)
 
     def drain(self, timeout: float) -> bool:
-        """Wait until all is written, at most so many seconds; False: something is not."""
+        """Wait until everything is written, at most this many seconds; False: something is not."""
         with self._change:
             return self._change.wait_for(lambda: not self._waiting_bytes, timeout)
 

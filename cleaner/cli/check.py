@@ -86,28 +86,28 @@ def run(arguments: argparse.Namespace) -> int:
     )
     say_it = print if arguments.format == "json" else partial(say, hang="    ")
     show = _show_checks(arguments.format, bar.speaking(say_it), is_one_path=len(arguments.paths) == 1)
-    return show.end(run_work(lambda lent: check_paths(paths, settings, lent, options, show), bar, arguments.now))
+    return show.end(run_work(lambda context: check_paths(paths, settings, context, options, show), bar, arguments.now))
 
 
 def _show_checks(form: str, say: Say, *, is_one_path: bool) -> _Words | _Lines:
-    """Return a printer of results, in words (with full paths, but for a single one) or as JSON lines."""
+    """Return a printer of results, in words (with full paths if there are several) or as JSON lines."""
     return _Lines(say) if form == "json" else _Words(say, is_one_path=is_one_path)
 
 
 class _Words:
-    """For people: a line a finding, and one at the end."""
+    """For people: one line per finding, and one at the end."""
 
     def __init__(self, say: Say, *, is_one_path: bool) -> None:
         self._say = say
         self._is_one_path = is_one_path
 
     def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
-        """Say what is wrong with a log dir as a whole."""
+        """Print the findings of a log dir as a whole."""
         for finding in findings:
             self._say(self._line(finding, path))
 
     def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
-        """Say what is wrong with a partition, and what was repaired."""
+        """Print the findings of a partition, and what was repaired."""
         for file in repaired:
             name = self._place(file.path, partition.directory.parent)
             self._say(printable(f"not repaired  {name}: {file.error}" if file.error else f"repaired  {name}"))
@@ -126,7 +126,7 @@ class _Words:
         return str(path.relative_to(log_dir) if self._is_one_path and path.is_relative_to(log_dir) else path)
 
     def end(self, totals: CheckTotals) -> int:
-        """Say how it ended; returns the exit code."""
+        """Print the result; returns the exit code."""
         read = f"{totals.partitions} partitions, {totals.segments} segments, {human_bytes(totals.bytes)} read"
         words = [read, f"{totals.damages} damaged" if totals.damages else "nothing is damaged"]
         if totals.notes:
@@ -142,18 +142,18 @@ class _Words:
 
 
 class _Lines:
-    """For programs: one object a line; `what` says what it is about."""
+    """For programs: one object per line; its `what` names its kind."""
 
     def __init__(self, say: Say) -> None:
         self._say = say
 
     def on_log_dir(self, path: Path, findings: Sequence[Finding]) -> None:
-        """Put a log dir and what is wrong with it as a whole."""
+        """Print a log dir and its findings as a whole."""
         self._put("log_dir", path=str(path))
         self._put_findings(None, findings)
 
     def on_partition(self, partition: CheckedPartition, repaired: Sequence[RepairedFile]) -> None:
-        """Put a partition, what was repaired in it and what is wrong with it."""
+        """Print a partition, what was repaired in it, and its findings."""
         values = dataclasses.asdict(dataclasses.replace(partition, findings=()))
         del values["findings"]
         self._put("partition", **{**values, "directory": str(partition.directory)})
@@ -162,7 +162,7 @@ class _Lines:
         self._put_findings(partition.partition, partition.findings)
 
     def end(self, totals: CheckTotals) -> int:
-        """Put the sums; returns the exit code."""
+        """Print the sums; returns the exit code."""
         self._put("end", **dataclasses.asdict(totals))
         return _exit_code(totals)
 

@@ -149,7 +149,7 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
         from cleaner.storage.fs.file_system import FileSystem
         from cleaner.storage.which_dir import require_log_dir
 
-        # A partition's directory in the place of a log dir gets an error that says how to name it.
+        # For a partition's directory instead of a log dir, the error says how to name it.
         require_log_dir(FileSystem(), arguments.log_dir)
         raise UsageError("name the partitions to clean, or --all (and not both)")
     return _preview(arguments, settings) if arguments.dry_run else _clean(arguments, settings, options)
@@ -158,14 +158,14 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
 def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     from cleaner.app.clean_log_dir import clean_log_dir
 
-    # `bulk` has a directory to work in as well.
+    # `bulk` also has a work directory.
     work_dir = getattr(arguments, "work_dir", None)
     bar = prepare_work(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
     printer = CleanPrinter(arguments, bar)
 
-    def work(lent: CallContext) -> None:
+    def work(context: CallContext) -> None:
         names = None if arguments.all else arguments.partitions
-        for outcome in clean_log_dir(arguments.log_dir, names, settings, options, lent):
+        for outcome in clean_log_dir(arguments.log_dir, names, settings, options, context):
             printer.show(outcome)
 
     try:
@@ -183,14 +183,16 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions
-    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
-    entries = plan_log_dir(arguments.log_dir, settings, lent, partitions=names, high_watermark=arguments.high_watermark)
+    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    entries = plan_log_dir(
+        arguments.log_dir, settings, context, partitions=names, high_watermark=arguments.high_watermark
+    )
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
 
 class CleanPrinter:
     """
-    Takes the outcomes as they come: JSON lines at once, the table at the end, errors to standard error.
+    Prints outcomes: JSON lines at once, the table at the end, errors to standard error.
 
     `exit_code` is 0 until a partition is refused.
     """
@@ -202,7 +204,7 @@ class CleanPrinter:
         self._bar = bar
         self._rows: list[tuple[str, ...]] = []
         self._skipped = 0
-        self._doubtful: list[str] = []  # topics of which only a default says that they are compacted
+        self._doubtful: list[str] = []  # topics that only a default declares compacted
 
     def show(self, outcome: Outcome) -> None:
         """Show one partition's outcome."""
@@ -222,7 +224,7 @@ class CleanPrinter:
                 self._show_report(outcome)
 
     def _what_next(self, refusal: Refusal) -> str:
-        """Return the command that confirms a policy that only a default gives, or how to clean with little room."""
+        """Return the command that confirms a policy that is only a default, or how to clean with little room."""
         if isinstance(refusal.error, NoSpaceError):
             others = "smaller logs first (name them), or `cleaner clean --retention` where the policy has delete"
             return f"{advice(refusal.error)}; or {others}"
@@ -245,7 +247,7 @@ class CleanPrinter:
             self._rows.append(_row(report))
 
     def finish(self) -> None:
-        """Print the table, and how many partitions were passed over."""
+        """Print the table, and how many partitions were skipped."""
         self._bar.clear()
         if self._rows:
             say_table(_HEADINGS, self._rows)

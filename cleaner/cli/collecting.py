@@ -1,12 +1,12 @@
 """
-When Python's cyclic collector is at work.
+When Python's cyclic garbage collector runs.
 
-Loading libraries makes objects by the ten thousand, none of them garbage, and the collector would look through them
-again and again. So it waits until there are more than loading makes, or until a command that stays says that it has
-loaded what it needs; from then on it works as in any process, and passes over what was there.
+Loading libraries creates tens of thousands of objects, none of them garbage, and the collector would scan them again
+and again. So it waits until there are more objects than loading creates, or until a long-running command says that it
+has finished loading; from then on it works as in any process, and ignores the objects that existed before.
 
-What rounds and readers work in needs no collector: it is freed with the last reference. What is left to it are
-small things, of libraries mostly.
+The memory of rounds and readers needs no collector: it is freed with the last reference. Only small objects are left to
+it, mostly of libraries.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MORE_THAN_LOADING_MAKES = 200_000
 
 
 def hold_back_while_loading() -> None:
-    """Let the collector wait."""
+    """Make the collector wait."""
     gc.set_threshold(_MORE_THAN_LOADING_MAKES, *_USUAL[1:])
     gc.callbacks.append(_begin_after_first)
 
 
 def begin_collecting() -> None:
-    """Have it work from now on, if it was held back."""
+    """Let the collector work from now on, if it was held back."""
     if _begin_after_first in gc.callbacks:
         gc.callbacks.remove(_begin_after_first)
         gc.freeze()

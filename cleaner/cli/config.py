@@ -129,9 +129,9 @@ class SettingRow:
     One setting as shown.
 
     Attributes:
-        key, value: as text; None: it is not given and has no default of its own.
-        source: who says so, or `default`.
-        default: its value where none is given.
+        key, value: as text; None: not given, and without a default of its own.
+        source: where the value comes from, or `default`.
+        default: its value if none is given.
         type: as in `docs/settings.md`.
         counts_after: `reload` or `restart`.
         read_by: `daemon` or `every command`.
@@ -147,7 +147,7 @@ class SettingRow:
 
     @staticmethod
     def of(setting: Setting, text: str, source: str) -> SettingRow:
-        """Fill in what the table says of the setting."""
+        """Fill in the setting's fields from the table."""
         from cleaner.settings.given import DEFAULT
 
         is_given = source != DEFAULT or setting.default is not None
@@ -163,7 +163,7 @@ class SettingRow:
 
 
 def _process_rows(loaded: Loaded) -> list[SettingRow]:
-    """Return every setting, those of topics as a topic without settings of its own has them."""
+    """Return every setting; topic settings have the values of a topic without its own."""
     from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
 
     settings = BROKER_SETTINGS | TOPIC_SETTINGS
@@ -178,7 +178,7 @@ def _topic_rows(resolved: ResolvedTopic) -> list[SettingRow]:
 
 
 def _show_rows(rows: Iterable[SettingRow], how: str, *, changed_only: bool) -> None:
-    """Print a table, or an object a line."""
+    """Print a table, or one object per line."""
     from cleaner.settings.given import DEFAULT
 
     shown = [row for row in rows if not changed_only or row.source != DEFAULT]

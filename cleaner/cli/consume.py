@@ -108,7 +108,7 @@ def _parse_begin(text: str) -> int | str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for; returns the exit code."""
+    """Print the records; returns the exit code."""
     from cleaner.cli.log_dirs import topics_in
     from cleaner.cli.stop import run_interruptibly
     from cleaner.cli.work import announce_compiling, take_identity

@@ -1,9 +1,9 @@
 """
-The daemon's logs: structlog to standard error, a line an event, for a person (console) or a program (JSON). Only on a
-terminal an event that is longer than its lines has several.
+The daemon's logs: structlog to standard error, one line per event, for a person (console) or a program (JSON). Only on
+a terminal is an event longer than a line folded into several.
 
-Names and errors come from directories and files that others write; whatever is in them, an event stays one line and
-sends nothing to a terminal but text. Logging never waits for a reader (`background_stream.py`).
+Names and errors may quote directories and files that others write; whatever these contain, an event stays one line and
+sends only text to a terminal. Logging never waits for a reader (`background_stream.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def configure_logs(form: str, level: str, stream: TextIO | BackgroundStream) -> 
     Args:
         form: `cleaner.log.format`: `console` or `json`.
         level: `cleaner.log.level`.
-        stream: where to.
+        stream: to write to.
     """
     renderer: structlog.typing.Processor
     if form == "json":
@@ -68,7 +68,7 @@ def configure_logs(form: str, level: str, stream: TextIO | BackgroundStream) -> 
 
 
 def _with_traceback(_logger: object, _method: str, event: MutableMapping[str, object]) -> MutableMapping[str, object]:
-    """Put a traceback into the event as one value."""
+    """Add a traceback to the event as one value."""
     error = event.pop("exc_info", None)
     if isinstance(error, BaseException):
         event["traceback"] = "".join(traceback.format_exception(error))
@@ -76,7 +76,7 @@ def _with_traceback(_logger: object, _method: str, event: MutableMapping[str, ob
 
 
 def _made_visible(_logger: object, _method: str, event: MutableMapping[str, object]) -> Mapping[str, object]:
-    """Write control characters, line breaks among them, as escapes."""
+    """Escape control characters, including line breaks."""
     return {key: _visible(value) for key, value in event.items()}
 
 

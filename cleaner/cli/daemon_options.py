@@ -1,4 +1,4 @@
-"""Options of the commands that are about a running daemon: where it is, and how to show what it says."""
+"""Options of the commands that talk to a daemon: where it is, and how it is named in next commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STATE_DIR_KEY, _STATE_DIR_VARIABLE = "cleaner.state.dir", "CLEANER_STATE_DIR"
 
 
 def add_daemon(parser: argparse.ArgumentParser, *, has_config: bool = False) -> None:
-    """Add where the daemon is to be found; `has_config`: `--config` is an option of the command already."""
+    """Add the options that locate the daemon; `has_config`: the command already has `--config`."""
     group = parser.add_argument_group(
         "which daemon",
         f"Without any of these ${_SOCKET_VARIABLE} and ${_STATE_DIR_VARIABLE} count, then the settings' defaults.",
@@ -33,7 +33,7 @@ def add_daemon(parser: argparse.ArgumentParser, *, has_config: bool = False) -> 
 
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
-    """Add where the state of a daemon is that need not be running."""
+    """Add the option for the state directory of a daemon, which need not be running."""
     group = parser.add_argument_group(
         "which daemon", f"Without any of these ${_STATE_DIR_VARIABLE} counts, then the setting's default."
     )
@@ -45,7 +45,7 @@ def add_state_dir(parser: argparse.ArgumentParser) -> None:
 
 def control_of(arguments: argparse.Namespace) -> Control:
     """
-    Return the daemon the options name; nothing is opened yet.
+    Return the daemon that the options name; no connection is opened.
 
     Raises:
         ConfigError: the `--config` file cannot be read.
@@ -57,7 +57,7 @@ def control_of(arguments: argparse.Namespace) -> Control:
 
 def state_dir_of(arguments: argparse.Namespace) -> Path:
     """
-    Return the state directory the options name.
+    Return the state directory that the options name.
 
     Raises:
         ConfigError: the `--config` file cannot be read.
@@ -79,13 +79,13 @@ def parse_partition(text: str) -> TopicPartition:
 
 
 def options_given(arguments: argparse.Namespace) -> str:
-    """Return how the daemon was named, for the next command: ` --config /etc/cleaner.properties`, or nothing."""
+    """Return the options that name the daemon, for a next command: ` --config /etc/cleaner.properties`, or nothing."""
     given = {"--config": arguments.config, "--state-dir": arguments.state_dir, "--socket": arguments.socket}
     return "".join(f" {option} {quote(str(value))}" for option, value in given.items() if value is not None)
 
 
 def with_options(command: str, options: str) -> str:
-    """Return a command as it has to be typed to reach the same daemon; those for a log dir reach none."""
+    """Return a command with the options to reach the same daemon; commands for a log dir stay unchanged."""
     is_for_daemon = command.startswith("cleaner ") and not command.startswith(("cleaner plan ", "cleaner recover "))
     return command + options if is_for_daemon else command
 
@@ -106,7 +106,7 @@ def _configured(arguments: argparse.Namespace, key: str) -> str | None:
     """
     Return a setting of the `--config` file.
 
-    The rest of it is not judged: a mistake in it must not keep anybody from asking a daemon how it is.
+    The rest of the file is not checked: a mistake in it must not keep an operator from asking a daemon for its status.
     """
     if arguments.config is None:
         return None

@@ -1,7 +1,7 @@
 """
 The daemon as a process: the service, wired to signals, the service manager, HTTP and the control socket.
 
-The main thread waits for signals, feeds the watchdog, and does nothing that could hang.
+The main thread waits for signals and feeds the watchdog; it does nothing that could hang.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from cleaner.app.configuration import Loaded
 
-# How often the status line is renewed and a changed `--config` file is looked for.
+# How often the status line is renewed and the `--config` file is checked for changes.
 _TICK_SECONDS = 2.0
 _STOP_POLL_SECONDS = 0.1
 _START_POLL_SECONDS = 0.1
-# Asked for again all the time while the first look goes on.
+# Asked for repeatedly while the first look goes on.
 _EXTENSION_SECONDS = 30.0
 _STOPS: frozenset[Wish] = frozenset(("stop", "stop-now"))
 # A worker stops at its next buffer; only a disk that hangs takes longer.
@@ -50,7 +50,7 @@ class DaemonProcess:
         loaded: the settings.
         read_settings: reads them again.
         log: the logs.
-        fs: the door to the file system.
+        fs: the file system.
     """
 
     def __init__(
@@ -100,15 +100,15 @@ class DaemonProcess:
 
     def _start(self, service: Service, signals: Signals, notifier: Notifier) -> set[Wish]:
         """
-        Start the service in a thread of its own: the first look at thousands of logs takes a while, and this thread
-        listens to signals. Returns those that ask to stop, empty when it has started.
+        Start the service in its own thread: the first look at thousands of logs takes some time, and this thread
+        handles signals. Returns the wishes to stop; empty if the service has started.
         """
         errors: list[BaseException] = []
 
         def start() -> None:
             try:
                 service.start()
-            except BaseException as error:  # noqa: BLE001 - raised by the thread that waits
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                 errors.append(error)
 
         starter = threading.Thread(target=start, name="cleaner-start", daemon=True)
@@ -126,7 +126,7 @@ class DaemonProcess:
         return set()
 
     def _watch(self, service: Service, signals: Signals, notifier: Notifier) -> set[Wish]:
-        """Do what signals ask for, and say that all is well while it is, until a stop is asked for."""
+        """Act on signals, and feed the watchdog, until a stop is asked for."""
         watchdog = Watchdog(notifier, lambda: service.is_progressing)
         config_watch = self._config_watch()
         interval = min(_TICK_SECONDS, watchdog.interval_seconds or _TICK_SECONDS)
@@ -168,11 +168,11 @@ class DaemonProcess:
         self._log.warning(warning)
 
     def _mistake(self, error: Exception) -> None:
-        self._log.error("a mistake in the cleaner itself", exc_info=error)
+        self._log.error("an internal error of the cleaner", exc_info=error)
 
 
 def _dump_aside(service: Service) -> None:
-    """Dump in a thread: the reader of standard error may have stopped, or a lock may never come free."""
+    """Dump in a thread: the reader of standard error may have stopped, or a lock may never be released."""
     threading.Thread(target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True).start()
 
 

@@ -51,7 +51,7 @@ examples:
 exit status:
   0  nothing fails      1  something does      2  usage"""
 
-_INDENT = 19  # behind the grade and the longest question
+_INDENT = 19  # after the grade and the longest name of a check
 _COLOURS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
 
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and answer; returns the exit code."""
+    """Run the checks and print the results; returns the exit code."""
     from cleaner.app.doctor import Grade
 
     counts: Counter[Grade] = Counter()
@@ -93,7 +93,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
     yield from examine_machine(config)
     log_dirs = arguments.log_dirs or [Path(text) for text in config.log_dirs]
     if log_dirs:
-        # A disk that hangs answers none of it; that is reported below.
+        # A disk that hangs does not answer; that is reported below.
         owner = within(PATIENCE_SECONDS, lambda: examine_owner(log_dirs, stay_root=arguments.as_root))
         if owner is not None:
             yield owner
@@ -107,7 +107,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
 
 
 def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
-    """Return the settings, or what is wrong with them."""
+    """Return the settings, or their mistakes."""
     from cleaner.app.doctor import wrong_setting
     from cleaner.errors import ConfigError
 
@@ -119,11 +119,11 @@ def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
 
 def _show_answer(answer: Answer, form: str, *, is_new: bool) -> None:
     """
-    Print an answer; below it what to do.
+    Print a check's result, and below it what to do.
 
     Args:
         form: `table` or `json`.
-        is_new: it is the first about its log dir.
+        is_new: it is the first for its log dir.
     """
     remedy = answer.remedy or ("" if answer.error is None else advice(answer.error))
     if form == "json":
@@ -148,7 +148,7 @@ def _show_answer(answer: Answer, form: str, *, is_new: bool) -> None:
 
 
 def _show_counts(counts: Mapping[Grade, int]) -> None:
-    """Print how often there was each."""
+    """Print the number of results of each grade."""
     from cleaner.app.doctor import Grade
 
     say()
@@ -156,7 +156,7 @@ def _show_counts(counts: Mapping[Grade, int]) -> None:
 
 
 def _without(finding: str, log_dir: Path | None) -> str:
-    """Leave the log dir out of words that begin with it: it stands above."""
+    """Remove the log dir from the start of a finding: it is printed above."""
     if log_dir is None:
         return finding
     words = finding.removeprefix(f"{log_dir}: ").split(" ")

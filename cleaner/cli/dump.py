@@ -136,19 +136,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _viewer(form: str, decoder: Decoder | None, *, is_decoded: bool, skips_metadata: bool) -> Viewer:
     """
-    Return who shows pieces on standard output.
+    Return the viewer that prints to standard output.
 
     Args:
         form: `text` or `json`.
         decoder: reads keys and values; None: they are not shown.
-        is_decoded: what it gives is JSON, or a word about why it is not.
-        skips_metadata: show nothing else of records.
+        is_decoded: the decoder returns JSON, or why it cannot.
+        skips_metadata: show only keys and values of records.
     """
     return _Objects(decoder, is_decoded=is_decoded) if form == "json" else _Lines(decoder, skips_metadata)
 
 
 class _Lines:
-    """Kafka's lines; control characters are made visible where it is a terminal that shows them."""
+    """Kafka's lines; on a terminal control characters are escaped."""
 
     def __init__(self, decoder: Decoder | None, skips_metadata: bool) -> None:
         self._decoder = decoder
@@ -212,7 +212,7 @@ class _Lines:
 
 
 class _Objects:
-    """One object a line; keys and values as a text, or as what a decoder makes of them."""
+    """One object per line; keys and values as text, or as decoded."""
 
     def __init__(self, decoder: Decoder | None, *, is_decoded: bool) -> None:
         self._decoder = decoder
@@ -298,7 +298,7 @@ def _control(name: str, fields: Mapping[str, object]) -> str:
 
 
 def _parsed(text: str | None) -> object:
-    """Return what a decoder gave as an object, if it is one."""
+    """Return a decoder's result as an object, if it is JSON."""
     import json
 
     return json.loads(text) if text is not None and text.startswith("{") else text

@@ -62,7 +62,7 @@ exit status:
 
 _LAG = "min.compaction.lag.ms"
 _COLOURS = {Tone.BAD: "red", Tone.HELD: "yellow", Tone.QUIET: "yellow"}
-"""Of a log's reason: green for what goes well, red for what needs an operator."""
+"""Of a log's reason: red if an operator must act, yellow if the log is held or quiet, otherwise green."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _what_is(name: str) -> str:
-    """Say what a path is that was named alone."""
+    """Say what a path is that was given without a partition."""
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.which_dir import why_no_log_dir
 
@@ -114,11 +114,11 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
     sampling = sampling_of(arguments)
     take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
     (entry,) = plan_log_dir(
         log_dir,
         settings,
-        lent,
+        context,
         partitions=[name],
         high_watermark=arguments.high_watermark,
         as_if_all=True,
@@ -139,10 +139,10 @@ def _ask(name: str, arguments: argparse.Namespace) -> int:
 
     control = control_of(arguments)
     shown = control.value(ServiceSnapshot, control.ask("status", of=[name], config=True), "snapshot")
-    # A topic may have a name that reads like a partition of another one.
+    # A topic's name may look like a partition of another topic.
     views = [view for view in shown.logs if str(view.partition) == name]
     if not views:
-        # Asked again, for the names: this is a mistake, and rare.
+        # Ask again, for the names: a mistake by the user, and rare.
         everything = control.value(ServiceSnapshot, control.ask("status"), "snapshot")
         likely = did_you_mean(name, (str(view.partition) for view in everything.logs))
         what = f"the daemon at {control.path} has no log {name}"
@@ -157,7 +157,7 @@ def _ask(name: str, arguments: argparse.Namespace) -> int:
 
 
 def show_log(view: LogView, shown: ServiceSnapshot, options: str) -> None:
-    """Print all there is to say of a log; for `options` see `options_given`."""
+    """Print the page of a log; for `options` see `options_given`."""
     from cleaner.present.explanations import explain_log
 
     page = LogPage()
@@ -189,7 +189,7 @@ def _facts_of_log(view: LogView, shown: ServiceSnapshot) -> Iterator[str]:
 
 
 def _value(setting: str, view: LogView, shown: ServiceSnapshot) -> str:
-    """Return what a setting is set to; one of a topic as it is for this topic, and nothing where that is not known."""
+    """Return a setting's value, of a topic setting the value for this topic; empty if unknown."""
     from cleaner.config.table import TOPIC_SETTINGS
 
     own = [(each.value, each.origin) for each in view.settings if each.key == setting]
@@ -199,7 +199,7 @@ def _value(setting: str, view: LogView, shown: ServiceSnapshot) -> str:
 
 
 def _work(view: LogView, shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
-    """Yield what is at work on a log, and how its last round went."""
+    """Yield the current work on a log, and the result of its last round."""
     for worker in shown.workers:
         if worker.partition == view.partition and worker.log_dir in (None, view.log_dir):
             part = f" {worker.done_bytes / worker.total_bytes:.0%}" if worker.total_bytes > 0 else ""
@@ -213,7 +213,7 @@ def _work(view: LogView, shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
 
 
 def _show_entry(entry: PlanEntry, log_dir: Path, options: str) -> None:
-    """Print all there is to say of a partition; for `options` see `explain_entry`."""
+    """Print the page of a partition; for `options` see `explain_entry`."""
     from cleaner.present.explanations import explain_entry
 
     page = LogPage()
@@ -252,7 +252,7 @@ def _facts_of_entry(entry: PlanEntry) -> Iterator[str]:
 
 
 def _bounds(entry: PlanEntry) -> Iterator[tuple[str, str, str]]:
-    """Yield what begins the cleanable range, each bound that may end it, and what makes it due."""
+    """Yield the start of the cleanable range, each bound that may end it, and the figures that make it due."""
     line = entry.checkpoint_offset
     offsets = {bound.name: bound.offset for bound in entry.bounds}
     if entry.is_checkpoint_reset:
@@ -312,7 +312,7 @@ def _estimate(entry: PlanEntry) -> str:
 
 
 def _rounds(entry: PlanEntry) -> str:
-    """Say how many rounds are ahead with this buffer, and with which it would be one."""
+    """Say how many rounds are needed with this buffer, and with which buffer one would do."""
     ahead = entry.rounds
     if ahead is None or not entry.dirty_bytes:
         return ""

@@ -1,9 +1,9 @@
 """
-What fits the terminal: how long lines may be, and how text, commands and tables are brought to it.
+Fits output to the terminal: how long lines may be, and how text, commands and tables are folded.
 
-A line may be as long as the terminal is wide, or as COLUMNS says. Into a pipe or a file, and with `--wide`, it is as
-long as it takes: a row is one line and names are whole, for `grep` and `less -S`. In a pipe help has 80 columns all the
-same, and the page of `explain` 100. JSON, records and the lines of `dump`, whose form is Kafka's, are never touched.
+A line may be as long as the terminal is wide, or as COLUMNS says. In a pipe or a file, and with `--wide`, it has any
+length: a row is one line and names are whole, for `grep` and `less -S`. Even in a pipe help has 80 columns, and the
+page of `explain` 100. JSON, records and the lines of `dump`, whose form is Kafka's, are never folded.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _MOST_LINES_BESIDE = 3
 _GAP = "  "
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")
-# What stands in backticks is to be copied: it stays in one line, or gets lines of its own.
+# Text in backticks is meant to be copied: it stays in one line, or gets lines of its own.
 _WORD = re.compile(r"(\s*)([^\s`]*`[^`]+`[^\s`]*|\S+|\Z)")
 _SHELL_WORD = re.compile(r"(?:[^\s'\"\\]|'[^']*'|\"[^\"]*\"|\\.)+")
 
 
 class _Choice:
-    """What the command line says, for the length of a command."""
+    """The choice of `--wide`, during a command."""
 
     is_wide = False
 
 
 @contextlib.contextmanager
 def wide(*, chosen: bool) -> Iterator[None]:
-    """Let lines be as long as they take for the length of a `with` block, if that was chosen."""
+    """Do not limit lines during a `with` block, if that was chosen."""
     before, _Choice.is_wide = _Choice.is_wide, chosen
     try:
         yield
@@ -45,7 +45,7 @@ def wide(*, chosen: bool) -> Iterator[None]:
 
 
 def columns(stream: TextIO | None = None) -> int | None:
-    """Return how long a line on a stream (None: standard output) may be; None: as long as it takes."""
+    """Return how long a line on a stream (None: standard output) may be; None: no limit."""
     if _Choice.is_wide:
         return None
     named = os.environ.get("COLUMNS", "")
@@ -53,21 +53,21 @@ def columns(stream: TextIO | None = None) -> int | None:
         return max(_FEWEST_COLUMNS, int(named))
     stream = sys.stdout if stream is None else stream
     try:
-        # Of a terminal that does not know its size, 0.
+        # A terminal that does not know its size gives 0.
         return max(_FEWEST_COLUMNS, os.get_terminal_size(stream.fileno()).columns or HELP_COLUMNS)
     except (OSError, ValueError):
         return None
 
 
 def flush_printed() -> None:
-    """Have what was printed stand before what comes on standard error, where both go to one file."""
-    # That the reader has gone is noticed at the command's end; errors before that are printed all the same.
+    """Flush standard output, so that it comes before later standard error if both go to one file."""
+    # A missing reader is noticed at the command's end; errors before that are still printed.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
 
 
 def page_columns() -> int | None:
-    """Return how wide a page of words and drawings is, which is not read line by line, as tables are."""
+    """Return the width of a page of words and drawings, which unlike a table is not read line by line."""
     return columns() or (None if _Choice.is_wide else PAGE_COLUMNS)
 
 
@@ -78,12 +78,12 @@ def seen(text: str) -> int:
 
 def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
     """
-    Break a line at its spaces where it is too long.
+    Break a line at its spaces if it is too long.
 
     Args:
         text: one line; it may begin with blanks, and have terminal codes.
         width: cells a line may take; None: any number.
-        hang: what the lines behind the first begin with.
+        hang: the start of the lines after the first.
     """
     if width is None or seen(text) <= width:
         return [text]
@@ -95,7 +95,7 @@ def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
     for blanks, word in _WORD.findall(text.rstrip()):
         gap = blanks if is_begun or not lines else ""
         is_too_long = seen(line) + len(gap) + seen(word) > width
-        # One that is too long for any line begins where it is.
+        # A word that is too long for any line begins on the current line.
         if is_begun and is_too_long and seen(word) <= width - len(hang):
             lines.append(line)
             line, gap, is_begun = hang, "", False
@@ -114,7 +114,7 @@ def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
 
 
 def _end_of(line: str, width: int) -> int:
-    """Return where so many cells of a line end: never within a terminal code, which takes none."""
+    """Return the position in a line after this many cells: never within a terminal code, which takes none."""
     at = cells = 0
     for code in _TERMINAL_CODE.finditer(line):
         if cells + code.start() - at >= width:
@@ -131,7 +131,7 @@ def fold_command(command: str, width: int | None, indent: str = "") -> list[str]
     Args:
         command: as typed, quoted.
         width: cells a line may take; None: any number.
-        indent: what the first line begins with; the others stand further in.
+        indent: the start of the first line; the others are indented further.
     """
     if width is None or len(indent) + len(command) <= width:
         return [indent + command]
@@ -143,7 +143,7 @@ def fold_command(command: str, width: int | None, indent: str = "") -> list[str]
             line = " " * (len(indent) + 4)
         line += f" {word}" if line.strip() else word
         while len(line) > width - 2:
-            # Within a word the next line begins at its very start: blanks would end the word.
+            # After a cut within a word the next line has no indent: blanks would end the word.
             head, line = _cut_word(line, word, min(width, len(line)) - 1)
             if not line:
                 line = head
@@ -154,7 +154,7 @@ def fold_command(command: str, width: int | None, indent: str = "") -> list[str]
 
 
 def _with_values(words: Iterable[str], most: int) -> Iterator[str]:
-    """Keep an option and its value together where both fit a line."""
+    """Keep an option and its value together if both fit in a line."""
     option = ""
     for word in words:
         if option and (word.startswith("-") or len(option) + 1 + len(word) > most):
@@ -170,7 +170,7 @@ def _with_values(words: Iterable[str], most: int) -> Iterator[str]:
 
 
 def _cut_word(line: str, word: str, width: int) -> tuple[str, str]:
-    """Cut the word that ends a line in two halves that a shell puts together again; no second half: it cannot be."""
+    """Cut the last word of a line into two halves that a shell joins again; an empty second half: it cannot be cut."""
     try:
         (plain,) = shlex.split(word)
     except ValueError:
@@ -184,7 +184,7 @@ def _cut_word(line: str, word: str, width: int) -> tuple[str, str]:
 
 
 def shortened(text: str, width: int) -> str:
-    """Return a text with its middle left out where it is too long: both ends of a partition's name tell it apart."""
+    """Return a text with its middle left out if it is too long: both ends of a partition's name matter."""
     if len(text) <= width:
         return text
     tail = (width - 1) // 2
@@ -200,16 +200,16 @@ def table(
     names: Collection[int] = (0,),
 ) -> str:
     """
-    Lay out a table; numbers stand right, the columns in `left` stand left.
+    Lay out a table; numbers are right-aligned, the columns in `left` left-aligned.
 
-    Where lines would be too long, the last column, if of words, is folded, names are shortened in their middle, words
-    go below their row, and in the end each row becomes a paragraph.
+    If lines would be too long, the last column, if of words, is folded, then names are shortened in their middle, then
+    words go below their row, and finally each row becomes a paragraph.
 
     Args:
-        headings: one a column.
-        rows: as many texts each.
+        headings: one per column.
+        rows: each with as many texts.
         left: columns of words.
-        most: how long a line may be; None: as long as it takes.
+        most: how long a line may be; None: no limit.
         names: columns whose texts may be shortened.
     """
     lines = [list(headings), *[list(row) for row in rows]]
@@ -239,7 +239,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _narrowed(widths: Sequence[int], most: int, names: Collection[int]) -> list[int] | None:
-    """Return widths with which lines fit, the widest names shortened first; None: there are none."""
+    """Return widths with which lines fit, with the widest names shortened first; None if there are none."""
     found = list(widths)
     while _total(found) > most:
         able = [column for column in names if found[column] > _LEAST_NAME]

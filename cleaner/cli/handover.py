@@ -95,14 +95,14 @@ def run(arguments: argparse.Namespace) -> int:
     places = arguments.from_dir, arguments.to_dir
     bar = prepare_work(*places, stay_root=arguments.as_root)
 
-    def work(lent: CallContext) -> HandoverReport:
-        return hand_over(*places, topic_ids, settings, lent, dry_run=arguments.dry_run)
+    def work(context: CallContext) -> HandoverReport:
+        return hand_over(*places, topic_ids, settings, context, dry_run=arguments.dry_run)
 
     return _show(run_work(work, bar), arguments.format)
 
 
 def _topic_ids(texts: list[str]) -> dict[str, UUID]:
-    """Read topics and their ids. Raises UsageError: something else, or a topic with two ids."""
+    """Read topics and their ids. Raises UsageError: a text is neither, or a topic has two ids."""
     from cleaner.storage.files.kafka_uuid import parse_uuid
 
     found: dict[str, UUID] = {}

@@ -39,7 +39,7 @@ exit status:
   0  listed; of nothing it is said why      1  the journal cannot be read      2  usage"""
 
 KINDS = ("round", "retention", "now", "cancel", "pause", "resume", "release", "throttle", "reload")
-"""What the journal of a daemon has entries of."""
+"""The kinds of entries in a daemon's journal."""
 
 _AGO = re.compile(r"([0-9]{1,6})(s|m|h|d|w)\Z")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what was asked for; returns the exit code."""
+    """Print the entries; returns the exit code."""
     from itertools import islice
 
     from cleaner.state.journal_reader import JournalFilter, JournalReader
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_moment(text: str) -> int:
-    """Read a moment (ms since 1970): so long ago, or a date with or without a time."""
+    """Read a moment (ms since 1970): a duration before now, or a date with or without a time."""
     found = _AGO.match(text)
     if found:
         return round((SystemClock().now_ms() / 1000 - int(found.group(1)) * _SECONDS[found.group(2)]) * 1000)
@@ -113,7 +113,7 @@ def parse_moment(text: str) -> int:
 
 
 def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) -> str:
-    """Return why there is nothing to show, which may be a slip in a name."""
+    """Return why there is nothing to show, such as a typing error in a name."""
     names = dict.fromkeys(entry.partition for entry in reader.entries())
     if not names:
         return f"{state_dir}: no journal in it; is it the state directory of a daemon (cleaner.state.dir)?"
@@ -130,7 +130,7 @@ def _row(entry: JournalEntry) -> tuple[str, ...]:
 
 
 def _words(name: str, value: JsonValue) -> str:
-    """Write a detail by what its name says it is."""
+    """Format a detail by the unit in its name."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if "bytes" in name.split("_"):
             return human_rate(value) if name.endswith("_per_second") else human_bytes(value)

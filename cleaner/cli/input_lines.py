@@ -1,7 +1,7 @@
 """
-Lines of input as they come: as many at a time as one read gives, so that a file is fast and a pipe is not kept waiting.
+Input lines as they come: as many at once as one read returns, so that a file is fast and a pipe need not wait.
 
-On a terminal each line is asked for by a prompt.
+On a terminal there is a prompt for each line.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class LineInput:
     Lines of a descriptor.
 
     Args:
-        descriptor: to read from; borrowed.
-        should_stop: asked while nothing comes; input ends when it says so.
+        descriptor: to read from; not closed here.
+        should_stop: called while no input comes; input ends if it returns True.
     """
 
     def __init__(self, descriptor: int, should_stop: Callable[[], bool]) -> None:
@@ -38,7 +38,7 @@ class LineInput:
         self.is_terminal = os.isatty(descriptor)
 
     def __iter__(self) -> Iterator[Lines]:
-        """Give out lines without their ends, some at a time; the last one need not have one."""
+        """Yield lines without their ends, several at a time; the last one need not have a line end."""
         rest: list[bytes] = []
         rest_bytes = 0
         while not self._should_stop():
@@ -82,18 +82,18 @@ def _without_end(line: bytes) -> bytes:
 
 def paced(batches: Iterator[Lines], rate: float, clock: Clock, should_stop: Callable[[], bool]) -> Iterator[Lines]:
     """
-    Let lines through at a rate: those that are due at once, and never one before its time.
+    Pass lines at a rate: all due ones at once, and never one too early.
 
     Args:
-        batches: what comes, as fast as it does.
-        rate: lines a second.
-        clock: its monotonic clock counts; a pause in the input is not made up for.
-        should_stop: asked while waiting.
+        batches: the input, at its own speed.
+        rate: lines per second.
+        clock: its monotonic clock is used; a pause in the input is not made up for.
+        should_stop: called while waiting.
     """
     due_ns = float(clock.monotonic_ns())
     step_ns = 1e9 / rate
-    # Lines that can be let through one by one are; what came too late then makes the next one late, too. With more of
-    # them, those of a pause are let through together, and what a pause was too long is caught up with.
+    # At a low rate lines pass one by one, and a late line delays the next one, too. At a high rate all lines due after
+    # a pause pass together, and a pause that was too long is made up for.
     is_slow = rate <= _MOST_PAUSES_PER_SECOND
     for batch in batches:
         begin = 0

@@ -1,9 +1,9 @@
 """
-What the commands share with Kafka's console tools: properties, and flags that have no meaning without a network.
+Flags shared with Kafka's console tools: properties, and flags that have no meaning without a network.
 
-A command that was copied from a tutorial or a script of Kafka's works here with `--log-dir` added: flags that say how
-to reach brokers, replicate or buffer are taken, left alone, and named in one note. Properties of lines that are read
-and of text that is printed have Kafka's names and defaults.
+A command copied from a tutorial or script for Kafka works here with `--log-dir` added: flags that say how to reach
+brokers, replicate or buffer are accepted, ignored, and named in one note. Properties of input lines and printed text
+have Kafka's names and defaults.
 
 Source: `LineMessageReader.java`, `DefaultMessageFormatter.java`.
 """
@@ -32,7 +32,7 @@ READER_PROPERTIES: dict[str, str | None] = {
     "headers.key.separator": ":",
     "null.marker": None,
 }
-"""Of lines that are read; `null.marker` has no default."""
+"""Of input lines; `null.marker` has no default."""
 
 FORMATTER_PROPERTIES = {
     "print.timestamp": "false",
@@ -51,11 +51,11 @@ FORMATTER_PROPERTIES = {
     "value.deserializer": "",
     "headers.deserializer": "",
 }
-"""Of text that is printed."""
+"""Of printed text."""
 
 
 class _Ignore(argparse.Action):
-    """Takes a flag, and its value if it has one, and remembers that it was there."""
+    """Accepts a flag, with its value if it has one, and remembers that it was given."""
 
     def __call__(
         self,
@@ -76,7 +76,7 @@ def add_log_dir(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_ignored(parser: argparse.ArgumentParser, with_value: Iterable[str], alone: Iterable[str] = ()) -> None:
-    """Add flags that are taken and left alone."""
+    """Add flags that are accepted and ignored."""
     parser.set_defaults(**{_DEST: ()})
     group = parser.add_argument_group("flags of a networked Kafka: accepted, and ignored with a note")
     for flag in with_value:
@@ -87,7 +87,7 @@ def add_ignored(parser: argparse.ArgumentParser, with_value: Iterable[str], alon
 
 
 def note_ignored(arguments: argparse.Namespace) -> None:
-    """Name the flags that were left alone, if there were any."""
+    """Name the ignored flags, if there were any."""
     flags = getattr(arguments, _DEST, ())
     if flags:
         print_error(f"there is no network here, so this says nothing: {', '.join(flags)}")
@@ -101,10 +101,10 @@ def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names:
 
 def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict[str, str]:
     """
-    Read `name=value` texts; a later one wins. An unknown one is reported: it may be a mistake.
+    Read `name=value` texts; a later one wins. Unknown names are reported: they may be mistakes.
 
     Raises:
-        UsageError: one without `=`.
+        UsageError: a text without `=`.
     """
     found = {}
     for text in given:
@@ -128,7 +128,7 @@ def assignments_of(given: Sequence[str], flag: str) -> dict[str, str]:
     Read settings: `key=value`, several with commas between them as `kafka-configs` takes them, lists in brackets.
 
     Raises:
-        UsageError: a part that is no assignment, a bracket that is not closed.
+        UsageError: a part is not an assignment, or a bracket is not closed.
     """
     found: dict[str, str] = {}
     for text in given:
@@ -141,7 +141,7 @@ def assignments_of(given: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def _split(text: str, flag: str) -> list[str]:
-    """Split at commas that stand before another `key=`, or outside of brackets."""
+    """Split at commas that come before another `key=`, or are outside of brackets."""
     parts: list[str] = []
     depth = begin = 0
     for at, letter in enumerate(text):

@@ -1,4 +1,4 @@
-"""A log dir as commands use it: opened for writing, or looked at without a lock."""
+"""Log dirs for commands: opened for writing, or read without a lock."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def open_log_dir(
     overrides: dict[str, str] | None = None,
 ) -> Iterator[LogManager]:
     """
-    Open a log dir for writing for the length of a `with` block. It is left to another process to clean it.
+    Open a log dir for writing during a `with` block. Cleaning is left to another process.
 
     Args:
         config: a properties file with settings of the writer.
-        flag: told that the log dir is being closed, so that a signal does not keep that from being done in order.
-        create: make it if it is not there.
-        overrides: settings that count before those.
+        flag: set to closing while the log dir is closed, so that a signal does not interrupt that.
+        create: create it if it does not exist.
+        overrides: settings that override those.
     Raises:
         LogDirLockedError: a broker or another writer has it.
         CleanerError: see `LogManager`.
@@ -54,7 +54,7 @@ def topics_in(log_dir: Path) -> Topics:
     Return the topics of a log dir.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a log dir.
     """
     from cleaner.base.clock import SystemClock
     from cleaner.log.topics import Topics

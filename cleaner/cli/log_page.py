@@ -1,5 +1,5 @@
 """
-Pieces of a page about one log: its picture, labelled words, what to type next.
+Parts of a page about one log: its picture, labelled lines, next commands.
 
 The picture is the log drawn to scale, with its offsets below:
 
@@ -33,19 +33,19 @@ _LABEL = 12  # width of `last round` and two spaces
 
 
 class LogPage:
-    """Prints a page to standard output, as wide as the terminal is; colours where it shows them."""
+    """Prints a page to standard output, as wide as the terminal; with colours if it shows them."""
 
     def __init__(self) -> None:
         self._columns = page_columns()
         self._paint = Paint(sys.stdout)
 
     def head(self, partition: str, log_dir: str, facts: Iterable[str]) -> None:
-        """Say whose log it is."""
+        """Print which log it is."""
         say(self._paint("bold", printable(partition)) + printable(f" in {log_dir}"))
         say(printable(", ".join(facts)))
 
     def sections(self, log: Sections) -> None:
-        """Draw a log to scale, its parts below."""
+        """Draw a log to scale, and list its parts below."""
         drawn = picture(log, (self._columns or PAGE_COLUMNS) - 2, self._paint)
         if drawn:
             print()
@@ -63,7 +63,7 @@ class LogPage:
         print("\n" + textwrap.indent(table(headings, rows, left=left, most=most, names=()), "  "))
 
     def words(self, label: str, words: str, colour: str = "") -> None:
-        """Print a label and words, in as many lines as they take; nothing without words."""
+        """Print a label and words, folded; nothing without words."""
         if not words:
             return
         width = None if self._columns is None else self._columns - _LABEL
@@ -71,7 +71,7 @@ class LogPage:
             print(f"{'' if number else label:<{_LABEL}}{self._paint(colour, line) if colour else line}")
 
     def commands(self, commands: Iterable[tuple[str, str]]) -> None:
-        """Print what may be typed next, and what it does; a long command has lines of its own."""
+        """Print the next commands and their effects; a long command gets its own lines."""
         shown = [(printable(command), what) for command, what in commands]
         fitting = [len(command) for command, what in shown if self._fits(command, what)]
         width = max(fitting, default=0)
@@ -91,7 +91,7 @@ class LogPage:
 
 
 class Part(NamedTuple):
-    """A part of a log: the sign it is drawn with, its colour, what it is, its offsets (exclusive end) and bytes."""
+    """A part of a log: the character it is drawn with, its colour, its name, its offsets (exclusive end) and bytes."""
 
     sign: str
     colour: str
@@ -107,7 +107,7 @@ class _Marker(NamedTuple):
 
 
 def parts_of(log: Sections) -> list[Part]:
-    """Return a log's parts in their order, those without a byte too."""
+    """Return a log's parts in order, including empty ones."""
     retained_from = log.log_start_offset if log.delete_retention_offset is None else log.delete_retention_offset
     old_bytes = min(log.delete_retention_bytes, log.clean_bytes)
     first_dirty, first_uncleanable, active = (
@@ -129,18 +129,17 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
     Draw a log; see the head of the file.
 
     Args:
-        log: to be drawn.
-        columns: the terminal's, at least 38; lines are not longer.
-        paint: colours for what reads it.
+        log: to be drawn. columns: of the terminal, at least 38; lines are not longer. paint: colours for the output
+        stream.
     Returns:
-        Lines; none for a log without a byte.
+        Lines; none for an empty log.
     """
     from cleaner.policy.sections import shared
 
     parts = parts_of(log)
     if not any(part.size for part in parts):
         return []
-    # The last labels stand furthest to the right: the widest drawing that leaves room for all of them.
+    # The last labels are furthest to the right: use the widest drawing that leaves room for all of them.
     for width in range(max(_LEAST_CELLS, columns - 1), _LEAST_CELLS - 1, -1):
         cells = shared([part.size for part in parts], width)
         markers = _markers(log, cells)
@@ -151,7 +150,7 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
 
 
 def _markers(log: Sections, cells: Sequence[int]) -> list[_Marker]:
-    """Return where which offsets are; several at one cell share a label."""
+    """Return the cells of the marked offsets; several in one cell share a label."""
     ends = [sum(cells[:count]) for count in range(len(cells) + 1)]
     found = [(ends[0], "log start offset", log.log_start_offset)]
     if log.delete_retention_offset is not None:
@@ -170,7 +169,7 @@ def _markers(log: Sections, cells: Sequence[int]) -> list[_Marker]:
 
 
 def _pointers(markers: Sequence[_Marker], columns: int) -> list[str]:
-    """Draw a line down from each marker to its label, folded where it does not fit, the rightmost label first."""
+    """Draw a line down from each marker to its label, folded if needed, the rightmost label first."""
     lines = []
     for count in range(len(markers), 0, -1):
         line = [" "] * markers[count - 1].cell

@@ -1,7 +1,7 @@
 """
-Logs of a command: structlog, to standard error, a line each.
+Logs of a command: structlog, to standard error, one line each.
 
-structlog is loaded with the first line: it takes a tenth of a second, and most commands have nothing to log.
+structlog is imported for the first line: it takes a tenth of a second, and most commands log nothing.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ def _logger() -> structlog.typing.FilteringBoundLogger:
 
 
 def folded(_logger: object, _name: str, line: Any) -> str:
-    """Bring a line that was written to the terminal's width."""
+    """Fold a written line to the terminal's width."""
     return "\n".join(fold(str(line), columns(sys.stderr), "    "))
 
 
 def log_warning(warning: str, **context: object) -> None:
-    """Log what looks wrong."""
+    """Log a warning."""
     _logger().warning(warning, **context)
 
 
 def log_note(note: str, **context: object) -> None:
-    """Log what the operator should know."""
+    """Log a note for the operator."""
     _logger().info(note, **context)

@@ -1,10 +1,10 @@
 """
-The command `cleaner`: one file a sub-command, each loaded with what it needs only when it runs; those that ask a daemon
+The command `cleaner`: one file per sub-command, each imported with its needs only when it runs; those that ask a daemon
 are a table (`steer.py`).
 
-Exit codes: 0 done or nothing to do, 1 something was refused, or it was stopped in order by a signal, 2 usage, 69 no
-daemon is running, 75 the log dir is in use, 77 the daemon is for other users to steer, 78 a bad setting; as shells show
-it, 130 or 143: ended at once by SIGINT or SIGTERM.
+Exit codes: 0 done or nothing to do, 1 something was refused, or a signal stopped it in order, 2 usage, 69 no daemon is
+running, 75 the log dir is in use, 77 only other users may steer the daemon, 78 a bad setting; as shells show it, 130 or
+143: ended at once by SIGINT or SIGTERM.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def make_parser() -> Parser:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; names of partitions may stand behind options too, which argparse alone refuses."""
+    """Read the command line; names of partitions may also follow options, which argparse alone refuses."""
     parser = make_parser()
     chosen, rest = parser.parse_known_args(arguments)
     if rest and (not hasattr(chosen, "partitions") or any(word.startswith("-") for word in rest)):
@@ -125,7 +125,7 @@ def _log_python_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Log what a library warns about: one line for the operator, not the place in our sources."""
+    """Log a library's warning: one line for the operator, without the place in our sources."""
     from cleaner.cli.logs import log_warning
 
     log_warning(str(message))
@@ -152,20 +152,20 @@ def _run(chosen: argparse.Namespace) -> int:
         print_failure(error)
         return error.exit_code
     except BrokenPipeError:
-        # The reader of our output has gone; what was to be cleaned is clean. Keep Python from complaining at its exit.
+        # The reader of our output has gone; the cleaning is done. Keep Python from complaining at its exit.
         sys.stderr.close()
         return 1
     except OSError as error:
         print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 1
-    except Exception as error:  # noqa: BLE001 - an internal error, told as one line with its place instead of a page
-        print_error(f"{describe(error)}{_place_of(error)}; this is a mistake in the cleaner itself")
+    except Exception as error:  # noqa: BLE001 - an internal error, reported as one line with its place instead of a traceback
+        print_error(f"{describe(error)}{_place_of(error)}; this is an internal error of the cleaner")
         return 1
     return code
 
 
 def _place_of(error: Exception) -> str:
-    """Return the last place in our sources that an error came by."""
+    """Return the last place in our sources in an error's traceback."""
     import traceback
 
     ours = [
@@ -175,18 +175,18 @@ def _place_of(error: Exception) -> str:
 
 
 def prepare_streams() -> None:
-    """Have what a stream's encoding cannot express written as an escape: names on disk are bytes, not always text."""
+    """Escape characters that a stream's encoding cannot express: names on disk are bytes, not always text."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _occupy_standard_descriptors() -> None:
-    """Put nothing where standard input, output or error were closed: a log would get the number, and messages in it."""
+    """Open /dev/null for closed standard streams: otherwise a log's file would get the number, and our messages."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
         continue
     os.close(descriptor)
-    # Python has None for a stream that was closed when it was started.
+    # Python sets a stream to None if it was closed at the start.
     sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
@@ -194,7 +194,7 @@ def _occupy_standard_descriptors() -> None:
 def run() -> NoReturn:
     """Run the command of this process and end it."""
     hold_back_while_loading()
-    # numpy's library for matrices starts a thread a core when it is loaded, and no kernel multiplies matrices.
+    # numpy's matrix library starts one thread per core when loaded, and no kernel multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     leave_signals_alone()
     _occupy_standard_descriptors()
@@ -203,8 +203,8 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # its reader has gone, or it was closed for that reason
+        except (OSError, ValueError):  # its reader has gone, or it was closed because of that
             code = code or 1
-    # Not `sys.exit`: taking the compiled kernels down piece by piece takes as long as cleaning 200 MB. What is to last
-    # has been fsynced, and all threads have ended.
+    # Not `sys.exit`: freeing the compiled kernels one by one takes as long as cleaning 200 MB. Everything durable has
+    # been fsynced, and all threads have ended.
     os._exit(code)

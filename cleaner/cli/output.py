@@ -1,4 +1,4 @@
-"""How a command answers: JSON lines for programs, words and tables that fit the terminal for people."""
+"""The output of commands: JSON lines for programs; words and tables that fit the terminal for people."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "9
 
 
 def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more: object) -> str:
-    """Return one object as a line of JSON, ASCII only: all that commands print is made here; see `described`."""
+    """Return one object as a line of JSON, ASCII only; makes all JSON that commands print. See `described`."""
     from cleaner.base.json_values import described, format_json
 
     return format_json(described(kind, value, **more))
@@ -32,7 +32,7 @@ def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more
 
 def say_refusal(refusal: Refusal, kind: str, form: str, what_next: str = "") -> int:
     """
-    Say that a partition was refused and what to do next, with `--format json` as a line on standard output, too.
+    Print that a partition was refused and what to do next; with `--format json` also as a line on standard output.
 
     Returns:
         The exit code for it.
@@ -46,12 +46,12 @@ def say_refusal(refusal: Refusal, kind: str, form: str, what_next: str = "") -> 
 
 
 def print_answer(answer: Mapping[str, object]) -> None:
-    """Print what a daemon answered to a wish as one line of JSON."""
+    """Print a daemon's answer as one line of JSON."""
     print(json_line("answer", answer))
 
 
 def say(text: str = "", *, stream: TextIO | None = None, hang: str = "  ") -> None:
-    """Print a line for people, folded to the terminal; `hang`: what further lines of it begin with."""
+    """Print a line for people, folded to the terminal; `hang`: the start of its further lines."""
     if stream is not None:
         flush_printed()
     stream = sys.stdout if stream is None else stream
@@ -71,10 +71,10 @@ def say_table(
 
 class Paint:
     """
-    Colours text for a terminal, and leaves it as it is for anything else, or where NO_COLOR is set.
+    Colours text for a terminal; leaves it unchanged for other streams, or if NO_COLOR is set.
 
     Args:
-        stream: where the text is going to be written.
+        stream: to which the text will be written.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -95,7 +95,7 @@ def say_all(
     left: Collection[int] = frozenset((0,)),
     names: Collection[int] = (0,),
 ) -> None:
-    """Print reports: with `--format json` a line each, else as a table, if there are any; see `say_table`."""
+    """Print reports: with `--format json` one line each, otherwise as a table, if there are any; see `say_table`."""
     if form == "json":
         for value in values:
             print(json_line(kind, value))
@@ -104,19 +104,19 @@ def say_all(
 
 
 def print_error(message: str, stream: TextIO | None = None) -> None:
-    """Print what is wrong, with newlines and control characters made visible; one line but on a narrow terminal."""
+    """Print an error, with newlines and control characters escaped; one line except on a narrow terminal."""
     say(f"cleaner: {printable(message)}", stream=sys.stderr if stream is None else stream)
 
 
 def print_failure(error: CleanerError, partition: str = "", what_next: str = "") -> None:
-    """Print an error, of a partition where one is named, and below it what to do next, where that is known."""
+    """Print an error, of a partition if one is named, and below it what to do next, if known."""
     words = str(error)
     print_error(f"{partition}: {error}" if partition and not words.startswith(f"{partition}: ") else words)
     print_next(what_next or advice(error))
 
 
 def print_next(words: str) -> None:
-    """Print on standard error what to do next: words with commands in backticks, or one command and nothing else."""
+    """Print on standard error what to do next: words with commands in backticks, or only one command."""
     if words.startswith("cleaner "):
         first, *others = fold_command(printable(words), columns(sys.stderr), "  next: ")
         flush_printed()

@@ -1,4 +1,4 @@
-"""The command line's parser: help that fits the terminal, and mistakes told with what was probably meant."""
+"""The command line's parser: help that fits the terminal, and errors with suggestions."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
 
 _WIDEST_HELP = 110
 _OPTION_COLUMNS = 32
-_APART = "   "  # between parts of a line that may stand in lines of their own
+_APART = "   "  # between parts of a line that may be put on separate lines
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the layout of descriptions and examples as far as the terminal is wide."""
+    """Keeps the layout of descriptions and examples as far as the terminal's width allows."""
 
     def __init__(self, prog: str) -> None:
         width = min(_WIDEST_HELP, columns() or HELP_COLUMNS)
         super().__init__(prog, max_help_position=min(_OPTION_COLUMNS, width // 3), width=width)
 
     def format_help(self) -> str:
-        """Return the help; what argparse never folds, a group's name or a part of the usage, is folded here."""
+        """Return the help; folds also what argparse never folds: a group's name or a part of the usage."""
         lines = super().format_help().splitlines()
         hangs = [" " * (len(line) - len(line.lstrip()) + 2) for line in lines]
         folded = [part for line, hang in zip(lines, hangs, strict=True) for part in fold(line, self._width, hang)]
         return "".join(f"{line}\n" for line in folded)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        """Fold what an option does; names with dashes in them stay whole."""
+        """Fold an option's help; names with dashes in them stay whole."""
         return fold(" ".join(text.split()), width, "")
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Fold paragraphs anew, and each line that is laid out by itself."""
+        """Refold paragraphs, and fold each laid-out line by itself."""
         paragraph: list[str] = []
         lines: list[str] = []
         for line in [*text.splitlines(), ""]:
@@ -49,7 +49,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     @staticmethod
     def _laid_out(line: str, width: int) -> Iterator[str]:
-        """Yield a line of examples or of exit codes, its parts below each other where they do not fit."""
+        """Yield a line of examples or of exit codes, its parts below each other if they do not fit."""
         if len(line) <= width:
             yield line
             return
@@ -62,7 +62,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def _path(text: str) -> Path:
-    """Return a path; nothing is none: it would be the current directory, where a variable of a script is not set."""
+    """Return a path; refuses empty text: with an unset variable of a script it would be the current directory."""
     if not text:
         raise argparse.ArgumentTypeError("a path is needed, and this is nothing")
     return Path(text)
@@ -70,7 +70,8 @@ def _path(text: str) -> Path:
 
 class Parser(argparse.ArgumentParser):
     """
-    A parser that says what was probably meant. It takes no abbreviations: a new option would change what they mean.
+    A parser that suggests what was probably meant. It accepts no abbreviations: a new option would change their
+    meaning.
 
     Every command has `--wide`.
     """
@@ -102,7 +103,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, f"there is no {value!r}{likely}")
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, with the unknown options and what was probably meant, and end with 2."""
+        """Print the error, with unknown options and suggestions, and end with 2."""
         for word in self._typed:
             if word == "--":
                 break

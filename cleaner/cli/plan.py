@@ -67,18 +67,18 @@ def run(arguments: argparse.Namespace) -> int:
     if sampling is not None:
         announce_compiling(print_error)
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    lent = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
     high_watermark = arguments.high_watermark
-    entries = plan_log_dir(arguments.log_dir, settings, lent, high_watermark=high_watermark, sampling=sampling)
+    entries = plan_log_dir(arguments.log_dir, settings, context, high_watermark=high_watermark, sampling=sampling)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
 
 def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: str = "") -> int:
     """
-    Print the entries; returns 1 when one of them could not be looked at.
+    Print the entries; returns 1 if one of them could not be looked at.
 
     Args:
-        entries: in the order they are shown.
+        entries: in the order to be shown.
         form: `table` or `json`.
         log_dir, options: for the next commands; see `explain_entry`.
     """
@@ -96,7 +96,7 @@ def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: s
 
 
 def plan_line(entry: PlanEntry, log_dir: Path, options: str) -> str:
-    """Return an entry as a line of JSON, with its meaning and what may be typed next."""
+    """Return an entry as a line of JSON, with its meaning and the next commands."""
     from cleaner.present.explanations import PLAN_CODES, explain_entry
 
     found = explain_entry(entry, log_dir, options)
@@ -107,7 +107,7 @@ def plan_line(entry: PlanEntry, log_dir: Path, options: str) -> str:
 
 
 def _show_estimates(entries: Sequence[PlanEntry]) -> None:
-    """Print what cleaning would do, where that was asked for."""
+    """Print what cleaning would do, if that was asked for."""
     rows = [
         (
             entry.partition,
@@ -128,7 +128,7 @@ def _show_estimates(entries: Sequence[PlanEntry]) -> None:
 
 
 def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
-    """Say what concerns many partitions once."""
+    """Print once what concerns many partitions."""
     in_use = sorted({entry.in_use for entry in entries if entry.in_use})
     if in_use:
         log_note(f"{log_dir}: in use while read, by {', '.join(in_use)}: this was true for a moment")

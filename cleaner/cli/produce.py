@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Append what is read; returns the exit code."""
+    """Append the records read; returns the exit code."""
     from cleaner.cli.output import print_error
     from cleaner.cli.stop import run_interruptibly
     from cleaner.cli.work import announce_compiling, take_identity
@@ -128,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[int]:
-    """Give the input's descriptor; a file is opened before root is given up."""
+    """Yield the input's descriptor; a file is opened before the command stops being root."""
     if path is None:
         yield 0
         return
@@ -141,7 +141,7 @@ def _opened(path: Path | None) -> Iterator[int]:
 
 
 def _parser_of(arguments: argparse.Namespace) -> Callable[[bytes, int], Addressed]:
-    """Return what makes a record of a line and its number."""
+    """Return the function that makes a record from a line and its number."""
     from cleaner.cli.record_json import Addressed, from_json
     from cleaner.cli.record_lines import LineFormat
     from cleaner.settings import read_config_file
@@ -183,7 +183,7 @@ def _produce(
             feed(lines, sender, parse, goes_on=source.is_terminal)
             sender.end(commit=not (arguments.abort or flag.is_set))
         except BaseException:
-            with contextlib.suppress(CleanerError):  # the first error is the one to be told
+            with contextlib.suppress(CleanerError):  # the first error is the one to report
                 sender.end(commit=False)
             raise
     if flag.is_set and not source.is_terminal:

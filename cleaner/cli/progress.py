@@ -21,7 +21,7 @@ class ProgressBar:
     """
     Shows one phase of one partition at a time: `prices-0 copy [#####.....]  41 %  1.2 GiB`.
 
-    Calls come from the threads that work. Use it in a `with` block, so that the line is gone when the command speaks.
+    Worker threads call it. Use it in a `with` block, so that the line is gone before the command prints.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -29,7 +29,7 @@ class ProgressBar:
         self._enabled = self._stream.isatty()
         self._drawn_at = float("-inf")
         self._phase = ""
-        self._lock = threading.Lock()  # guards all of it, the stream too
+        self._lock = threading.Lock()  # guards all fields and the stream
 
     def __enter__(self) -> ProgressBar:
         return self
@@ -45,8 +45,8 @@ class ProgressBar:
 
         Args:
             phase: what is being done, with the partition's name.
-            done, total: bytes, or with a note anything.
-            note: stands in the place of the bytes done.
+            done, total: bytes, or with a note any unit.
+            note: shown instead of the bytes done.
         """
         if not self._enabled:
             return
@@ -59,14 +59,14 @@ class ProgressBar:
                 return
             self._phase, self._drawn_at = phase, now
             rest = f" [{bar:.<{_WIDTH}}] {part:4.0%}  {words}"
-            # A line that the terminal folds by itself could not be taken back.
+            # A line that the terminal folds could not be erased.
             room = (columns(self._stream) or HELP_COLUMNS) - 1
             shown = f"{shortened(phase, max(1, room - len(rest)))}{rest}"[:room]
             self._stream.write(_CLEAR_LINE + shown)
             self._stream.flush()
 
     def speaking(self, say: Callable[[str], None]) -> Callable[[str], None]:
-        """Return `say`, but with the bar off the screen first."""
+        """Return `say` wrapped so that it first removes the bar from the screen."""
 
         def clear_and_say(text: str) -> None:
             self.clear()
@@ -75,7 +75,7 @@ class ProgressBar:
         return clear_and_say
 
     def clear(self) -> None:
-        """Take the bar off the screen, before something else is printed."""
+        """Remove the bar from the screen before something else is printed."""
         with self._lock:
             if self._enabled and self._phase:
                 self._stream.write(_CLEAR_LINE)

@@ -1,4 +1,4 @@
-"""How `cleaner consume` reads the partitions of a topic, and prints what it reads."""
+"""Reads the partitions of a topic and prints their records, for `cleaner consume`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Until = Literal["high_watermark", "end"]
 Begin = int | Literal["earliest", "latest"]
 
 _LOOK_SECONDS = 0.2  # how often a wait for records asks whether to stop
-# What a terminal would obey: control characters but tab and newline, those of C1 in UTF-8 too.
+# Characters that a terminal would obey: control characters except tab and newline, and those of C1 in UTF-8.
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 
 
@@ -36,17 +36,17 @@ class Following(Protocol):
     """Waits for a partition's next records."""
 
     def poll(self, timeout_seconds: float | None = 0.0) -> list[Record]:
-        """Return some, having waited for the first."""
+        """Return some, after waiting for the first."""
 
     def close(self) -> None:
-        """End it."""
+        """Stop waiting and release it."""
 
 
 class Readable(LogReach, Protocol):
     """A reader of one partition."""
 
     def read(self, offset: int, *, isolation: Isolation, until: Until) -> Iterator[Record]:
-        """Read up to where the log reaches now."""
+        """Read up to the log's current end."""
 
     def follow(self, offset: int, *, isolation: Isolation, until: Until) -> Following:
         """Read, and wait for more."""
@@ -54,16 +54,16 @@ class Readable(LogReach, Protocol):
 
 class Printer:
     """
-    Prints records until there were enough.
+    Prints records until it has printed enough.
 
     Attributes:
-        count: how many there were.
+        count: how many were printed.
 
     Args:
-        out: where to. A terminal gets control characters escaped, so that a record cannot steer it.
+        out: to write to. On a terminal control characters are escaped, so that a record cannot control it.
         text_of: makes a record's text.
         most: how many are enough; None: never.
-        skips_errors: tell of a record that has no text, and go on.
+        skips_errors: report a record that has no text, and go on.
     """
 
     def __init__(self, out: BinaryIO, text_of: Print, most: int | None, *, skips_errors: bool = False) -> None:
@@ -76,7 +76,7 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """Whether there were enough."""
+        """Tell whether enough were printed."""
         return self.count == self._most
 
     def put(self, partition: int, record: Record) -> None:
@@ -92,7 +92,7 @@ class Printer:
         self._out.write(_CONTROL.sub(_escaped, text) if self._is_terminal else text)
 
     def flush(self) -> None:
-        """Have it seen."""
+        """Flush the output."""
         self._out.flush()
 
 
@@ -116,7 +116,7 @@ def read(
     readers: Mapping[int, Readable], offsets: Mapping[int, int], reach: ReadRange, printer: Printer, flag: StopFlag
 ) -> None:
     """
-    Print partitions one after the other, each up to its end.
+    Print partitions one after another, each up to its end.
 
     Args:
         readers, offsets: by partition; where each begins.
@@ -142,10 +142,10 @@ def follow(
     timeout_ms: int | None,
 ) -> None:
     """
-    Print partitions as their records come, until there were enough, nothing came for a while, or asked to stop.
+    Print partitions as their records come, until enough were printed, nothing came for `timeout_ms`, or asked to stop.
 
     Args:
-        timeout_ms: that while; None: for ever.
+        timeout_ms: None: wait forever.
         others: as for `read`.
     """
     followers = {

@@ -1,10 +1,10 @@
 """
-Records as lines of JSON, the same for `cleaner produce` and `cleaner consume`: what one prints the other reads.
+Records as lines of JSON, the same for `cleaner produce` and `cleaner consume`: each reads what the other prints.
 
     {"topic": "prices", "partition": 0, "offset": 5, "timestamp": 1700000000000, "key": "p5", "value": "14"}
 
-`key` and `value` are a text, null, or where the bytes are no UTF-8 `{"base64": "..."}`. `headers` are a list of
-`[name, value]`, as names may repeat. In what is read `topic` and `offset` do not count, and only `value` is needed.
+`key` and `value` are text, null, or `{"base64": "..."}` if the bytes are not UTF-8. `headers` is a list of `[name,
+value]`, since names may repeat. In input `topic` and `offset` are ignored, and only `value` is required.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIELDS = frozenset(("topic", "partition", "offset", "timestamp", "key", "value"
 
 
 class Addressed(NamedTuple):
-    """A record, and the partition it is to go to if that was said."""
+    """A record, and its partition if one is given."""
 
     record: Record
     partition: int | None
@@ -47,7 +47,7 @@ def from_json(line: bytes, line_number: int) -> Addressed:
     Read one line.
 
     Raises:
-        InputError: not an object, a field that is not known or of the wrong kind, no `value`.
+        InputError: not an object, an unknown field or one of the wrong type, or no `value`.
     """
     try:
         row = json.loads(line)
@@ -69,7 +69,7 @@ def from_json(line: bytes, line_number: int) -> Addressed:
 
 
 def plain_field(data: bytes | None) -> object:
-    """Return a key or value as JSON has it: a text, null, or base64 where the bytes are no UTF-8."""
+    """Return a key or value for JSON: text, null, or base64 if the bytes are not UTF-8."""
     if data is None:
         return None
     try:

@@ -4,8 +4,8 @@ Records as lines of text, as Kafka's console producer reads them.
     headers <headers.delimiter> key <key.separator> value
     name <headers.key.separator> value <headers.separator> name ...
 
-A line is bytes and stays so: what is no UTF-8 goes through as it is. Properties have Kafka's names and defaults; a
-separator is a text, never a pattern. A line is split at the first separator, so a value may contain it.
+A line stays bytes: bytes that are not UTF-8 pass unchanged. Properties have Kafka's names and defaults; a separator is
+text, never a pattern. A line is split at the first separator, so a value may contain it.
 
 Source: `LineMessageReader.java`.
 """
@@ -30,7 +30,7 @@ class LineFormat:
 
     Attributes:
         ignore_error: a line without a separator is a value; a header without one has none.
-        null_marker: what equals it is null: a key, a value, a header's value, all headers.
+        null_marker: a key, a value, a header's value or the whole headers part that equals it is null.
     """
 
     parse_key: bool = False
@@ -45,14 +45,14 @@ class LineFormat:
     @staticmethod
     def of(properties: Mapping[str, str]) -> LineFormat:
         """
-        Take properties; those that are not known are left to others.
+        Take the known properties; the others are ignored here.
 
         Raises:
-            UsageError: two that must differ are equal.
+            UsageError: two properties that must differ are equal.
         """
         values = {name: properties.get(name, default) for name, default in READER_PROPERTIES.items()}
         texts = {name: value.encode() for name, value in values.items() if value is not None}
-        # Kafka compares these four, and the key's separator with the null marker alone.
+        # Kafka compares these, and the key's separator only with the null marker.
         telling = ("headers.delimiter", "headers.separator", "headers.key.separator")
         for one, other in (*combinations(telling, 2), *(("null.marker", name) for name in ("key.separator", *telling))):
             if one in texts and texts[one] == texts[other]:
@@ -73,7 +73,7 @@ class LineFormat:
         Read one line, without its end.
 
         Raises:
-            InputError: a separator is missing, or a header's name is none.
+            InputError: a separator is missing, or a header's name is invalid.
         """
         rest = line
         headers: Headers = ()
@@ -101,7 +101,7 @@ class LineFormat:
 
     def _headers(self, text: bytes, line_number: int) -> Headers:
         pairs = text.split(self.headers_separator)
-        while len(pairs) > 1 and not pairs[-1]:  # as Java splits: what is empty at the end does not count
+        while len(pairs) > 1 and not pairs[-1]:  # as Java splits: empty parts at the end do not count
             pairs.pop()
         return tuple(self._header(pair, line_number) for pair in pairs)
 
@@ -120,5 +120,5 @@ class LineFormat:
 
 
 def shown(text: bytes) -> str:
-    """Return bytes from outside for a message: quoted, escaped, not too long."""
+    """Return untrusted bytes for a message: quoted, escaped, shortened."""
     return repr(text[:80].decode(errors="replace")) + ("..." if len(text) > 80 else "")

@@ -3,8 +3,8 @@ Records as text, as Kafka's console consumer prints them.
 
     CreateTime:1700000000000  Partition:0  Offset:5  name:value,name:value  key  value
 
-Columns are asked for by property and stand in this order, `key.separator` between them and `line.separator` behind the
-last. Bytes are printed as they are, unless a deserializer makes a number of them.
+Properties select columns, which come in this order, with `key.separator` between them and `line.separator` after the
+last. Bytes are printed unchanged, unless a deserializer turns them into a number.
 
 Source: `DefaultMessageFormatter.java`.
 """
@@ -50,10 +50,10 @@ _DESERIALIZERS: dict[str, Deserializer] = {
 
 def deserializer_of(name: str) -> Deserializer:
     """
-    Return what reads a field; `name` is Kafka's class, with or without its package.
+    Return the deserializer of a field; `name` is Kafka's class, with or without its package.
 
     Raises:
-        UsageError: it is none of those known here.
+        UsageError: it is not a known one.
     """
     short = name.rpartition(".")[2].removesuffix("Deserializer")
     if short not in _DESERIALIZERS:
@@ -69,8 +69,8 @@ class TextFormat:
     How a record is printed.
 
     Attributes:
-        columns: the names of those that are printed, in order: what stands behind `print.`.
-        timestamp_type: `CreateTime` or `LogAppendTime`, as the topic has it.
+        columns: the names of printed columns, in order: the part after `print.`.
+        timestamp_type: `CreateTime` or `LogAppendTime`, as set for the topic.
     """
 
     columns: tuple[str, ...]
@@ -86,10 +86,10 @@ class TextFormat:
     @staticmethod
     def of(properties: Mapping[str, str], timestamp_type: str = "CreateTime") -> TextFormat:
         """
-        Take properties; those that are not known are left to others.
+        Take the known properties; the others are ignored here.
 
         Raises:
-            UsageError: a deserializer that is not known.
+            UsageError: an unknown deserializer.
         """
         values = {name: properties.get(name, default) for name, default in FORMATTER_PROPERTIES.items()}
         columns = (name.removeprefix("print.") for name in FORMATTER_PROPERTIES if name.startswith("print."))
@@ -107,10 +107,10 @@ class TextFormat:
 
     def text(self, partition: int, record: Record) -> bytes:
         """
-        Return a record as it is printed, with the end of its line; nothing if no column was asked for.
+        Return a record's text, with its line end; empty if no column was asked for.
 
         Raises:
-            CleanerError: a field is not what its deserializer reads.
+            CleanerError: a field does not fit its deserializer.
         """
         if not self.columns:
             return b""

@@ -64,12 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     bar = prepare_work(arguments.log_dir, arguments.save_cut, stay_root=arguments.as_root)
 
-    def work(lent: CallContext) -> RecoverReport:
+    def work(context: CallContext) -> RecoverReport:
         return recover_log_dir(
             arguments.log_dir,
             arguments.partitions or None,
             settings,
-            lent,
+            context,
             allow_truncate=arguments.allow_truncate,
             save_cut=arguments.save_cut,
         )

@@ -14,7 +14,7 @@ from cleaner.cli.arguments import add_as_root
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
 
-# A reader that is merely slow gets the last lines; one that has stopped does not keep the process.
+# A slow reader gets the last lines; a stopped one does not keep the process from ending.
 _DRAIN_SECONDS = 1.0
 
 SUMMARY = "clean log dirs for as long as it runs (not those of a live broker)"
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         take_identity(*loaded.log_dirs, stay_root=arguments.as_root)
         warm_up()
         begin_collecting()
-        # A log dir may be mounted later: it is looked at then whose it is.
+        # A log dir may be mounted later: its owner is checked then.
         fs = OwnDirectories() if was_root and not arguments.as_root else FileSystem()
         return DaemonProcess(loaded, read_settings, log, fs).run()
     finally:

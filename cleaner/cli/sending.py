@@ -1,9 +1,9 @@
 """
-How `cleaner produce` gets records into a topic's logs: which partition, which transaction, how soon on disk.
+Sends the records of `cleaner produce` to a topic's logs: partition, transaction, durability.
 
-Records that came together are appended together, one append a partition, and each append is all or nothing. A
-transaction covers one partition, as it does in the library; so one that is asked for here is one a partition, begun
-with the first record that goes there, and all of them end together.
+Records that came together are appended together, one append per partition, and each append is all or nothing. A
+transaction covers one partition, as in the library; so one asked for here becomes one per partition, begun with the
+partition's first record, and all of them end together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Transaction(Protocol):
         """End it; its records count."""
 
     def abort(self) -> object:
-        """End it; its records never were."""
+        """End it; its records do not count."""
 
 
 class AppendTarget(Protocol):
@@ -41,7 +41,7 @@ class AppendTarget(Protocol):
         """Append records, all or none."""
 
     def flush(self) -> object:
-        """Wait until all that was appended is on disk."""
+        """Wait until everything appended is on disk."""
 
 
 class Sender:
@@ -53,8 +53,8 @@ class Sender:
 
     Args:
         logs: by partition.
-        producer_of: returns a partition's producer, where records go in transactions.
-        partitioner: chooses for a record without a partition.
+        producer_of: returns a partition's producer, if records go in transactions.
+        partitioner: chooses the partition of a record without one.
         transaction_records: how many records make a transaction; None: all of them.
         is_durable: wait for the disk after each append.
     """
@@ -83,9 +83,9 @@ class Sender:
         Append records that came together.
 
         Args:
-            first_line: where the first one stood in the input.
+            first_line: the line number of the first one in the input.
         Raises:
-            CleanerError: what the log says to it, with the lines concerned; those of other partitions may be there.
+            CleanerError: the log's error, with the lines concerned; records of other partitions may have been appended.
         """
         for some, line in self._shares(records, first_line):
             self._append(some, line)
@@ -115,7 +115,7 @@ class Sender:
             try:
                 self._append_to(partition, some)
             except CleanerError as error:
-                # A person who typed or piped the input looks for lines, not for offsets.
+                # The user who typed or piped the input needs lines, not offsets.
                 what = f"{lines}: {error}; nothing of them was written to partition {partition}"
                 raise CleanerError(what) from error
         self.sent += len(records)
@@ -154,12 +154,12 @@ def feed(
     goes_on: bool = False,
 ) -> None:
     """
-    Send lines of input, those that came together at once.
+    Send lines of input; lines that came together are sent together.
 
     Args:
-        parse: makes a record of a line and its number.
-        goes_on: report an error and go on, as a person is typing; otherwise what was good before a line that
-            is not is sent, and the error raised.
+        parse: makes a record from a line and its number.
+        goes_on: report an error and go on, for a person who types; otherwise the valid lines before a bad one are sent,
+            and the error is raised.
     """
     first_line = 1
     for lines in batches:

@@ -1,4 +1,4 @@
-"""The reference of all settings: `docs/settings.md` is what `cleaner config docs` prints."""
+"""The reference of all settings, printed by `cleaner config docs` and kept as `docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ cleanup.policy` without a topic does not even then make `--all` clean it. A topi
 
 
 def document(width: int | None = None) -> str:
-    """Return the text of `docs/settings.md`; with a width, as it is read on a terminal that is as wide."""
+    """Return the text of `docs/settings.md`; with a width, folded for a terminal that wide."""
     unused = ", ".join(f"`{key}`" for key in sorted(UNUSED_TOPIC_KEYS))
     parts = [
         _HEAD,
@@ -115,7 +115,7 @@ def document(width: int | None = None) -> str:
 
 
 def _for_terminal(text: str, width: int) -> Iterable[str]:
-    """Yield lines of a width: paragraphs folded anew, and of a table's rows a paragraph each."""
+    """Yield lines of a width: paragraphs refolded, and each row of a table as a paragraph."""
     paragraph: list[str] = []
     headings: list[str] = []
     for line in [*text.splitlines(), ""]:

@@ -118,7 +118,7 @@ def _show(control: Control, arguments: argparse.Namespace) -> int:
     answer = control.ask("status", logs=arguments.logs, topics=is_json, config=is_json)
     shown = control.value(ServiceSnapshot, answer, "snapshot")
     if is_json:
-        # As it was sent: of a daemon of a later release, fields this one does not know, too.
+        # As it was sent, including fields of a later release that this one does not know.
         snapshot = answer["snapshot"]
         print(format_json(snapshot if isinstance(snapshot, dict) else {}))
     else:
@@ -156,7 +156,7 @@ def show_status(shown: ServiceSnapshot, options: str) -> None:
 
 
 def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
-    """Yield what is said of the daemon as a whole, name and words; what is as usual is left out."""
+    """Yield the facts about the daemon as a whole, name and words; usual states are left out."""
     from cleaner.policy.selection_context import DirCondition
 
     if shown.turn_ended_ms is not None and shown.turn_seconds is not None:
@@ -187,7 +187,7 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
     if running:
         yield "jobs", ", ".join(f"{job.id}: {job.partition} {job.state} {job.progress:.0%}" for job in running)
     if shown.worker_deaths:
-        yield "died", f"workers: {shown.worker_deaths}, by a mistake in the cleaner; its log has more"
+        yield "died", f"workers: {shown.worker_deaths}, by an internal error of the cleaner; its log has more"
 
 
 def _throttle(shown: ServiceSnapshot) -> str:
@@ -207,7 +207,7 @@ def _forecast(forecast: Forecast) -> str:
 
 
 def _counts(counts: Counts) -> str:
-    """Say how many logs there are and what holds them, the most frequent first."""
+    """Say how many logs there are in which state, the most frequent first."""
     # A later release may have reasons that this one has no label for.
     labels = {reason.value: reason.words.label for reason in Reason}
     standings = sorted(counts.standings.items(), key=lambda item: -item[1])
@@ -288,7 +288,7 @@ def _show_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
         return
     say()
     say(Paint(sys.stdout)("bold", title))
-    # Words stand left, numbers right: by the first row's cell, as all rows of a column are of one kind.
+    # Words are left-aligned, numbers right-aligned, by the first row's cell: all cells of a column are of one kind.
     left = {column for column in range(len(headings)) if not _is_number(cells, column)}
     name = headings.index("partition") if "partition" in headings else 0
     say_table(headings, cells, left=frozenset(left), names=(name,))

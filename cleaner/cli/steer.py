@@ -1,5 +1,5 @@
 """
-The commands that ask a running daemon for something and show its answer: one row each in `COMMANDS`.
+The commands that send a running daemon a request and show its answer: one row each in `COMMANDS`.
 
     now, jobs, pause, resume, throttle, quarantine, release, reload
 """
@@ -34,19 +34,19 @@ _JOB_WORDS = frozenset((1, 2, 4, 6, 7))
 _QUARANTINE_HEADINGS = ("partition", "since", "log dir", "file", "at byte", "reason")
 _QUARANTINE_WORDS = frozenset((0, 1, 2, 3, 5))
 _POLL_SECONDS = 0.5
-_NOTE_CELLS = 40  # beside the bar on one line of a terminal
+_NOTE_CELLS = 40  # next to the bar on one line of a terminal
 
 
 @dataclass(frozen=True)
 class SteeringCommand:
     """
-    One command, with what `main` asks of the module of any other.
+    One command, with the attributes that `main` needs of any command's module.
 
     Attributes:
         SUMMARY, DESCRIPTION, EXAMPLES: its help.
         run: does it; returns the exit code.
-        declare: its arguments, beside those that all of them have.
-        shown: what its JSON is.
+        declare: adds its own arguments to those that all of them have.
+        shown: a description of its JSON.
     """
 
     SUMMARY: str
@@ -68,7 +68,7 @@ def _asking(
     fields: Callable[[argparse.Namespace], Mapping[str, JsonValue]],
     told: Callable[[argparse.Namespace, Answer], str],
 ) -> Callable[[argparse.Namespace], int]:
-    """Return what asks a daemon with some fields and prints one line, made of the arguments and the answer."""
+    """Return a function that sends a daemon some fields and prints one line made from arguments and answer."""
 
     def run(arguments: argparse.Namespace) -> int:
         answer = control_of(arguments).ask(verb, **fields(arguments))
@@ -88,7 +88,7 @@ def _declare_scope(parser: argparse.ArgumentParser) -> None:
 
 
 def _scope_line(done: str, concerned: str, heading: str) -> Callable[[argparse.Namespace, Answer], str]:
-    """Return what says what was done to a scope, and with a heading the names in the field `concerned`."""
+    """Return a function that says what was done to a scope, with the names in the field `concerned` after `heading`."""
 
     def line(arguments: argparse.Namespace, answer: Answer) -> str:
         listed = answer.get(concerned)
@@ -122,7 +122,7 @@ def _declare_now(parser: argparse.ArgumentParser) -> None:
 
 
 def run_now(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Ask for a round, and wait for it if told to; returns the exit code."""
+    """Ask for a round, and wait for its end if told to; returns the exit code."""
     if (arguments.partition is None) == (arguments.cancel is None) or (arguments.wait and arguments.cancel is not None):
         raise UsageError("either a partition (with --wait or not), or --cancel and the id of a job")
 
@@ -142,7 +142,7 @@ def run_now(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _wait(control: Control, job: JobView, clock: Clock) -> JobView:
-    """Watch a job until it has ended; returns how."""
+    """Watch a job until it has ended; returns its final state."""
     from cleaner.cli.progress import ProgressBar
 
     with ProgressBar() as bar:
@@ -172,7 +172,7 @@ def _run_jobs(arguments: argparse.Namespace) -> int:
 
 
 def _jobs_in(control: Control, answer: Answer) -> list[JobView]:
-    """Return the jobs of an answer, or its only one. Raises NoDaemonError: they are none."""
+    """Return the jobs of an answer, or its only one. Raises NoDaemonError: they are not jobs."""
     from cleaner.daemon.snapshot import JobView
 
     jobs = answer.get("jobs", [answer["job"]] if "job" in answer else [])
@@ -200,7 +200,7 @@ def _run_quarantine(arguments: argparse.Namespace) -> int:
     entries = _quarantined(arguments)
     if arguments.format == "json":
         for entry in entries:
-            # By the names that all commands use.
+            # With the names that all commands use.
             fields = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
             print(json_line("quarantine", {"partition": fields.pop("topic_partition"), **fields}))
     elif entries:
@@ -209,7 +209,7 @@ def _run_quarantine(arguments: argparse.Namespace) -> int:
 
 
 def _quarantined(arguments: argparse.Namespace) -> Sequence[QuarantinedLog]:
-    """Ask the daemon; where none is running, its state directory."""
+    """Ask the daemon; if none is running, read its state directory."""
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.state.quarantine import read_quarantine
     from cleaner.state.state_file import BadStateError
@@ -219,7 +219,7 @@ def _quarantined(arguments: argparse.Namespace) -> Sequence[QuarantinedLog]:
     try:
         return control.value(ServiceSnapshot, control.ask("status", logs=0), "snapshot").quarantine
     except NoDaemonError:
-        # A socket named alone asks for that daemon's word, and not for that of a directory it may not even have.
+        # If only a socket is given, only that daemon can answer, not a directory that may belong to another one.
         if arguments.socket is not None and arguments.state_dir is None and arguments.config is None:
             raise
     state_dir = state_dir_of(arguments)

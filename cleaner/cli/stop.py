@@ -1,15 +1,15 @@
 """
 Signals and threads of a command.
 
-    SIGTERM, SIGINT    the work is asked to stop, in order: at its next buffer, its temporary files removed
-    a second one       at once, as if no handler had been there
-    no end in time     likewise: what the work waits for (a disk, a compiler, a pipe nobody reads) may never come
+    SIGTERM, SIGINT    the work stops in order: at its next buffer, its temporary files removed
+    a second one       at once, as without a handler
+    no end in time     likewise: the work may wait forever (for a disk, a compiler, a pipe that no process reads)
 
 A compiled kernel that runs in the main thread holds back Python's signal handlers until it returns. So the work runs in
-a thread of its own; the main thread waits, takes the signals, and raises a flag that the work looks at before each
-buffer. What only looks, and all that comes before the work, takes no signals: they end it at once.
+its own thread; the main thread waits, handles the signals, and sets a flag that the work checks before each buffer.
+Commands that only read, and everything before the work, handle no signals: these end the process at once.
 
-Ending at once is what a crash is: every log is the old or the new one (`docs/crash-safety.md`).
+Ending at once is like a crash: every log is the old or the new one (`docs/crash-safety.md`).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from cleaner.errors import CleaningAborted
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.2  # only a safety net: `Event.wait` returns as soon as the work ends or a signal comes
-_PATIENCE_SECONDS = 0.7  # with what else it takes, less than the second in which a command is to end
+_PATIENCE_SECONDS = 0.7  # with the rest, less than the second in which a command must end
 
 
-_is_one_command = False  # of this process: no other work goes on in it
+_is_one_command = False  # the process runs one command and no other work
 
 
 def leave_signals_alone() -> None:
     """
-    Let SIGINT end this process as SIGTERM does, with nothing said, until something takes it.
+    Let SIGINT end this process silently, as SIGTERM does, until a handler is set.
 
-    For a process that is one command: signals may end it from now on. One that was started with SIGINT ignored goes on
-    ignoring it.
+    For a process that runs one command: signals may end it from now on. If it was started with SIGINT ignored, it still
+    ignores it.
     """
     global _is_one_command
     _is_one_command = True
@@ -48,7 +48,7 @@ def leave_signals_alone() -> None:
 
 @contextmanager
 def keyboard_interrupts() -> Iterator[None]:
-    """Have SIGINT raise KeyboardInterrupt in the main thread, for a wait that a person at a terminal may end."""
+    """Let SIGINT raise KeyboardInterrupt in the main thread, for a wait that a user may end."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -57,7 +57,7 @@ def keyboard_interrupts() -> Iterator[None]:
 
 
 class StopFlag:
-    """Raised once, by a signal; asked by the work through `check_done`."""
+    """Set once, by a signal; the work checks it with `check_done`."""
 
     def __init__(self) -> None:
         self._signal_name: str | None = None
@@ -69,15 +69,15 @@ class StopFlag:
 
     @property
     def is_set(self) -> bool:
-        """Whether a stop was asked for."""
+        """Tell whether a stop was asked for."""
         return self._signal_name is not None
 
     @contextmanager
     def closing(self) -> Iterator[None]:
         """
-        Say that what was opened is being closed in order: it may take its time, but for a second signal.
+        Mark that open logs are being closed in order: this has no time limit, but a second signal ends it.
 
-        For a writer, without whose close the next one has to recover the logs.
+        For a writer: without its close the next one has to recover the logs.
         """
         self.is_closing = True
         try:
@@ -95,8 +95,8 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
     """
     Run `work` in a thread; SIGINT and SIGTERM set its flag. Call from the main thread.
 
-    Returns or raises what `work` does. The handlers found are put back. In a process that is one command, work that
-    does not end in time, or a second signal, ends the process.
+    Returns or raises what `work` does. The previous handlers are restored. In a process that runs one command, a second
+    signal, or work that does not end in time, ends the process.
     """
     flag = StopFlag()
     finished = threading.Event()
@@ -115,7 +115,7 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
         if _is_one_command:
             if flag.is_set:
                 _end_at_once(number)
-            # It goes on behind the work, whose last words may go into a pipe that nobody reads.
+            # The timer stays set after the work, whose last output may go into a pipe that no process reads.
             signal.signal(signal.SIGALRM, lambda *_: None if flag.is_closing else _end_at_once(number))
             signal.setitimer(signal.ITIMER_REAL, _PATIENCE_SECONDS, _POLL_SECONDS)
         flag.set(signal.Signals(number).name)
@@ -136,6 +136,6 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
 
 
 def _end_at_once(number: int) -> None:
-    """End this process as if it had no handler for a signal: nothing is flushed, no thread is waited for."""
+    """End this process as if it had no handler for a signal: without flushing or waiting for threads."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -111,7 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; returns the exit code."""
+    """Run the chosen action; returns the exit code."""
     from cleaner.cli.stop import run_interruptibly
     from cleaner.cli.work import take_identity
 
@@ -126,7 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _action_of(arguments: argparse.Namespace) -> str:
-    """Return what is to be done. Raises UsageError: nothing, several things, or flags of another one."""
+    """Return the action. Raises UsageError: none, several, or flags of another one."""
     given = [*([arguments.action] if arguments.action else []), *(arguments.flagged or [])]
     if len(given) != 1:
         raise UsageError(f"one action, please: {', '.join(_ACTIONS)}")
@@ -158,7 +158,7 @@ def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
 
 
 def _id_of(text: str | None) -> uuid.UUID | None:
-    """Read an id as Kafka writes it. Raises UsageError: it is none."""
+    """Read an id as Kafka writes it. Raises UsageError: it is not an id."""
     from cleaner.storage.files.kafka_uuid import parse_uuid
 
     try:
@@ -191,9 +191,8 @@ def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
     from cleaner.errors import UnknownTopicError
 
-    # No other thread of this process reads it, and readers in others keep what they have open: no delay is needed, and
-    # this process would not be there at its end. A topic with a delay of its own gets it: its files go with a later
-    # opening.
+    # No other thread of this process reads the topic, and readers in other processes keep their open files: no delay is
+    # needed, and this process would end before it. If a topic sets its own delay, a later opening removes its files.
     overrides = {"log.segment.delete.delay.ms": "0"}
     with open_log_dir(arguments.log_dir, arguments.writer_config, flag, overrides=overrides) as manager:
         try:
@@ -205,7 +204,7 @@ def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
 
 
 def _found(arguments: argparse.Namespace) -> list[Topic]:
-    """Return the topics that were asked for, by name or as a regular expression. Raises UsageError: it is none."""
+    """Return the topics asked for, by name or regular expression. Raises UsageError: an invalid expression."""
     import re
 
     from cleaner.cli.log_dirs import topics_in
@@ -244,7 +243,7 @@ def _list(arguments: argparse.Namespace, _flag: StopFlag) -> None:
 
 
 def _list_topics(topics: Sequence[Topic], form: str) -> None:
-    """Print names, one a line."""
+    """Print names, one per line."""
     for topic in topics:
         if form == "json":
             print(json_line("topic", _row(topic)))
@@ -270,7 +269,7 @@ def _describe_topics(log_dir: Path, topics: Sequence[Topic], form: str) -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line of Kafka's; on a terminal that is too narrow for it in several, with blanks for its tabs."""
+    """Print one of Kafka's lines; on a narrow terminal as several, with blanks instead of tabs."""
     if (width := columns()) is not None and len(line.expandtabs()) > width:
         line = line.replace("\t", "  ").replace(",", ", ")
     say(line, hang="      ")
@@ -288,7 +287,7 @@ def _row(topic: Topic) -> dict[str, object]:
 
 
 def _node_of(log_dir: Path) -> int:
-    """Return the node a log dir belongs to; one that says nothing is node 0's."""
+    """Return the node a log dir belongs to; 0 if the log dir does not say."""
     from cleaner.storage.files.meta_properties import read_meta_properties
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.segment.names import META_PROPERTIES

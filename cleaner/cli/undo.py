@@ -46,19 +46,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Put back what is kept; returns the exit code."""
+    """Put back the kept segments; returns the exit code."""
     settings = sources(arguments)
 
     from cleaner.app.undo_clean import log_dir_of, undo_clean
     from cleaner.storage.fs.file_system import FileSystem
 
-    # First by the directory itself: its owner may have written anything into the manifests.
+    # First become the owner of the directory: its owner may have written anything into the manifests.
     take_identity(arguments.kept_dir, stay_root=arguments.as_root)
     log_dir = log_dir_of(FileSystem(), arguments.kept_dir)
     take_identity(arguments.kept_dir, log_dir, stay_root=arguments.as_root)
 
-    def work(lent: CallContext) -> int:
-        return _show(undo_clean(arguments.kept_dir, settings, lent), arguments.format)
+    def work(context: CallContext) -> int:
+        return _show(undo_clean(arguments.kept_dir, settings, context), arguments.format)
 
     return run_work(work, ProgressBar())
 

@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prove what is asked for; returns the exit code."""
+    """Prove the partitions; returns the exit code."""
     settings = sources(arguments)
 
     from cleaner.app.verify_log_dirs import verify_log_dirs
@@ -94,9 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
     bar = prepare_work(arguments.before, arguments.after, stay_root=arguments.as_root)
     printer = VerifyPrinter(arguments.format, bar)
 
-    def work(lent: CallContext) -> None:
+    def work(context: CallContext) -> None:
         places = arguments.before, arguments.after
-        for outcome in verify_log_dirs(*places, settings, lent, _options(arguments), arguments.partitions):
+        for outcome in verify_log_dirs(*places, settings, context, _options(arguments), arguments.partitions):
             printer.show(outcome)
 
     run_work(work, bar)
@@ -123,7 +123,7 @@ class VerifyPrinter:
     Prints each partition as it is done.
 
     Attributes:
-        exit_code: 0 while all are proven.
+        exit_code: 0 as long as all are proven.
     """
 
     def __init__(self, form: str, bar: ProgressBar) -> None:

@@ -1,4 +1,4 @@
-"""`cleaner --version`: the release, and those of the libraries that what it does depends on."""
+"""`cleaner --version`: the release, and those of the libraries its results depend on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from cleaner import __version__
 
-# Libraries whose release may change bytes, speed or what is shown; those of the `spark` extra may be missing.
+# Libraries whose release may change bytes, speed or output; those of the `spark` extra may be missing.
 _LIBRARIES = (
     "numpy",
     "numba",
@@ -27,7 +27,7 @@ _LIBRARIES = (
 
 
 class VersionAction(argparse.Action):
-    """Prints the versions and ends; they are only looked up when asked for."""
+    """Prints the versions and ends; looks them up only then."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class VersionAction(argparse.Action):
 
 
 def version_text() -> str:
-    """Return the versions, one a line, the cleaner's first."""
+    """Return the versions, one per line, the cleaner's first."""
     lines = [f"cleaner {__version__}", f"rules of Apache Kafka 4.3.1, python {platform.python_version()}"]
     lines += [f"{name} {_release(name)}" for name in _LIBRARIES]
     return "\n".join(lines)

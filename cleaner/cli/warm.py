@@ -27,11 +27,11 @@ exit status:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare no options: the place is chosen by the environment, as for every other command."""
+    """Declare no options: the environment chooses the place, as for every other command."""
 
 
 def run(_arguments: argparse.Namespace) -> int:
-    """Compile or load every kernel, say where they are and how long it took; returns the exit code."""
+    """Compile or load every kernel, print where they are and how long it took; returns the exit code."""
     from cleaner.app import warm
     from cleaner.cli.output import say
     from cleaner.kernels.compile import kernel_statistics

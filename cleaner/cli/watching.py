@@ -17,41 +17,41 @@ from cleaner.errors import NoDaemonError
 from cleaner.present.text import printable
 
 _HOME, _CLEAR_REST, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
-# What cannot be folded ends at the edge meanwhile, instead of making two lines of one.
+# While drawing, lines that cannot be folded end at the edge instead of wrapping.
 _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
 
 
 class _Drawn(io.StringIO):
-    """What is printed for a terminal, before it gets there: with its colours, and as wide as it is."""
+    """Collects output for a terminal, with its colours and its width."""
 
     def __init__(self, terminal: TextIO) -> None:
         super().__init__()
         self._terminal = terminal
 
     def isatty(self) -> bool:
-        """Answer for the terminal."""
+        """Return the terminal's answer."""
         return True
 
     def fileno(self) -> int:
-        """Answer for the terminal, to be asked for its width; all output goes through this one."""
+        """Return the terminal's descriptor, so that its width can be read; all output goes through this object."""
         return self._terminal.fileno()
 
 
 def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
     """
-    Show something every so many seconds: on a terminal in the place of what was there, else below it.
+    Show something at intervals: on a terminal it replaces the last output, otherwise it follows it.
 
-    A daemon that goes away is reported once, and asked again until it is back; that there is none to begin with is an
-    error, for it may be one in the command.
+    If the daemon goes away, that is reported once, and it is asked again until it is back; no daemon at the start is an
+    error, since the command may be wrong.
 
     Args:
-        show: prints it; returns how it is.
-        seconds: between one time and the next.
-        clock: to wait by.
+        show: prints it; returns an exit code.
+        seconds: between two times.
+        clock: used for waiting.
     Returns:
-        0, when Ctrl-C ends it.
+        0, after Ctrl-C ends it.
     Raises:
-        NoDaemonError: there is none to begin with.
+        NoDaemonError: there is none at the start.
     """
     is_terminal = sys.stdout.isatty()
     is_there = has_begun = False
@@ -78,7 +78,7 @@ def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
 
 
 def _printed(show: Callable[[], int], *, is_terminal: bool) -> str:
-    """Return what is printed: whole, so that half of it is never seen."""
+    """Return the complete output, so that half of it is never seen."""
     text = _Drawn(sys.stdout) if is_terminal else io.StringIO()
     with redirect_stdout(text):
         show()
@@ -87,7 +87,7 @@ def _printed(show: Callable[[], int], *, is_terminal: bool) -> str:
 
 def _draw(text: str, *, is_terminal: bool) -> None:
     if is_terminal:
-        # What does not fit would scroll what is above it away; the last line is left for the cursor.
+        # Output that does not fit would scroll the lines above away; the last line is left for the cursor.
         lines = text.split("\n")[: shutil.get_terminal_size().lines - 1]
         text = _CUT + _HOME + "".join(f"{line}{_CLEAR_LINE}\n" for line in lines) + _CLEAR_REST + _WRAP
     print(text, end="", flush=True)

@@ -1,4 +1,4 @@
-"""How a command works in directories: as whom, what it says meanwhile, and how a signal stops it."""
+"""How a command works in directories: as which user, with which progress output, and how a signal stops it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prepare_work(*directories: Path | None, stay_root: bool) -> ProgressBar:
     Get ready to work in directories; see `take_identity` for the arguments and for what it raises.
 
     Returns:
-        A progress bar: what is said from now on is said beside it.
+        A progress bar; later messages leave room for it.
     """
     bar = ProgressBar()
     announce_compiling(bar.speaking(print_error))
@@ -33,11 +33,11 @@ def prepare_work(*directories: Path | None, stay_root: bool) -> ProgressBar:
 
 def run_work(work: Callable[[CallContext], Result], bar: ProgressBar, now_ms: int | None = None) -> Result:
     """
-    Run `work` until it ends or a signal stops it; returns or raises what it does. Call from the main thread.
+    Run `work` until it ends or a signal stops it; returns or raises what `work` does. Call from the main thread.
 
     Args:
-        work: takes what the command lends.
-        bar: shows how far it is, and makes room for warnings.
+        work: called with the command's context.
+        bar: shows the progress, and makes room for warnings.
         now_ms: the moment to work by; None: the clock's.
     """
     from cleaner.app.options import CallContext
@@ -51,7 +51,7 @@ def run_work(work: Callable[[CallContext], Result], bar: ProgressBar, now_ms: in
 
 
 def announce_compiling(say: Callable[[str], None]) -> None:
-    """Have `say` called with one line if kernels have to be compiled."""
+    """Call `say` with one line if kernels have to be compiled."""
     from cleaner.kernels.announce import ABOUT_SECONDS, before_compiling
 
     def tell(kept_in: Path | None) -> None:
@@ -68,18 +68,18 @@ def take_identity(
     *directories: Path | None, stay_root: bool, needs_kernels: bool = True, may_be_new: bool = False
 ) -> None:
     """
-    Become the owner of all directories that are worked in if started as root, before any of their files is touched.
+    If started as root, become the owner of all work directories before any of their files is touched.
 
     Kernels are loaded first: their machine code is in a cache that belongs to root.
 
     Args:
-        directories: all of them, the one that has to be there first. None is none.
+        directories: all of them; the first must exist. None entries are ignored.
         stay_root: `--as-root`.
         needs_kernels: a round may follow.
-        may_be_new: the first need not be there.
+        may_be_new: the first need not exist.
     Raises:
-        ForeignDirectoryError: there is not one owner, or others can change what is root's; see `ownership.owner_of`.
-        UsageError: the first is not there.
+        ForeignDirectoryError: the owners differ, or other users can change root's files; see `ownership.owner_of`.
+        UsageError: the first does not exist.
         LogDirOfflineError: the system refused.
     """
     given = [directory for directory in directories if directory is not None]

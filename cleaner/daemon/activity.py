@@ -1,4 +1,4 @@
-"""What one worker does at the moment, told by its round with every buffer."""
+"""What one worker does at the moment; its round updates this with every buffer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import WorkerView
 
-# A guess from the first moments of a round would jump about.
+# An estimate from the first moments of a round would jump up and down.
 _LEAST_ELAPSED_NS = 500_000_000
 
 
@@ -39,7 +39,7 @@ class Activity:
     Args:
         worker: its name.
         partition, log_dir: what it works on.
-        effort: what is foreseen; the log may have grown or shrunk since.
+        effort: the work as estimated when the log was picked; the log may have grown or shrunk since.
         now_ms, now_ns: the moment it began, by both clocks.
     """
 
@@ -76,12 +76,12 @@ class Activity:
             return self._effort.part_done(self._phase, self._done_bytes)
 
     def idle_ns(self, now_ns: int) -> int:
-        """Return for how long nothing was heard of the worker."""
+        """Return the time since the worker last reported."""
         with self._lock:
             return now_ns - self._moved_ns
 
     def view(self, now_ns: int, *, is_stopping: bool) -> WorkerView:
-        """Return what there is to see."""
+        """Return what is shown of the worker."""
         progress = self.progress
         elapsed_ns = now_ns - self._since_ns
         remaining = None

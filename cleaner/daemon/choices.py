@@ -1,8 +1,9 @@
 """
-Everything a choice rests on: the logs as last looked at, the states of their partitions, jobs, pauses, failures.
+The data that the choice of the next log depends on: the logs as last looked at, partition states, jobs, pauses,
+failures.
 
-It is the manager's memory, without its lock: every call is made with that held. A survey of all logs is kept until
-something that it rests on changes.
+This is the manager's memory, without a lock of its own: every call is made with the manager's lock held. A survey of
+all logs is kept until something it depends on changes.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ class Choices:
 
     Args:
         clock: the time.
-        quarantine: logs set aside.
+        quarantine: the quarantined logs.
         config: the settings in force.
     Attributes:
         config: the settings in force.
         states, jobs, pauses, dir_backoff: see their classes.
-        retries: logs that failed last time.
-        last_round_ms: when a log's last round ended, well or not.
+        retries: logs whose last round failed.
+        last_round_ms: when a log's last round ended, whether it succeeded or failed.
         looks: the log dirs as last looked at, by path.
         retaining: partitions that are paused because retention works on them.
     """
@@ -83,7 +84,7 @@ class Choices:
         self._order, self._windows = Order(config.selection), windows_of(config)
 
     def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
-        """Take over what was seen; a log that was worked on since looking began has to be looked at once more."""
+        """Take over the looks; a log that was worked on since looking began has to be looked at again."""
         self.looks = dict(looks)
         logs = [log for look in looks.values() for log in look.logs]
         homes = Counter(log.partition for log in logs)
@@ -96,7 +97,7 @@ class Choices:
         self._end_jobs_without_work()
 
     def next_log(self) -> tuple[LogStatus, LogFacts] | None:
-        """Return the log to clean now; None: none."""
+        """Return the log to clean now; None if there is none."""
         now_ms = self._clock.now_ms()
         if self._is_window_open != self._windows.is_open(now_ms):
             self.invalidate()
@@ -117,7 +118,7 @@ class Choices:
         self.jobs.begin(log.partition)
 
     def end(self, log: LogStatus, worker: str) -> None:
-        """Note that a worker has given a log back; what was known of it is no longer true."""
+        """Note that a worker has given a log back; the facts known about it are out of date."""
         self.states.done_cleaning(log.partition, worker)
         self._workers[log.log_dir] -= 1
         self.last_round_ms[log.partition] = self._clock.now_ms()
@@ -128,7 +129,7 @@ class Choices:
         self._stale_since_ns[partition] = self._clock.monotonic_ns()
 
     def to_be_looked_at(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are not picked before they were looked at again."""
+        """Return the partitions that must be looked at again before they are picked."""
         return frozenset(self._stale_since_ns)
 
     def find(self, partition: TopicPartition) -> LogStatus:
@@ -136,7 +137,7 @@ class Choices:
         Return a log.
 
         Raises:
-            SteeringError: there is none of that name.
+            SteeringError: no log has that name.
         """
         for log in self._logs.values():
             if log.partition == partition:
@@ -145,18 +146,18 @@ class Choices:
         raise SteeringError(f"no partition {partition} in any log dir{likely}")
 
     def require_topic(self, topic: str) -> None:
-        """Raise SteeringError where no log of a topic is known."""
+        """Raise SteeringError if no log of the topic is known."""
         if not any(partition.topic == topic for partition, _ in self._logs):
             names = {partition.topic for partition, _ in self._logs}
             what = "topic"
-            # A name may be that of a topic, too, if it ends like a partition's.
+            # A name that ends like a partition's may also be a topic's name.
             if _is_partition_name(topic):
                 names |= {str(partition) for partition, _ in self._logs}
                 what = "partition or topic"
             raise SteeringError(f"no {what} {topic} in any log dir{did_you_mean(topic, names)}")
 
     def why_stop(self, partition: TopicPartition) -> str:
-        """Return why a worker should give a partition back; empty: it should not."""
+        """Return why a worker should give a partition back; empty if it should go on."""
         if self.states.is_aborted(partition) or self.pauses.covers(partition):
             return "paused"
         if self.jobs.is_cancelled(partition):
@@ -169,9 +170,10 @@ class Choices:
 
     def survey(self) -> Survey:
         """
-        Return a survey that choices may rest on.
+        Return the survey to choose from.
 
-        It is kept while logs are begun and done, for what else waits keeps its place; the next look brings a new one.
+        It is kept while rounds begin and end, since the other waiting logs keep their places; the next look brings a
+        new one.
         """
         if self._survey is None:
             context = self.selection_context()
@@ -185,7 +187,7 @@ class Choices:
         self._survey = None
 
     def selection_context(self) -> SelectionContext:
-        """Return all that matters beside the logs themselves."""
+        """Return everything a selection depends on besides the logs themselves."""
         return SelectionContext(
             now_ms=self._clock.now_ms(),
             states=self._states_with_topics(),
@@ -199,7 +201,7 @@ class Choices:
         )
 
     def dir_facts(self) -> dict[str, LogDirFacts]:
-        """Return what counts of each log dir: what was seen, what rounds ran into, who is at work."""
+        """Return the facts of each log dir: from its look, from failures of rounds, and the number of workers."""
         now_ms = self._clock.now_ms()
         return {
             path: replace(
@@ -211,16 +213,16 @@ class Choices:
         }
 
     def opens_at_ms(self) -> int | None:
-        """Return when the next window opens; None: one is open."""
+        """Return when the next window opens; None if one is open."""
         windows, now_ms = self._windows, self._clock.now_ms()
         return None if windows.is_open(now_ms) else windows.next_opening_ms(now_ms)
 
     def quarantined(self) -> dict[TopicPartition, str]:
-        """Return the partitions set aside, with the reason."""
+        """Return the quarantined partitions, each with its reason."""
         return {entry.topic_partition: entry.reason for entry in self._quarantine.entries()}
 
     def pause_words(self) -> tuple[str, ...]:
-        """Say what operators have paused."""
+        """List what operators have paused."""
         partitions = [
             f"{partition} ({state.pauses - (partition in self.retaining) or 'being stopped'})"
             for partition, state in sorted(self.states.not_idle.items())
@@ -241,7 +243,7 @@ class Choices:
         return {**paused, **self.states.not_idle}
 
     def _with_last_round(self, facts: LogFacts) -> LogFacts:
-        """Return facts with the time of the log's last round: the same value as long as both are the same."""
+        """Return facts with the time of the log's last round; the same object as long as both are unchanged."""
         last = self.last_round_ms.get(facts.partition)
         if not last:
             return facts
@@ -252,7 +254,7 @@ class Choices:
         return dated
 
     def _end_jobs_without_work(self) -> None:
-        """End jobs whose partition has nothing to clean, or is no longer there."""
+        """End jobs whose partition has nothing to clean, or no longer exists."""
         requested = self.jobs.requested()
         if not requested:
             return
@@ -267,7 +269,7 @@ class Choices:
         self.invalidate()
 
     def _forget_gone(self) -> None:
-        """Forget what is remembered of partitions that are gone, so that nothing grows for years."""
+        """Drop the memory of partitions that are gone, so that it does not grow for years."""
         there = {partition for partition, _ in self._logs}
         for memory in (self.retries, self.last_round_ms, self._dated):
             for partition in [partition for partition in memory if partition not in there]:
@@ -283,6 +285,8 @@ def _is_partition_name(text: str) -> bool:
 
 
 def _with_two_homes(log: LogStatus) -> LogStatus:
-    """Return a log that is left alone because another log dir has its partition too (D-14): which is the true one?"""
+    """
+    Return a log that is left alone because another log dir has its partition too (D-14): which is right is unknown.
+    """
     error = "its partition has a directory in more than one of log.dirs; a broker would not start"
     return replace(log, facts=None, why=CANNOT_BE_LOOKED_AT, error=error, has_segments_to_delete=False)

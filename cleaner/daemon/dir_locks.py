@@ -1,10 +1,10 @@
 """
 The locks of all log dirs, shared by the workers of this process.
 
-Two locks of one process on one log dir would keep each other out, so the first worker that comes takes it and the last
-one that leaves gives it back (`cleaner.lock=round`). With `hold` it is kept from the first use until the end, and a
-broker that is started by mistake is refused all the time. A writer of ours is not: between rounds it gets the logs, and
-while it asks for them no round begins, however many others are still at work.
+Two locks of one process on one log dir would exclude each other, so the first worker to enter takes the lock and the
+last one to leave releases it (`cleaner.lock=round`). With `hold` it is kept from the first use until the end, so a
+broker started by mistake is always refused. Our own writers are not: a writer gets the logs between rounds, and while
+it asks for them no round begins, however many other rounds still run.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class DirLocks:
     The locks. Thread-safe.
 
     Args:
-        fs: the door to the file system.
-        holds: keep a lock once it was taken.
+        fs: the file system.
+        holds: keep a lock once it is taken.
     """
 
     def __init__(self, fs: FileSystem, *, holds: bool) -> None:
         self._fs = fs
         self._holds = holds
-        self._lock = threading.Lock()  # guards all below; held while a lock is taken, which waits for nobody
+        self._lock = threading.Lock()  # guards the fields below; held while a log dir is locked, which never blocks
         self._held: dict[Path, LogDirLock] = {}
         self._users: dict[Path, int] = {}
         self._kept: set[Path] = set()
@@ -55,10 +55,10 @@ class DirLocks:
     @contextlib.contextmanager
     def alone(self, log_dir: Path) -> Iterator[LogDirLock]:
         """
-        Hold a log dir's lock with nobody beside, not even a writer of ours or another worker: for recovery.
+        Hold a log dir's lock exclusively, without even one of our writers or another worker: for recovery.
 
         Raises:
-            LogDirLockedError: somebody has it.
+            LogDirLockedError: another process or another worker has it.
         """
         with self._lock:
             if self._users.get(log_dir) or log_dir in self._alone:
@@ -72,7 +72,7 @@ class DirLocks:
             with self._lock:
                 self._alone.discard(log_dir)
                 if log_dir not in self._kept:
-                    self._drop(log_dir)  # the next user may be one beside a writer
+                    self._drop(log_dir)  # the next user may share the log dir with a writer
 
     def keep(self, log_dir: Path) -> None:
         """Keep a lock that is held now until `release_all`, whatever `cleaner.lock` says."""
@@ -82,7 +82,7 @@ class DirLocks:
             self._kept.add(log_dir)
 
     def is_kept(self, log_dir: Path) -> bool:
-        """Tell whether a log dir's lock was never given up since `keep`."""
+        """Tell whether a log dir's lock has been held without a break since `keep`."""
         with self._lock:
             return log_dir in self._kept
 
@@ -92,7 +92,7 @@ class DirLocks:
             return log_dir in self._held
 
     def release_all(self) -> None:
-        """Give back what `hold` has kept; to be called when all users have left."""
+        """Release the locks that `hold` or `keep` has kept; to be called when all users have left."""
         with self._lock:
             for log_dir in list(self._held):
                 self._drop(log_dir)
@@ -112,7 +112,7 @@ class DirLocks:
             return lock
 
     def _checked(self, log_dir: Path, lock: LogDirLock) -> LogDirLock | None:
-        """Return a kept lock if it is still good; a broker that stopped may have deleted its file."""
+        """Return a kept lock if it is still valid; a broker that stopped may have deleted its file."""
         try:
             lock.still_held()
         except LogDirLockedError:

@@ -1,4 +1,4 @@
-"""What the daemon writes to standard error on SIGUSR1: where every thread stands, and a snapshot as a line of JSON."""
+"""What the daemon writes to standard error on SIGUSR1: the stacks of all threads, and a snapshot as a line of JSON."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def dump(snapshot: Callable[[], ServiceSnapshot], stream: TextIO) -> None:
     """
     Write the stacks of all threads, then the summary.
 
-    In that order: a thread that holds a lock for ever may keep `snapshot` from returning, and then the stacks are what
-    was wanted.
+    In that order: a thread that never releases a lock may keep `snapshot` from returning, and then the stacks are what
+    the operator needs.
     """
     stream.write(f"stacks of all threads, asked for by SIGUSR1:\n{_stacks()}")
     stream.flush()
@@ -33,7 +33,7 @@ def _stacks() -> str:
     """
     Return the stacks.
 
-    They are written to memory first: faulthandler holds the GIL while it writes, even to a pipe that nobody reads.
+    They are written to memory first: faulthandler holds the GIL while it writes, even to a pipe that no process reads.
     """
     with os.fdopen(os.memfd_create("cleaner-stacks"), "w+b") as memory:
         faulthandler.dump_traceback(memory, all_threads=True)
@@ -42,7 +42,7 @@ def _stacks() -> str:
 
 
 def summary(snapshot: ServiceSnapshot) -> dict[str, JsonValue]:
-    """Return a snapshot as JSON values, its logs counted only, of all else that may be many the first few."""
+    """Return a snapshot as JSON values: its logs only as counts, of other long lists the first few entries."""
     config = replace(snapshot.config, values=(), errors=snapshot.config.errors[:_MOST_OF_A_KIND])
     return described(
         "snapshot",

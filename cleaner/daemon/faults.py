@@ -1,13 +1,13 @@
 """
-How a round that failed goes on: tried again later, its log set aside, or its log dir left alone.
+What follows a failed round: it is tried again later, its log is quarantined, or its log dir is left alone.
 
 Every failure ends in exactly one of these (rule C-5), and none of them stops another log:
 
-    locked        another process has the log dir; tried at the next turn, nobody's fault
-    aborted       somebody asked the worker to stop, or a writer changed the log meanwhile
-    offline       the disk, or a file that counts for the whole log dir, is not fit for use; tried again, ever later
-    retry         may pass by itself (no room, an I/O error of one file, a bad setting); tried again, ever later
-    quarantined   will not pass by itself (damage, an internal error); set aside until somebody releases the log
+    locked        another process has the log dir; tried again at the next turn
+    aborted       the worker was asked to stop, or a writer changed the log during the round
+    offline       the disk, or a file of the whole log dir, cannot be used; tried again after growing delays
+    retry         may pass by itself (no space, an I/O error of a file, a bad setting); tried again after growing delays
+    quarantined   will not pass by itself (damage, an internal error); left alone until an operator releases the log
 
 Source: rules R-452, R-720, R-721.
 """
@@ -51,7 +51,7 @@ class Ending(enum.Enum):
 @dataclass(frozen=True)
 class Fault:
     """
-    A failure and what is to be made of it.
+    A failure and what follows from it.
 
     Attributes:
         ending: see `Ending`; never DONE or NOTHING.
@@ -71,11 +71,11 @@ class Fault:
 
 def judge_failure(error: Exception, log_dir: Path) -> Fault:
     """
-    Say how to go on after a failure.
+    Decide how to go on after a failure.
 
     Args:
         error: what a round raised.
-        log_dir: where the log is, links followed.
+        log_dir: the log's log dir, links followed.
     """
     return Fault(_ending_of(error, log_dir), str(error) or type(error).__name__, as_value(error))
 
@@ -91,7 +91,7 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
         case LogDirOfflineError() | OSError():
             return Ending.OFFLINE if is_disk_failure(error) else Ending.RETRY
         case CorruptCheckpointError() if error.path.parent == log_dir:
-            return Ending.OFFLINE  # its lines are those of every partition
+            return Ending.OFFLINE  # it has a line for every partition
         case NotCleanlyShutDownError():
             return Ending.OFFLINE
         case _:

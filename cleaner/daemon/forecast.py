@@ -1,13 +1,13 @@
 """
-How long what is due takes: what is left to read of it, at the rate of the last minutes.
+How long the due logs will take: the bytes left to read, at the rate of the last minutes.
 
     gross rate      bytes that rounds read, for each second a worker had a log, times the workers there is work for; no
                     more than the limit lets through, which is charged for what is written, too
-    arriving        bytes by which dirty sections have grown meanwhile, with what was cleaned of them added
-    left            both passes over what is due, less what rounds under way have read already
+    arriving        bytes by which dirty sections have grown in that time, plus the bytes of them that were cleaned
+    left            both passes over the due logs, less the bytes that current rounds have read
 
-Where dirty bytes arrive as fast as the workers could clean them, or faster, there is no end to foretell: it is growing.
-Where nothing was done lately there is no rate, and nothing is said of when.
+If dirty bytes arrive at least as fast as the workers can clean them, there is no end to estimate: the backlog is
+growing. If nothing was done lately there is no rate, and no time is given.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import NamedTuple
 from cleaner.daemon.snapshot import Counts, Forecast, RoundView, WorkerView
 
 WINDOW_SECONDS = 600.0
-"""What happened before says little of the next minutes."""
+"""Older samples say little about the next minutes."""
 
 LEAST_WORK_SECONDS = 1.0
-"""Of workers, in the window: less is no rate to go by."""
+"""Working time of all workers in the window; with less, no rate is computed."""
 
 
 class _Sample(NamedTuple):
-    """Sums since the start: read by rounds, seconds they had, dirty bytes cleaned, charged; and what is dirty now."""
+    """
+    Sums since the start, of rounds' reading, working time, cleaned dirty bytes and charges; and the dirty bytes now.
+    """
 
     now_ns: int
     read_bytes: int
@@ -46,7 +48,7 @@ class Meter:
         self._log_dirs: frozenset[str] = frozenset()
 
     def note_round(self, view: RoundView) -> None:
-        """Add a round that ended, well or not."""
+        """Add a round that ended, whether it succeeded or failed."""
         self._read_bytes += view.bytes_read + view.map_bytes_read
         self._cleaned_bytes += view.map_bytes_read if view.bytes_read else 0
         self._work_seconds += view.seconds
@@ -61,22 +63,23 @@ class Meter:
         now_ns: int,
     ) -> None:
         """
-        Note how things stand after a look at all logs.
+        Take a sample after a look at all logs.
 
         Args:
-            log_dirs: those that were ever looked at. What one brings with it that comes into sight has not arrived.
+            log_dirs: those that have been looked at so far. The dirty bytes of one that is new among them have not
+                arrived just now.
             counts, workers, charged_bytes, now_ms, now_ns: see `forecast`.
         """
         if log_dirs != self._log_dirs:
             self.forget()
             self._log_dirs = log_dirs
         self._samples.append(self._now(counts, workers, charged_bytes, now_ms, now_ns))
-        # One beyond the window stays: it is where the window begins.
+        # One sample older than the window stays: it is where the window begins.
         while len(self._samples) > 2 and self._samples[1].now_ns < now_ns - WINDOW_SECONDS * 1e9:
             self._samples.popleft()
 
     def forget(self) -> None:
-        """Begin anew: the limit has changed, and what was measured under the one before is no longer true."""
+        """Start again: the limit has changed, and rates measured under the old one no longer hold."""
         self._samples.clear()
 
     def forecast(
@@ -89,13 +92,13 @@ class Meter:
         now_ns: int,
     ) -> Forecast:
         """
-        Foretell.
+        Estimate how long the due logs will take.
 
         Args:
             counts: as they are now.
-            workers: all of them, those that wait too.
-            charged_bytes: by the limit, since the start.
-            limit: bytes a second; None: none.
+            workers: all of them, including those that wait.
+            charged_bytes: charged against the limit, since the start.
+            limit: bytes per second; None: no limit.
             now_ms, now_ns: the moment, by both clocks.
         """
         known = tuple(workers)
@@ -113,10 +116,10 @@ class Meter:
         charged = end.charged_bytes - begin.charged_bytes
         if limit is not None and charged > read_bytes:
             rate = min(rate, limit * read_bytes / charged)
-        # What is looked at less often than it is cleaned would seem to arrive: both are as of the last look.
+        # Both figures are as of the last look, or bytes cleaned since then would count as arrived.
         last = self._samples[-1]
         arrived = last.dirty_bytes - begin.dirty_bytes + last.cleaned_bytes - begin.cleaned_bytes
-        # Of each dirty byte a round reads more than one: twice itself, and the clean section.
+        # A round reads more than one byte for each dirty byte: the dirty byte twice, and the clean section.
         reads_a_byte = counts.work_bytes / counts.due_bytes if counts.due_bytes else 2.0
         span = (last.now_ns - begin.now_ns) / 1e9
         net = rate - (max(0, arrived) / span * reads_a_byte if span > 0 else 0.0)

@@ -1,4 +1,4 @@
-"""The jobs of `cleaner now`: who asked for which partition, how far it is, and how it ended."""
+"""The jobs of `cleaner now`: which user asked for which partition, how far the job is, and how it ended."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class JobBook:
     def __init__(self, kept: int) -> None:
         self.kept = kept
         self._jobs: dict[int, JobView] = {}
-        self._cancelled: set[int] = set()  # of those that run: their workers are asked to stop
+        self._cancelled: set[int] = set()  # running jobs whose workers are asked to stop
         self._last_id = 0
 
     def add(self, partition: TopicPartition, uid: int, now_ms: int) -> JobView:
-        """Enter a job; one that is open for the partition is returned instead."""
+        """Add a job; if the partition has an open job, return that one instead."""
         open_job = self._open_for(partition)
         if open_job is not None:
             return open_job
@@ -42,15 +42,15 @@ class JobBook:
         return view
 
     def requested(self) -> dict[TopicPartition, int]:
-        """Partitions that are asked for and not begun, with the job's number."""
+        """Return the partitions of queued jobs, with the job's number."""
         return {job.partition: job.id for job in self._jobs.values() if job.state == QUEUED}
 
     def find(self, job_id: int) -> JobView | None:
-        """Return a job; None: there is none of that number, or it was forgotten."""
+        """Return a job; None if no job has that number, or it was forgotten."""
         return self._jobs.get(job_id)
 
     def begin(self, partition: TopicPartition, detail: str = "") -> None:
-        """Note that a worker has a partition; where no job for it is queued nothing happens."""
+        """Note that a worker has a partition; does nothing if no job for it is queued."""
         job = self._open_for(partition)
         if job is not None and job.state == QUEUED:
             self._put(replace(job, state=RUNNING, detail=detail))
@@ -62,7 +62,7 @@ class JobBook:
             self._put(replace(job, progress=progress))
 
     def cancel(self, job_id: int, now_ms: int) -> bool:
-        """Take an open job back; True: it runs, and its worker is to be asked to stop."""
+        """Cancel an open job; True: it runs, and its worker must be asked to stop."""
         job = self._jobs[job_id]
         if job.state == QUEUED:
             self._end(job, CANCELLED, "taken back before it began", now_ms)
@@ -71,19 +71,19 @@ class JobBook:
         return job.state == RUNNING
 
     def is_cancelled(self, partition: TopicPartition) -> bool:
-        """Tell whether the round of a partition is to stop because its job was taken back."""
+        """Tell whether the round of a partition must stop because its job was cancelled."""
         job = self._open_for(partition)
         return job is not None and job.id in self._cancelled
 
     def end(self, partition: TopicPartition, state: str, detail: str, now_ms: int) -> None:
-        """Note how a job's round ended; a cancelled one is cancelled unless it was done before it noticed."""
+        """Note how a job's round ended; a cancelled job ends as cancelled unless its round was done before."""
         job = self._open_for(partition)
         if job is None:
             return
         self._end(job, CANCELLED if job.id in self._cancelled and state != DONE else state, detail, now_ms)
 
     def requeue(self, partition: TopicPartition, detail: str) -> None:
-        """Put a job back whose round could not be begun or go on for a reason that passes."""
+        """Queue a job again whose round could not begin or go on for a temporary reason."""
         job = self._open_for(partition)
         if job is not None:
             self._put(replace(job, state=QUEUED, progress=0.0, detail=detail))

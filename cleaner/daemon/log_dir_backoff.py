@@ -1,8 +1,8 @@
 """
-What rounds have found out about log dirs: a disk that failed, a directory somebody else holds.
+What rounds have found out about log dirs: a disk that failed, a log dir that another process holds.
 
-A look only reads a little; it is work that shows what a disk is like. So what a round ran into is laid over what the
-last look saw, until it is time to try again.
+A look reads only a little; a round tests the disk much harder. So a failure of a round overrides what the last look
+saw, until it is time to try again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cleaner.policy.selection_context import DirCondition, LogDirFacts
 
 
 class LogDirBackoff:
-    """Which log dirs are left alone for a while, and why. Not guarded: the manager's lock is held."""
+    """Which log dirs are left alone for some time, and why. Not guarded: the manager's lock is held."""
 
     def __init__(self) -> None:
         self._failed: dict[str, Retry] = {}
@@ -37,7 +37,7 @@ class LogDirBackoff:
         self._locked.pop(log_dir, None)
 
     def over(self, log_dir: str, seen: LogDirFacts, now_ms: int) -> LogDirFacts:
-        """Return what counts: what was seen, unless it was fine and a round knows better."""
+        """Return the look's facts; if they say online, a round's failure that still counts replaces them."""
         if seen.condition is not DirCondition.ONLINE:
             return seen
         failed = self._failed.get(log_dir)

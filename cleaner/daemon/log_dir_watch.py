@@ -1,13 +1,13 @@
 """
 One log dir under watch: whether its logs can be worked on, and what each of them is like.
 
-Nothing is locked and nothing is changed, so a broker or a writer may be at work in it: what comes and goes under the
-eye is looked at again, and what cannot be looked at is shown as an error of that log alone.
+A look locks nothing and changes nothing, so a broker or a writer may be at work in the log dir: a log whose files
+change during the look is looked at again, and one that cannot be looked at is shown as an error of that log alone.
 
     no answer, damaged checkpoints, read-only      offline       looked at again after a growing delay
     held by a broker or another cleaner            locked        looked at and shown all the same
     no clean-shutdown marker, and no live writer   needs recovery, or the next round recovers it (`cleaner.recover`)
-    else                                           online        beside a live writer without any marker
+    otherwise                                      online        next to a live writer even without a marker
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 @dataclass(frozen=True)
 class DirLook:
     """
-    What there is to see of a log dir.
+    What a look has found out about a log dir.
 
     Attributes:
         facts: its condition; `workers` and `max_workers` are the manager's to fill in.
-        beside_writer: a writer of ours holds it too: no marker is expected and the end of active segments may be torn.
+        beside_writer: one of our writers holds it too: no marker is expected and the end of active segments may be
+            torn.
         needs_recovery: there is neither a marker nor a writer, and `cleaner.recover` allows a round to recover first.
         free_bytes, total_bytes: of its file system; None when it does not answer.
         looked_at_ms: when it was last looked at with success; None: never.
@@ -62,14 +63,14 @@ class DirLook:
 
 class WatchedLogDir:
     """
-    A log dir under watch. `look` is for one thread; `reconfigure` may be called from any.
+    A log dir under watch. Only one thread may call `look`; any thread may call `reconfigure`.
 
     Args:
-        fs: the door to the file system.
-        clock: tells how long a look takes; what is looked at by is `now_ms`.
+        fs: the file system.
+        clock: measures how long a look takes; logs are judged by `now_ms`.
         path: the directory, as configured.
         config: the settings of the process.
-        sources: where settings of topics come from.
+        sources: where the topics' settings come from.
     """
 
     def __init__(self, fs: FileSystem, clock: Clock, path: Path, config: CleanerConfig, sources: Sources) -> None:
@@ -82,7 +83,7 @@ class WatchedLogDir:
         self._log_dir = LogDir(fs, self.path)
         self._settings = TopicSettings(fs, self.path, sources)
         self._names: tuple[str, ...] | None = None
-        self._oddness: tuple[str, ...] = ()  # why it is no log dir as it is, and will be one perhaps
+        self._oddness: tuple[str, ...] = ()  # why it is not a log dir now, though it may become one
         self._listing = LogDirListing()
         self._logs: dict[TopicPartition, WatchedLog] = {}
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
@@ -93,25 +94,25 @@ class WatchedLogDir:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many logs the look at hand, or the last one, has come past, and of how many; for any thread."""
+        """How many logs the current or last look has passed, and of how many; for any thread."""
         return self._progress
 
     @property
     def settings(self) -> TopicSettings:
-        """The topics' settings as of the last look; may be asked by any thread."""
+        """The topics' settings as of the last look; for any thread."""
         return self._settings
 
     def reconfigure(self, config: CleanerConfig, sources: Sources) -> None:
-        """Look with other settings from the next look on; a log dir that is offline is tried at once."""
+        """Use other settings from the next look on; an offline log dir is tried at once."""
         with self._guard:
             self._next = (config, sources)
 
     def look(self, now_ms: int) -> DirLook:
         """
-        Return what there is to see now. Never raises: what keeps it from being seen is in the answer.
+        Look at the log dir now. Never raises: an error is part of the returned look.
 
         Args:
-            now_ms: the wall clock; what is cleanable and what has expired are matters of time.
+            now_ms: the wall clock; what is cleanable and what has expired depends on it.
         """
         self._take_over_settings()
         if self._failure is not None and self._failure.remaining_ms(now_ms) > 0:
@@ -148,7 +149,7 @@ class WatchedLogDir:
         if space.is_read_only:
             raise LogDirOfflineError(self.path, OSError(errno.EROFS, "the file system is read-only"))
         lock = probe(self._fs, self.path)
-        # Before the logs: a checkpoint that is a little older than its log says less is replicated, never more.
+        # Before the logs: a checkpoint slightly older than its log says that less is replicated, never more.
         for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START):
             self._read_offsets(kind, now_ms)
         self._list()
@@ -203,11 +204,12 @@ class WatchedLogDir:
         return tuple(statuses)
 
     def _list(self) -> None:
-        """Sort the directories, if there are others than last time."""
+        """List and sort the directories, if they have changed since last time."""
         names = tuple(self._fs.list_dirs(self.path))
         if names == self._names:
             return
-        # One that is empty, or holds nothing of a log dir yet, may wait for its disk or its first log.
+        # A directory that is empty, or holds nothing of a log dir, may wait for its disk to be mounted or for its first
+        # log.
         require_log_dir(self._fs, self.path, may_be_new=True)
         reason = why_no_log_dir(self._fs, self.path)
         self._oddness = () if reason is None else (reason,)
@@ -219,7 +221,7 @@ class WatchedLogDir:
         self._names = names
 
     def _read_offsets(self, kind: OffsetKind, now_ms: int) -> None:
-        """Read a checkpoint, if it is another file than last time: they are replaced, not changed."""
+        """Read a checkpoint if it is another file than last time: checkpoints are replaced, never changed in place."""
         try:
             about = self._fs.stat(self.path / kind.value)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What a look at one log has found: what is chosen by, and what is shown."""
+"""What a look at one log has found: the facts for the choice, and what is shown."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from cleaner.policy.selection_context import LogFacts
 from cleaner.settings import ResolvedTopic
 
 CANNOT_BE_LOOKED_AT = Reason.UNREADABLE.words.line
-"""Why a log with an `error` may not be cleaned; what the error is stands there alone."""
+"""Why a log with an `error` may not be cleaned; the error itself is only in `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
     """
-    What there is to see of one log.
+    What a look has found out about one log.
 
     Attributes:
         partition, log_dir, directory: which, and where.
-        policy, policy_origin: `cleanup.policy` and who says so; empty when it could not be told.
+        policy, policy_origin: `cleanup.policy` and where it comes from; empty when unknown.
         segments: how many.
-        sections: None where it could not be looked at.
-        facts: what the choice rests on; None: it may not be cleaned, and `why` says so.
-        why: why it may not be cleaned, or what is odd about its being clean; may be empty where there are facts.
-        error: what keeps it from being looked at; empty when nothing does.
+        sections: None if the log could not be looked at.
+        facts: for the choice of the next log; None: it may not be cleaned, and `why` says why.
+        why: why it may not be cleaned, or why it unexpectedly has nothing to clean; may be empty if there are facts.
+        error: why it cannot be looked at; empty if it can.
         warnings: of its settings.
-        topic: its settings; None where they could not be told.
-        resolved: the same, with who says so.
-        is_policy_trusted: somebody said the policy of this topic, or that the default is right.
+        topic: its settings; None if they are unknown.
+        resolved: the same, with where each comes from.
+        is_policy_trusted: the policy of this topic is set explicitly, or the operator trusts the default.
         has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
-        has_unfinished_swap: there are `.swap` or `.cleaned` files: somebody is at work, or has crashed. The next load
+        has_unfinished_swap: it has `.swap` or `.cleaned` files: a process is at work, or has crashed. The next load
             settles them.
-        deleted_files: `.deleted` files awaiting their removal.
+        deleted_files: number of `.deleted` files awaiting removal.
         good_until_ms: when time alone will change it (a minimum lag ends, a segment expires); None: never.
     """
 
@@ -62,7 +62,7 @@ class LogStatus:
     resolved: ResolvedTopic | None = None
 
     def retention_facts(self) -> LogFacts:
-        """Return the log as retention asks about it; one that is not compacted has no other facts."""
+        """Return the facts for retention; a log that is not compacted has no other facts."""
         if self.facts is not None:
             return replace(self.facts, has_segments_to_delete=True)
         nothing = Cleanable(0, 0, 0, 0, 0, False, "active segment")

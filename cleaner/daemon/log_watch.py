@@ -1,14 +1,14 @@
 """
-One log under watch: looked at again and again, and at next to no cost while nothing about it changes.
+One log under watch: looked at again and again, at almost no cost while nothing about it changes.
 
-Three layers, each asked only when the one before gives cause:
+Three layers, each used only when the one before gives a reason:
 
-1. the times of the directory and the size of the active segment: two questions to the operating system. Any other
-   file of a log that changes is created, renamed or removed, and that changes the directory;
+1. the times of the directory and the size of the active segment: two system calls. Any other file of a log that changes
+   is created, renamed or removed, which changes the directory;
 2. a listing, which gives segments, sizes and snapshots; with the checkpoints it says how much is dirty *at most*;
-3. only for a log that might be due: files are opened, to see timestamps and which transactions are open.
+3. only for a log that might be due: files are opened, to read timestamps and find open transactions.
 
-A worker that takes the log loads it and judges for itself; what is said here decides which log it is given.
+A worker that takes the log loads it and judges for itself; the look decides only which log it is given.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
 
-# What changed so short a time before it was read may have changed again within the same tick of the file system's
-# clock; it is read once more next time.
+# A file that changed this shortly before it was read may have changed again within the same tick of the file system's
+# clock; it is read again next time.
 _SETTLED_NS = 2_000_000_000
-_ATTEMPTS = 3  # so often a log is looked at whose files come and go under the eye
+_ATTEMPTS = 3  # how often a log is looked at whose files change during the look
 
 
 def is_settled(mtime_ns: int, now_ms: int) -> bool:
-    """Tell whether a file or directory that is the same by its times is the same."""
+    """Tell whether an unchanged modification time proves that a file or directory is unchanged."""
     return mtime_ns + _SETTLED_NS < now_ms * 1_000_000
 
 
 class Lines(NamedTuple):
-    """A partition's lines in the checkpoints; None where there is none."""
+    """A partition's lines in the checkpoints; None if it has none."""
 
     cleaner_offset: int | None = None
     high_watermark: int | None = None
@@ -64,16 +64,16 @@ class Lines(NamedTuple):
 
 class Moment(NamedTuple):
     """
-    What all logs of a log dir are looked at by.
+    The inputs that all looks at the logs of one log dir share.
 
     Attributes:
-        fs: the door to the file system.
+        fs: the file system.
         settings: of topics.
         now_ms: the moment.
         watches_retention: whether `has_segments_to_delete` is asked for.
         trusts_default_policy: see `TopicSettings`.
-        use: how the log dir is used. Beside a writer of ours a round sees a log as it was when its active segment
-            began, and so does a look, or it would find a log due over and over that no round finds anything in.
+        use: how the log dir is used. Next to one of our writers a round sees a log only up to its active segment. A
+            look does the same, or it would find a log due again and again in which no round finds anything to clean.
     """
 
     fs: FileSystem
@@ -90,7 +90,7 @@ class WatchedLog:
 
     Args:
         partition: which.
-        log_dir: as `LogStatus.log_dir` says it.
+        log_dir: as in `LogStatus.log_dir`.
         directory: where.
     """
 
@@ -123,17 +123,17 @@ class WatchedLog:
         self._open: OpenTransactions | None = None
         self._open_by: object = None
         self._status: LogStatus | None = None
-        # What the last judgement rested on, and the span of time it is good for.
+        # The inputs of the last judgement, and the time for which it holds.
         self._judged_by: object = None
         self._judged_at_ms = 0
         self._judged_until_ms = 0
 
     def look(self, at: Moment, lines: Lines) -> LogStatus | None:
         """
-        Return what there is to see now: the very same value as last time while nothing has changed.
+        Look at the log now; returns the same object as last time while nothing has changed.
 
         Returns:
-            None when the directory has gone.
+            None when the directory no longer exists.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -161,15 +161,15 @@ class WatchedLog:
         if self._status is None or not is_in_time or judged_by != self._judged_by:
             self._keep(self._judge(at, lines, resolved))
             self._judged_by, self._judged_at_ms = judged_by, at.now_ms
-        return self._status  # type: ignore[return-value]  # _keep has seen to it
+        return self._status  # type: ignore[return-value]  # _keep has set it
 
     def _keep(self, status: LogStatus) -> None:
-        """Keep the value of last time where this one is equal."""
+        """Keep the object of last time if this one is equal."""
         if status != self._status:
             self._status = status
 
     def _list(self, at: Moment) -> None:
-        """List the directory if it has changed; else ask for the size of the active segment."""
+        """List the directory if it has changed; otherwise only get the size of the active segment."""
         about = at.fs.stat(self.directory)
         directory_id = (about.st_ino, about.st_mtime_ns)
         if self._is_settled and directory_id == self._directory_id:
@@ -193,7 +193,7 @@ class WatchedLog:
             why=CANNOT_BE_LOOKED_AT,
             error=error,
         )
-        # The settings may be the error itself; what is shown of the policy stays empty then.
+        # The settings themselves may be the error; then the policy is shown as empty.
         with contextlib.suppress(CleanerError):
             resolved = at.settings.topic(self.partition.topic, self._topic_id)
             status = replace(status, policy=policy_words(resolved.config), policy_origin=origin_of_policy(resolved))
@@ -203,7 +203,7 @@ class WatchedLog:
         return status
 
     def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LogStatus:
-        """Make up the facts from what was listed."""
+        """Derive the facts from the listing."""
         topic, files = resolved.config, self._files
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
@@ -251,7 +251,7 @@ class WatchedLog:
     def _summary(self, at: Moment, lines: Lines, log_end_offset: int | None = None) -> LogSummary:
         segments = self._files.segments
         if log_end_offset is None and segments and (lines.cleaner_offset or 0) > segments[-1].base_offset:
-            log_end_offset = self._log_end(at)  # whether that line lies in the log decides what is dirty (R-405)
+            log_end_offset = self._log_end(at)  # whether that offset lies in the log decides what is dirty (R-405)
         return summarize(
             self.directory,
             segments,
@@ -261,7 +261,7 @@ class WatchedLog:
         )
 
     def _log_end(self, at: Moment) -> int:
-        """Return the log end offset a round would find; beside a writer that is where the active segment begins."""
+        """Return the log end offset a round would find; next to a writer that is where the active segment begins."""
         segments = self._files.segments
         if at.use is Use.WRITTEN:
             return segments[-1].base_offset
@@ -269,8 +269,8 @@ class WatchedLog:
 
     def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> LoadedLog | None:
         """
-        Load a log that was closed but has lost an index: a load makes it anew, with producers and times as they turn
-        out then. None where there is no need, or it cannot be loaded: a round will say why.
+        Load a log that was closed but has lost an index: a load rebuilds the index, which may change producers and
+        times. None if there is no need, or the log cannot be loaded: a round will report why.
         """
         if at.use is not Use.CLOSED or self._files.leavings.unfinished:
             return None
@@ -297,7 +297,7 @@ class WatchedLog:
     def _weigh(
         self, at: Moment, log: LogSummary, lines: Lines, topic: TopicConfig
     ) -> tuple[int | None, Cleanable, LogSummary | LoadedLog]:
-        """Find the cleanable range, and the time of the oldest dirty segment if that can matter."""
+        """Find the cleanable range, and the time of the oldest dirty segment if it can make the log due."""
         loaded = self._load(at, lines, topic)
         if loaded is not None:
             return self._weigh_loaded(at, loaded, lines, topic)
@@ -307,8 +307,8 @@ class WatchedLog:
             if topic.max_compaction_lag_ms < LONG_MAX:
                 earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
             delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
-            # A log that is not due with every transaction decided is not due with one open either.
-            # Nor can be told what is left of an interrupted swap: the load that settles it finds out.
+            # A log that is not due with every transaction decided is not due with an open one either. What an
+            # interrupted swap leaves is unknown until a load settles it.
             is_unsettled = at.use is Use.CLOSED and self._files.leavings.unfinished > 0
             if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
                 log = self._summary(at, lines, log_end_offset=self._log_end(at))
@@ -328,14 +328,14 @@ class WatchedLog:
         return earliest_ms, found, log
 
     def _expires_with_lag(self, at: Moment, log: LogSummary | LoadedLog, found: Cleanable, topic: TopicConfig) -> None:
-        """Judge again when the first segment that is too young is old enough."""
+        """Judge again when the first segment that is now too young becomes old enough."""
         young = first_young_segment(log, found.first_dirty_offset, topic.min_compaction_lag_ms, at.now_ms)
         if young is not None:
             self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
 
     def _settled(self, at: Moment, log: LogSummary, below: int) -> LogSummary:
-        """Ask for transactions that begin below an offset, the end of what could be cleaned without them."""
-        # One that is served grows under the eye, and the walk goes on where it ended.
+        """Look for open transactions that begin below an offset, the end of the cleanable range without them."""
+        # A log that is served grows during the look, and the walk goes on where it ended.
         end_offset = None if at.use is Use.SERVED else log.log_end_offset
         by = (self._files.snapshots, at.use, log.log_start_offset, end_offset)
         if self._open is None or by != self._open_by or log.high_watermark < self._open.high_watermark:
@@ -355,6 +355,6 @@ class WatchedLog:
         return False
 
     def _expires(self, at: Moment, moment_ms: int) -> None:
-        """Judge again at a moment, if it is to come yet."""
+        """Judge again at a moment, if it lies in the future."""
         if moment_ms > at.now_ms:
             self._judged_until_ms = min(self._judged_until_ms, moment_ms)

@@ -1,13 +1,13 @@
 """
-Who works on what: one lock around all that a choice rests on.
+Which worker works on which log: one lock around everything that a choice depends on.
 
 Workers wait here for a log, ask here with every buffer whether to go on, and give the log back here, however the round
-ended. What is next is decided by `policy/selection.py`; this file only sees to it that two workers never get the same
-log, and that every outcome leads where `faults.py` says.
+ended. `policy/selection.py` decides which log is next; this file only ensures that two workers never get the same log,
+and that every outcome is handled as `faults.py` says.
 
     look -> survey -> wait_for_work (begin) -> round -> give back (done) -> look ...
 
-A log that was given back is not picked again before it was looked at again: what was known of it is no longer true.
+A log that was given back is looked at again before it is picked again: the facts known about it are out of date.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Assignment:
 
     Attributes:
         log: as last looked at; the round looks again.
-        worker: who has it.
-        is_requested: somebody asked for it: it is cleaned whatever its ratio.
+        worker: the worker that has it.
+        is_requested: an operator asked for it: it is cleaned whatever its ratio.
     """
 
     log: LogStatus
@@ -57,10 +57,10 @@ class CleanerManager:
 
     Args:
         clock: the time.
-        quarantine: logs set aside.
+        quarantine: the quarantined logs.
         config: the settings in force.
         wake: called (with the lock held; it must only set a flag) when a turn is wanted before the next is due.
-        report: called with what the state directory's disk refused.
+        report: called with each failed write to the state directory.
     """
 
     def __init__(
@@ -77,21 +77,21 @@ class CleanerManager:
         self._wake = wake
         self._report = report
         self._change = threading.Condition()
-        # All below guarded by _change.
+        # The fields below are guarded by _change.
         self._choices = Choices(clock, quarantine, config)
         self._activities: dict[str, Activity] = {}
         self._is_stopping = False
         self._leaving: set[str] = set()
 
-    # --- what the scheduler tells -------------------------------------------------------------------------------
+    # --- calls of the scheduler ---------------------------------------------------------------------------------
 
     def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
         """
-        Take over what was seen of all log dirs.
+        Take over the looks at all log dirs.
 
         Args:
-            looks: one a log dir, by its path.
-            begun_ns: when looking began, monotonic; a log that was given back since has to be looked at once more.
+            looks: one for each log dir, by its path.
+            begun_ns: when looking began, monotonic; a log that was given back since has to be looked at again.
         """
         with self._change:
             self._choices.take_looks(looks, begun_ns)
@@ -104,21 +104,21 @@ class CleanerManager:
             self._change.notify_all()
 
     def stop(self) -> None:
-        """Let no round begin, stop those that run at their next buffer, and send waiting workers home."""
+        """Let no round begin, stop running rounds at their next buffer, and end waiting workers."""
         with self._change:
             self._is_stopping = True
             self._change.notify_all()
 
     def dismiss(self, worker: str) -> None:
-        """Send one worker home once it has nothing in hand."""
+        """End one worker as soon as it has no log."""
         with self._change:
             self._leaving.add(worker)
             self._change.notify_all()
 
-    # --- what workers ask and tell ------------------------------------------------------------------------------
+    # --- calls of the workers -----------------------------------------------------------------------------------
 
     def wait_for_work(self, worker: str) -> Assignment | None:
-        """Wait for a log to clean; None: go home."""
+        """Wait for a log to clean; None: the worker must end."""
         with self._change:
             while not (self._is_stopping or worker in self._leaving):
                 assignment = self._grab(worker)
@@ -155,21 +155,23 @@ class CleanerManager:
 
         Args:
             assignment: as it was handed out.
-            fault: None after a good round.
-            note: of a good round, for the operator who asked for it.
-            found_nothing: it was not what it seemed: the next turn, when it is due, will do to look at it again.
+            fault: None after a successful round.
+            note: of a successful round, for the operator who asked for it.
+            found_nothing: the round had nothing to do, so the log can wait for the next regular turn to be looked at
+                again.
         """
         now_ms = self._clock.now_ms()
         log, partition = assignment.log, assignment.log.partition
         if fault is not None and fault.ending is Ending.QUARANTINED:
-            # Before it is idle again, or another worker would take it; without the lock, for the disk may be slow.
+            # Before the log is idle again, or another worker would take it; without the lock, since the disk may be
+            # slow.
             self.set_aside(partition, log.directory.parent, fault.error)
         with self._change:
             choices = self._choices
             self._activities.pop(assignment.worker, None)
             choices.end(log, assignment.worker)
             if fault is None:
-                # What else waits keeps its place: the next log is found without a new survey.
+                # The other waiting logs keep their places: the next log is found without a new survey.
                 had_failed = choices.retries.pop(partition, None) is not None
                 choices.dir_backoff.clear(log.log_dir)
                 choices.jobs.end(partition, DONE, note, now_ms)
@@ -185,7 +187,7 @@ class CleanerManager:
     # --- retention ----------------------------------------------------------------------------------------------
 
     def take_for_retention(self, logs: Collection[LogStatus]) -> list[TopicPartition]:
-        """Take those of some logs that retention may work on now (R-433); each is to be given back."""
+        """Take the logs among these that retention may work on now (R-433); the caller gives each back."""
         with self._change:
             free = deletable([log.retention_facts() for log in logs], self._choices.selection_context())
             taken = self._choices.states.pause_if_idle(facts.partition for facts in free)
@@ -193,7 +195,7 @@ class CleanerManager:
             return taken
 
     def give_back_from_retention(self, partition: TopicPartition) -> None:
-        """Take a log back; it is looked at again before it is picked."""
+        """Take a log back from retention; it is looked at again before it is picked."""
         with self._change:
             self._choices.states.resume(partition)
             self._choices.retaining.discard(partition)
@@ -201,7 +203,7 @@ class CleanerManager:
             self._wake()
             self._changed()
 
-    # --- what the operator asks ---------------------------------------------------------------------------------
+    # --- calls of the operator ----------------------------------------------------------------------------------
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
         """Clean a partition next; see `Steering.request`."""
@@ -235,7 +237,7 @@ class CleanerManager:
             return jobs.find(job_id) or job
 
     def pause(self, scope: TopicPartition | str | None) -> list[TopicPartition]:
-        """Pause a partition, a topic (its name) or everything (None); returns whose workers were asked to stop."""
+        """Pause a partition, a topic (its name) or everything (None); returns partitions whose workers must stop."""
         with self._change:
             choices = self._choices
             busy = {activity.partition for activity in self._activities.values()}
@@ -268,7 +270,7 @@ class CleanerManager:
             self._wake()
 
     def release(self, partition: TopicPartition) -> list[QuarantinedLog]:
-        """Take a partition out of quarantine and forget its failures; returns what its entries were."""
+        """Take a partition out of quarantine and forget its failures; returns its former entries."""
         released = [entry for entry in self._quarantine.entries() if entry.topic_partition == partition]
         try:
             self._quarantine.release(partition)
@@ -298,10 +300,10 @@ class CleanerManager:
         with self._change:
             return any(log.partition == partition for log in self._choices.logs)
 
-    # --- what others may see ------------------------------------------------------------------------------------
+    # --- state for others ---------------------------------------------------------------------------------------
 
     def snapshot(self) -> ManagerSnapshot:
-        """Return what is known; verdicts are those of the last turn, or newer."""
+        """Return the current state; verdicts are those of the last turn, or newer."""
         with self._change:
             choices = self._choices
             now_ns = self._clock.monotonic_ns()
@@ -328,22 +330,22 @@ class CleanerManager:
             )
 
     def stuck(self) -> list[str]:
-        """Name the workers that were not heard of for too long."""
+        """Name the workers that have not reported for too long."""
         with self._change:
             return self._stuck(self._clock.monotonic_ns())
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no worker has anything in hand."""
+        """Tell whether no worker has a log."""
         with self._change:
             return not self._activities
 
     def validate(self) -> None:
         """
-        Check what must hold between any two calls; for tests.
+        Check the invariants that hold between any two calls; for tests.
 
         Raises:
-            AssertionError: it does not.
+            AssertionError: one of them does not hold.
         """
         with self._change:
             states = self._choices.states
@@ -353,7 +355,7 @@ class CleanerManager:
             if held != at_work:
                 raise AssertionError(f"held by state {held}, at work {at_work}")
 
-    # --- all below is called with the lock held -----------------------------------------------------------------
+    # --- the methods below are called with the lock held --------------------------------------------------------
 
     def _grab(self, worker: str) -> Assignment | None:
         found = self._choices.next_log()
@@ -369,7 +371,7 @@ class CleanerManager:
         return Assignment(log, worker, is_requested)
 
     def _apply(self, fault: Fault, log: LogStatus, now_ms: int) -> None:
-        """Remember what a failed round means for its log and log dir."""
+        """Record what a failed round means for its log and log dir."""
         choices, partition = self._choices, log.partition
         delays = RetryDelays.of(choices.config)
         match fault.ending:
@@ -381,7 +383,7 @@ class CleanerManager:
             case Ending.LOCKED:
                 choices.dir_backoff.lock(log.log_dir, now_ms, choices.config.backoff_ms, fault.detail)
             case _:
-                pass  # aborted: nothing is remembered; quarantined: is written already
+                pass  # aborted: nothing to remember; quarantined: already written
         passes_by_itself = fault.ending in (Ending.OFFLINE, Ending.LOCKED, Ending.ABORTED)
         if passes_by_itself and not choices.jobs.is_cancelled(partition):
             choices.jobs.requeue(partition, fault.detail)

@@ -1,4 +1,4 @@
-"""What the manager knows of everything, at one moment: what is shown is made from it."""
+"""The manager's state at one moment; everything that is shown is made from it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from cleaner.policy.selection_context import LogDirFacts
 
 class Hands(NamedTuple):
     """
-    In whose hands logs are, whatever the last survey says of them: it is kept while logs are taken and given back.
+    Which logs are taken at the moment. The last survey may say otherwise: it is kept while logs are taken and given
+    back.
 
     Attributes:
-        workers: who works on a log, by partition and log dir; those asked to stop are in `stopping`.
+        workers: the worker of each log being cleaned, by partition and log dir.
         stopping: the partitions among them that are asked to stop.
         retention: partitions that retention works on.
-        to_be_looked_at: partitions that were given back, and not looked at since.
+        to_be_looked_at: partitions that were given back and not looked at since.
     """
 
     workers: Mapping[tuple[TopicPartition, str], str]
@@ -38,13 +39,13 @@ class Hands(NamedTuple):
 @dataclass(frozen=True)
 class ManagerSnapshot:
     """
-    What the manager knows, at one moment.
+    The manager's state at one moment.
 
     Attributes:
-        logs: every log and its verdict; None where it may not be cleaned or could not be looked at.
-        hands: in whose hands they are; what the verdicts and the last survey have been made to agree with.
+        logs: every log and its verdict; None if it may not be cleaned or could not be looked at.
+        hands: which logs are taken; the verdicts have been adjusted to it.
         looks: the log dirs, by path.
-        log_dirs: their facts as they count now.
+        log_dirs: their facts, with failures of rounds applied.
         survey: the last one.
     """
 
@@ -66,12 +67,12 @@ def as_of_now(
     logs: Iterable[LogStatus], verdicts: Iterable[CleaningStatus], hands: Hands
 ) -> list[tuple[LogStatus, CleaningStatus | None]]:
     """
-    Return every log with its verdict, as it is now that some have been taken or given back since the survey.
+    Return every log with its verdict, adjusted for logs that were taken or given back since the survey.
 
     Args:
-        logs: in the survey's order, with those in it that may not be cleaned.
+        logs: in the survey's order, including the logs that may not be cleaned.
         verdicts: of the survey.
-        hands: in whose hands logs are now.
+        hands: which logs are taken now.
     """
     said = iter(verdicts)
     shown: list[tuple[LogStatus, CleaningStatus | None]] = []
@@ -98,14 +99,14 @@ def _as_of_now(verdict: CleaningStatus, log: LogStatus, hands: Hands) -> Cleanin
         return replace(verdict, reason=reason, place=None, detail=worker)
     if log.partition in hands.retention:
         return replace(verdict, reason=Reason.RETENTION, place=None, detail="")
-    # What holds it for long (a pause, a retry, its disk) is still true; what its numbers said is not.
+    # A lasting obstacle (a pause, a retry, its disk) still holds; a verdict from its old numbers does not.
     if verdict.reason.is_due_and_free or verdict.reason in (Reason.IN_PROGRESS, Reason.ABORTED):
         return replace(verdict, reason=Reason.TO_BE_LOOKED_AT, place=None, detail="")
     return verdict
 
 
 def _moved_up(verdict: CleaningStatus, taken: Sequence[int]) -> CleaningStatus:
-    """Return the verdict of a log in the queue with its place now that some before it have left."""
+    """Return the verdict of a queued log with its new place after logs before it have left the queue."""
     if verdict.place is None or verdict.place < taken[0]:
         return verdict
     return replace(verdict, place=verdict.place - bisect_left(taken, verdict.place))

@@ -1,8 +1,7 @@
 """
-What the daemon tells the one that started it: systemd's `sd_notify`, a datagram of `NAME=value` lines.
+Messages to the service manager: systemd's `sd_notify`, a datagram of `NAME=value` lines.
 
-Without `NOTIFY_SOCKET` nothing is sent. A message that cannot be delivered is dropped: the service manager
-learns less then, and the logs are cleaned all the same.
+Without `NOTIFY_SOCKET` nothing is sent. A message that cannot be delivered is dropped; cleaning goes on.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from collections.abc import Callable, Mapping
 
 from cleaner.base.clock import Clock
 
-# systemd reads its socket all the time; a manager that does not for so long is not waited for.
+# systemd always reads its socket; the daemon waits no longer than this for a manager that does not.
 _SEND_TIMEOUT_SECONDS = 2.0
 
-# A datagram holds more; a status line longer than that is read by nobody.
+# A datagram holds more, but a longer status line is of no use to a reader.
 _MAX_STATUS_CHARACTERS = 400
 
 
@@ -24,12 +23,12 @@ class Notifier:
     """
     Sends messages to the service manager, from any thread.
 
-    Every call returns whether the message was handed over, and never raises OSError. One socket is kept for all of
-    them, so that a process without descriptors left can still say that it lives.
+    Every call returns whether the message was sent, and never raises OSError. One socket is kept for all messages, so
+    that a process without free descriptors can still report that it is alive.
 
     Args:
-        address: `NOTIFY_SOCKET`: a path, or a name in the abstract namespace after `@`; None or empty: say nothing.
-        clock: dates the begin of a reload.
+        address: `NOTIFY_SOCKET`: a path, or a name in the abstract namespace after `@`; None or empty: send nothing.
+        clock: gives the time at which a reload begins.
     """
 
     def __init__(self, address: str | None, clock: Clock) -> None:
@@ -47,7 +46,7 @@ class Notifier:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anybody wants to be told."""
+        """Whether there is a service manager to notify."""
         return self._socket is not None
 
     def ready(self, status: str | None = None) -> bool:
@@ -55,7 +54,7 @@ class Notifier:
         return self._send("READY=1", *_status_lines(status))
 
     def reloading(self, status: str | None = None) -> bool:
-        """Say that the settings are being read again; `ready` ends it, whatever came of it."""
+        """Say that the settings are being read again; `ready` ends the reload, whatever its result."""
         usec = self._clock.monotonic_ns() // 1000
         return self._send("RELOADING=1", f"MONOTONIC_USEC={usec}", *_status_lines(status))
 
@@ -64,11 +63,11 @@ class Notifier:
         return self._send(*_status_lines(text))
 
     def stopping(self, status: str | None = None) -> bool:
-        """Say that the daemon is on its way out."""
+        """Say that the daemon is stopping."""
         return self._send("STOPPING=1", *_status_lines(status))
 
     def extend_timeout(self, seconds: float) -> bool:
-        """Ask for so much more time from now on to start, reload or stop; to be repeated before it is over."""
+        """Ask for this many more seconds from now to start, reload or stop; to be repeated before they have passed."""
         return self._send(f"EXTEND_TIMEOUT_USEC={round(seconds * 1e6)}")
 
     def watchdog(self) -> bool:
@@ -76,7 +75,7 @@ class Notifier:
         return self._send("WATCHDOG=1")
 
     def close(self) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -96,13 +95,14 @@ class Watchdog:
     """
     Tells the service manager that work goes on, and only while it does.
 
-    A scheduler that still turns beside workers that hang is the failure this is for: without progress nothing is sent,
-    and systemd ends and restarts the process. The thread that calls `tick` must not be one of those watched.
+    This guards against a scheduler that still turns while workers hang: without progress nothing is sent, and systemd
+    ends and restarts the process. The thread that calls `tick` must not be a watched one.
 
     Args:
         notifier: what to send through.
         is_progressing: whether the scheduler turns and every busy worker has moved within its time.
-        environment: `WATCHDOG_USEC`, after how much silence the manager acts, and `WATCHDOG_PID`, whom it means.
+        environment: `WATCHDOG_USEC`, after how much silence the manager acts, and `WATCHDOG_PID`, the process it
+            watches.
     """
 
     def __init__(
@@ -117,11 +117,11 @@ class Watchdog:
 
     @property
     def interval_seconds(self) -> float | None:
-        """How often to call `tick`: half of the time allowed, as systemd advises. None: nobody watches."""
+        """How often to call `tick`: half of the time allowed, as systemd advises. None: no watchdog."""
         return None if self._timeout_seconds is None else self._timeout_seconds / 2
 
     def tick(self) -> bool:
-        """Send a sign of life if there is progress; returns whether there is (True where nobody watches)."""
+        """Send a sign of life if there is progress; returns whether there is (True without a watchdog)."""
         if self._timeout_seconds is None:
             return True
         if not self._is_progressing():
@@ -131,7 +131,7 @@ class Watchdog:
 
 
 def _socket_address(address: str | None) -> str | None:
-    """Return the address as `sendto` takes it; None for none, or for a kind that this is not (`vsock:`)."""
+    """Return the address as `sendto` takes it; None for none, or for an unsupported kind (`vsock:`)."""
     if not address or address[0] not in "/@":
         return None
     return "\0" + address[1:] if address[0] == "@" else address
@@ -146,7 +146,7 @@ def _status_lines(text: str | None) -> tuple[str, ...]:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """Return how long the manager waits for a sign of life of this process; None: it does not."""
+    """Return how long the manager waits for a sign of life of this process; None if it does not watch it."""
     usec = environment.get("WATCHDOG_USEC", "")
     pid = environment.get("WATCHDOG_PID", "")
     if not usec.isdecimal() or int(usec) == 0:

@@ -1,8 +1,8 @@
 """
-What the operator has paused beyond single partitions: everything, or topics. Pauses of one scope nest.
+Pauses of everything and of whole topics, as set by the operator. Pauses of one scope nest.
 
-A partition's own pauses are in `PartitionStates`. These here stop logs from being begun; who is at work on one of them
-is asked to stop, and needs no state of its own for that: there is nothing to be picked anyway.
+A partition's own pauses are in `PartitionStates`. These pauses prevent rounds from beginning. Workers at work on a
+paused log are asked to stop; this needs no state, since the log is not picked again anyway.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pauses:
 
     @property
     def topics(self) -> dict[str, int]:
-        """Topics that are paused, with how many pauses are outstanding."""
+        """The paused topics, with the number of outstanding pauses."""
         return {topic: count for topic, count in self._topics.items() if count}
 
     def covers(self, partition: TopicPartition) -> bool:
@@ -41,7 +41,7 @@ class Pauses:
             self._topics[topic] += 1
 
     def resume(self, topic: str | None) -> bool:
-        """Take one pause back; False: there was none."""
+        """Remove one pause; False if there was none."""
         if topic is None:
             self._all, was_paused = max(0, self._all - 1), self._all > 0
             return was_paused
@@ -51,6 +51,6 @@ class Pauses:
         return True
 
     def words(self) -> list[str]:
-        """Say what is paused, a line each."""
+        """List what is paused, one line each."""
         lines = [f"all ({self._all})"] if self._all else []
         return lines + [f"{topic} ({count})" for topic, count in sorted(self.topics.items())]

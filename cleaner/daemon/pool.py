@@ -1,8 +1,8 @@
 """
 The worker threads: each waits for a log, cleans it and gives it back; one that dies is logged, counted and replaced.
 
-A round's errors never end a worker (`round_task.py`). What does is an internal error outside of rounds, and a cleaner
-whose only thread has died in silence is how disks fill up: see R-450 for Kafka's way out.
+A round's errors never end a worker (`round_task.py`). Only an internal error outside of rounds does. If a cleaner's
+only thread died silently, disks would fill up: see R-450 for Kafka's solution.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class WorkerPool:
 
     Args:
         manager: hands out logs.
-        run_round: cleans one; raises nothing that can be foreseen.
+        run_round: cleans one; raises nothing but internal errors.
         ended: called with each round, in its worker's thread, before the log is given back.
-        died: told when a worker died, with the error.
+        died: called when a worker died, with its name and the error.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class WorkerPool:
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the workers there are."""
+        """Return the names of the current workers."""
         with self._lock:
             return list(self._threads)
 
     def resize(self, count: int) -> None:
-        """Have so many workers: begin new ones, or send the last ones home when they have nothing in hand."""
+        """Change the number of workers: start new ones, or end the last ones as soon as they have no log."""
         with self._lock:
             for _ in range(count - len(self._threads)):
                 self._begin()
@@ -70,7 +70,7 @@ class WorkerPool:
             self._manager.dismiss(name)
 
     def join(self, timeout: float) -> bool:
-        """Wait for all workers to end, after `CleanerManager.stop`; False: some have not within the time (s)."""
+        """Wait for all workers to end, after `CleanerManager.stop`; False: some have not ended within the time (s)."""
         with self._lock:
             self._is_stopping = True
             threads = list(self._threads.values())
@@ -89,12 +89,12 @@ class WorkerPool:
         try:
             while (assignment := self._manager.wait_for_work(name)) is not None:
                 self._work(assignment)
-        except BaseException as error:  # noqa: BLE001 - the thread ends here in any case, and not in silence
+        except BaseException as error:  # noqa: BLE001 - the thread ends here in any case, but not silently
             self._died(name, error)
             self._replace(name)
 
     def _work(self, assignment: Assignment) -> None:
-        """Clean a log; whatever happens, it is given back."""
+        """Clean a log, and give it back whatever happens."""
         fault: Fault | None = None
         note, found_nothing = "", False
         try:

@@ -1,11 +1,12 @@
 """
 Recovering log dirs that were not closed in order, where `cleaner.recover` asks for it.
 
-It is done in the log dir's scanner thread, with nobody beside. Logs that cannot be recovered are set aside, and the
-others served: but then there must be no clean-shutdown marker, which a broker would take as a word for all of them. So
-the log dir's lock is kept until the process ends, and while it is, we know what state we left the others in.
+It runs in the log dir's scanner thread, under an exclusive lock. Logs that cannot be recovered are quarantined, and the
+others cleaned. Then there must be no clean-shutdown marker, which a broker would trust for all logs. So the log dir's
+lock is kept until the process ends: as long as it is held, the state of the other logs is known.
 
-What may pass by itself (no room, a disk that failed) sets no log aside: all of it is tried again later.
+A failure that may pass by itself (no space, a disk that failed) quarantines no log: the whole recovery is tried again
+later.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ SetAsideLog = Callable[[TopicPartition, Path, CleanerError], None]
 
 class DirRecovery:
     """
-    Sees to it that log dirs are recovered. To be called by the scheduler's thread.
+    Recovers log dirs that need it. To be called by the scheduler's thread.
 
     Args:
-        tools: what a round is given too.
+        tools: the same that rounds use.
         set_aside: puts a log into quarantine.
         check_done: raises CleaningAborted when the daemon is being stopped.
-        note: told what was done, and what failed.
+        note: called with what was done, and what failed.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class DirRecovery:
         delays: RetryDelays,
         now_ms: int,
     ) -> dict[str, DirLook]:
-        """Begin to recover what needs it and return the looks as they count: what we recovered is fit for work."""
+        """
+        Begin to recover log dirs that need it, and return the looks; a log dir recovered under a kept lock is fit.
+        """
         paths = {str(each.path): each for each in watched}
         return {
             path: self._one(paths[path], look, scanners, delays, now_ms) if _needs_recovery(look) else look
@@ -79,7 +82,7 @@ class DirRecovery:
             return look
         retry = self._retries.get(path)
         if retry is None or not retry.remaining_ms(now_ms):
-            # What fails is noted as a failure now, and forgotten when it has not failed.
+            # The failure is noted before the attempt, and removed if the attempt succeeds.
             self._retries[path] = after_failure(retry, now_ms, "recovery", delays)
             scanners.run_aside(path, lambda: self._recover(watched), _BEING_RECOVERED)
         facts = replace(look.facts, condition=DirCondition.NEEDS_RECOVERY, detail=self._words(path, now_ms))

@@ -1,9 +1,9 @@
 """
-When retention is at work: a pass over every log dir at intervals, and the removal of what was set aside when its time
-has come.
+The schedule of retention: a pass over every log dir at intervals, and the removal of `.deleted` files when they are
+due.
 
-A thread of its own turns this loop, so that nothing that workers do delays it (unlike R-712, where a busy cleaner
-thread deletes nothing).
+This loop has its own thread, so that workers never delay it (unlike R-712, where a busy cleaner thread deletes
+nothing).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RetentionTarget:
 
     Attributes:
         log_dir: the object workers use too.
-        look: what was last seen of it; None: nothing yet.
+        look: the last one; None: not looked at yet.
         lock: see `retention_pass.Lock`.
     """
 
@@ -47,14 +47,14 @@ class RetentionTarget:
 
 class RetentionLoop:
     """
-    Turns for one thread; `wake` may be called from any.
+    The loop, for one thread; `wake` may be called from any.
 
     Args:
-        clock: passes and removals go by its monotonic clock.
+        clock: its monotonic clock times passes and removals.
         retention: makes the passes.
-        targets: asked at every turn.
-        config: the settings in force, asked at every turn.
-        failed: called with a log dir whose pass or removal could not be made, and why; both are tried again.
+        targets: called at every turn.
+        config: returns the settings in force; called at every turn.
+        failed: called with a log dir whose pass or removal failed, and why; both are tried again.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RetentionLoop:
         self._removals_not_before_ns = 0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Turn until told to stop; a pass that is being made ends at the next log."""
+        """Loop until told to stop; a running pass ends at the next log."""
         while not is_stopping():
             try:
                 seconds = self.turn()
@@ -91,7 +91,7 @@ class RetentionLoop:
 
     def turn(self) -> float:
         """
-        Do what is due; returns how many seconds there is nothing to do.
+        Do what is due; returns the seconds until something is due again.
 
         Raises:
             CleaningAborted: asked to stop.
@@ -104,7 +104,7 @@ class RetentionLoop:
         if self._clock.monotonic_ns() >= self._removals_not_before_ns:
             self._remove(targets)
             if self._is_removal_due():
-                # Its log dir is locked, offline, or not ours any more.
+                # Its log dir is locked, offline, or no longer among the targets.
                 self._removals_not_before_ns = self._clock.monotonic_ns() + config.backoff_ms * _NANOS_PER_MILLI
         now_ns, removal_ns = self._clock.monotonic_ns(), self._retention.next_removal_ns
         wakes = [self._next_pass_ns]
@@ -120,7 +120,7 @@ class RetentionLoop:
         for target in targets:
             look = target.look
             if look is None or look.needs_recovery or look.facts.condition is not DirCondition.ONLINE:
-                continue  # shown as such; a log dir that cannot be worked on has no expired segments either
+                continue  # status shows its condition; a log dir that cannot be worked on has no retention either
             try:
                 self._retention.run(
                     target.log_dir,
@@ -134,7 +134,7 @@ class RetentionLoop:
                 self._failed(target.log_dir, error)
 
     def _remove(self, targets: Sequence[RetentionTarget]) -> None:
-        """Remove what is due; what cannot be removed now goes on waiting."""
+        """Remove the files that are due; files that cannot be removed now stay due."""
         for target in targets:
             try:
                 self._retention.remove_due(target.log_dir, target.lock)
@@ -153,10 +153,9 @@ def make_retention(
     Return the loop of a service's retention thread.
 
     Args:
-        tools: what rounds use too.
-        manager: says which logs nobody is at work on.
-        config: the settings in force.
-        check_done: raises CleaningAborted when the service is being stopped.
+        tools: the same that rounds use.
+        manager: knows which logs are free.
+        config: returns the settings in force. check_done: raises CleaningAborted when the service is being stopped.
         report: called with each log.
     """
 

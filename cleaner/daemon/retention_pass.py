@@ -1,18 +1,17 @@
 """
-Retention: segments that have expired as a whole are set aside, and removed a while later.
+Retention: segments that have expired as a whole are renamed to `.deleted`, and removed later.
 
-One pass over a log dir takes the logs that have something to delete and that nobody is at work on, all at once as
-Kafka does (R-433), so a pass waits for no worker and no worker for a pass. What follows is told in
-`storage/remove/expiry.py`: first where the logs will begin is on disk, then names change, and
-`file.delete.delay.ms` later the files are gone.
+One pass over a log dir takes the free logs that have something to delete, all at once as Kafka does (R-433), so a pass
+and a worker never wait for each other. The steps are in `storage/remove/expiry.py`: first the new log start offsets go
+to disk, then files are renamed, and `file.delete.delay.ms` later they are removed.
 
-A pass rests on a look (`log_watch.py`) only for which logs to take. What expires is judged by a listing made when they
-are taken. The active segment stays, whatever its age: it is its writer's (unlike R-913). Beside a writer there is no
-pass at all, nor without a clean-shutdown marker: what the logs are like is not known then.
+A look (`log_watch.py`) only decides which logs a pass takes. What expires is judged by a listing made when they are
+taken. The active segment stays, whatever its age: it belongs to its writer (unlike R-913). There is no pass next to a
+writer, nor without a clean-shutdown marker: the state of the logs is unknown then.
 
-After a restart `.deleted` files are found by the look, and removed after a delay counted anew; a load of the log, for a
-round, removes them at once (R-630). Either way they are gone once, and nothing else has their names: a log never again
-holds a segment that begins below its start.
+After a restart the look finds `.deleted` files, and they are removed after a new full delay; a load of the log, for a
+round, removes them at once (R-630). Either way their names are not used again: a log never again holds a segment that
+begins below its start.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ Lines = Mapping[TopicPartition, int]
 """The lines of a checkpoint."""
 
 Take = Callable[[Collection[LogStatus]], Iterable[TopicPartition]]
-"""Given logs, makes those nobody is at work on ours, and returns which they are (R-433)."""
+"""Given logs, reserves the free ones for the pass, and returns which these are (R-433)."""
 
 GiveBack = Callable[[TopicPartition], None]
-"""Takes a partition back that was given to a pass."""
+"""Takes back a partition that was given to a pass."""
 
 Lock = Callable[[], AbstractContextManager[Callable[[], None]]]
 """Locks the log dir for a `with` block, which gets a call that raises LogDirLockedError when the lock was lost."""
@@ -61,10 +60,10 @@ class RetentionReport:
 
     Attributes:
         partition, log_dir: which.
-        segments, bytes: what was set aside; bytes are those of `.log` files.
-        by_limit: how many segments by each limit, in the order of the passes, under the words of `Limit`.
+        segments, bytes: what was deleted; bytes are those of `.log` files.
+        by_limit: how many segments each limit expired, in the order of checking, under the values of `Limit`.
         log_start_offset: where the log begins now.
-        error: why nothing was, or the rest is left for the next pass; empty when all is well.
+        error: why nothing was deleted, or why the rest is left for the next pass; empty if all went well.
     """
 
     partition: TopicPartition
@@ -88,7 +87,7 @@ class RetentionReport:
 
 @dataclass(frozen=True)
 class ExpiringLog:
-    """One log of a pass, and what of it is to go."""
+    """One log of a pass, and its segments to delete."""
 
     log: LogStatus
     segments: Sequence[ListedSegment]
@@ -97,7 +96,7 @@ class ExpiringLog:
     log_start_offset: int
 
     def report(self) -> RetentionReport:
-        """Return what is told once the segments are set aside."""
+        """Return the report for when the segments are renamed."""
         return RetentionReport(
             self.log.partition,
             self.log.log_dir,
@@ -110,14 +109,14 @@ class ExpiringLog:
 
 class RetentionPass:
     """
-    Retention of log dirs, one pass after the other. For one thread.
+    Retention of log dirs, one pass after another. For one thread.
 
     Args:
-        fs: the door to the file system.
-        clock: ages are judged by its wall clock, delays by the other one.
-        take, give_back: see there; each partition taken is given back, whatever happens.
+        fs: the file system.
+        clock: its wall clock gives ages, its monotonic clock delays.
+        take, give_back: see `Take` and `GiveBack`; each partition taken is given back, whatever happens.
         report: called with each log something was deleted from, or should have been.
-        check_done: asked before each log; raises CleaningAborted to stop.
+        check_done: called before each log; raises CleaningAborted to stop.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class RetentionPass:
 
     @property
     def next_removal_ns(self) -> int | None:
-        """When the next `.deleted` files may go, by the monotonic clock; None: none wait."""
+        """When the next `.deleted` files may be removed, by the monotonic clock; None: none wait."""
         return self._removals.due_ns
 
     def run(
@@ -152,10 +151,10 @@ class RetentionPass:
         Args:
             log_dir: the object that workers use too: it keeps checkpoint lines of several threads apart.
             logs: as last looked at.
-            lock: of the log dir; it is taken only when there is something to do.
+            lock: of the log dir; taken only if there is something to do.
             producer_id_expiration_ms: for a load, where an interrupted swap has to be settled first.
         Returns:
-            How many segments were set aside.
+            How many segments were deleted.
         Raises:
             LogDirLockedError: it is in use, the lock was lost on the way, or a writer asks for the logs.
             CleaningAborted: asked to stop; a log is left as it was, or is done.
@@ -172,11 +171,11 @@ class RetentionPass:
 
     def remove_due(self, log_dir: LogDir, lock: Lock) -> int:
         """
-        Remove the files of a log dir whose time has come; returns how many.
+        Remove the files of a log dir that are due; returns how many.
 
         Raises:
-            LogDirLockedError: it is in use; they wait.
-            LogDirOfflineError: the disk; they wait.
+            LogDirLockedError: the log dir is in use; the files stay due.
+            LogDirOfflineError: the disk failed; the files stay due.
         """
         due = self._removals.take_due(log_dir.path)
         if not due:
@@ -193,7 +192,7 @@ class RetentionPass:
         return count
 
     def _is_wanted(self, log: LogStatus) -> bool:
-        """Tell whether there is something to delete, or `.deleted` files of which nobody here knows."""
+        """Tell whether there is something to delete, or `.deleted` files whose removal is not planned."""
         return log.has_segments_to_delete or (log.deleted_files > 0 and not self._removals.files_of(log.directory))
 
     @contextlib.contextmanager
@@ -231,14 +230,14 @@ class RetentionPass:
                     done.append(one)
                     self._report(one.report())
         finally:
-            # The first segment says where these logs begin: a line stays only for a start inside a segment (R-118).
+            # In these logs the first segment gives the start: a line stays only for a start inside a segment (R-118).
             whole = [one for one in done if one.log_start_offset == one.first_kept_offset]
             log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: None for one in whole})
         return sum(len(one.segments) for one in done)
 
     @contextlib.contextmanager
     def _reporting(self, log: LogStatus) -> Iterator[None]:
-        """Report what goes wrong with one log, and go on with the next (unlike R-712)."""
+        """Report an error of one log, and go on with the next (unlike R-712)."""
         try:
             with as_cleaner_errors(log.directory), self._fs.hold(log.directory):
                 yield
@@ -248,12 +247,12 @@ class RetentionPass:
             self._report(RetentionReport(log.partition, log.log_dir, error=str(error)))
 
     def _find(self, log_dir: LogDir, log: LogStatus, lines: Sequence[Lines], expiration_ms: int) -> ExpiringLog:
-        """Look at a log that has been taken, and find what of it is to go."""
+        """Look at a log that has been taken, and find its expired segments."""
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
         files = list_log_files(self._fs, log.directory)
         if files.leavings.unfinished:
-            # Nobody is at work on it, so somebody has crashed: what is old and what is new is for the loader to say.
+            # The log is free, so a process has crashed: the loader decides which files are old and which are new.
             loaded = load_log(
                 self._fs,
                 log.directory,
@@ -294,11 +293,11 @@ class RetentionPass:
         self._remove_later(expiring.log)
 
     def _partition_lock(self, log_dir: LogDir, log: LogStatus) -> AbstractContextManager[object]:
-        """Keep readers from listing and opening while names change; those who have opened before read on."""
+        """Keep readers from listing and opening while names change; readers that have opened files go on reading."""
         return partition_lock(self._fs, log_dir.path, log.partition, self._clock, check_done=self._check_done)
 
     def _go_on(self, log_dir: LogDir, still_held: Callable[[], None]) -> None:
-        """Raise if the pass is to end: it is asked to, the lock was lost, or a writer has come that wants the logs."""
+        """Raise if the pass must end: it was asked to stop, the lock was lost, or a writer has opened the log dir."""
         self._check_done()
         still_held()
         if probe(self._fs, log_dir.path).has_writer:

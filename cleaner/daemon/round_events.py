@@ -1,4 +1,4 @@
-"""What a finished round leaves: one event in the logs, one entry in the journal."""
+"""The records of a finished round: one event in the logs, one entry in the journal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def log_round(log: Logger, outcome: RoundOutcome) -> None:
 
 
 def journal_details(outcome: RoundOutcome) -> dict[str, JsonValue]:
-    """Return what the journal keeps of a round."""
+    """Return a round's journal entry."""
     view = outcome.view
     return {
         "log_dir": view.log_dir,
@@ -48,7 +48,7 @@ def journal_details(outcome: RoundOutcome) -> dict[str, JsonValue]:
 
 
 def _figures(view: RoundView) -> dict[str, JsonValue]:
-    """Return the numbers of a round; without a round there are none but the time."""
+    """Return the numbers of a round; if nothing was cleaned, only the time."""
     figures: dict[str, JsonValue] = {"seconds": round(view.seconds, 3)}
     if view.result != Ending.DONE.value:
         return figures | ({"reason": view.detail} if view.detail else {})

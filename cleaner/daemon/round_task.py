@@ -1,8 +1,8 @@
 """
-One round of one log, as a worker of the daemon does it: lock, load, look again, clean, close, give the lock back.
+One round of one log in a worker of the daemon: lock, load, look again, clean, close, release the lock.
 
-What was known of the log when it was picked may be minutes old and another process may have worked on it since, so
-everything is read again under the lock. Every error ends as a `Fault`; nothing is raised but what ends the process.
+The facts by which the log was picked may be minutes old, and another process may have worked on it since, so everything
+is read again under the lock. Every error becomes a `Fault`; only exceptions that end the process are raised.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from cleaner.storage.log_dir import LogDir
 @dataclass(frozen=True)
 class RoundTools:
     """
-    What every round of this process shares.
+    The objects that all rounds of this process share.
 
     Attributes:
         fs, clock: the disk and the time.
         locks: of all log dirs.
-        log_dir_of: a log dir by its path; all rounds share it, or they would undo each other's checkpoint lines.
+        log_dir_of: returns a log dir by its path; rounds share the object, or they would undo each other's checkpoint
+            lines.
         throttle: the speed limit of all workers.
-        settings_of: the settings of a log dir (its path, links followed), as of the last look: a file that somebody is
-            just writing does not count until it is whole.
-        warn: called with what is odd.
+        settings_of: the settings of a log dir (its path, links followed), as of the last look: a file that is being
+            written does not count until it is complete.
+        warn: called with warnings.
         large_logs: which logs Spark cleans, and how.
     """
 
@@ -66,9 +67,9 @@ class RoundOutcome:
     How a round ended.
 
     Attributes:
-        view: what is shown of it.
-        fault: None after a good one.
-        settings: those of the topic that are not Kafka's defaults, with who said so.
+        view: the values shown.
+        fault: None after a successful one.
+        settings: the topic's settings that are not Kafka's defaults, with their origin.
     """
 
     view: RoundView
@@ -87,9 +88,9 @@ def run_round(
 
     Args:
         assignment: which log.
-        tools: see there.
-        check_done: asked before each buffer; raises CleaningAborted to stop.
-        note_progress: called with phase, bytes done and bytes in all.
+        tools: see `RoundTools`.
+        check_done: called before each buffer; raises CleaningAborted to stop.
+        note_progress: called with phase, bytes done and total bytes.
     """
     log = assignment.log
     began_ns = tools.clock.monotonic_ns()
@@ -107,7 +108,7 @@ def run_round(
             report = _clean(log, tools, context, lock, settings, is_requested=assignment.is_requested)
     except (CleanerError, MemoryError) as error:
         fault = judge_failure(error, log.directory.parent)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with one log, even an internal error (R-452)
+    except Exception as error:  # noqa: BLE001 - any failure of one log, even an internal error (R-452)
         fault = judge_failure(unexpected(log.directory, error), log.directory.parent)
     seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
@@ -148,9 +149,9 @@ def _clean(
         options = CleanOptions(clean_round=clean_round)
         work = Work(session, options, loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
         if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
-            if found.force_checkpoint:  # R-420: corrected whether or not the log is taken
+            if found.force_checkpoint:  # R-420: corrected whether or not the log is cleaned
                 work.write_checkpoint(found.first_dirty_offset)
-            work.settle()  # or it would be picked again for what a stop has left
+            work.settle()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
         report = run_rounds(work, found)
     loading.close(session, loaded)

@@ -1,7 +1,7 @@
 """
-Looking at all log dirs, each in a thread of its own: a disk that hangs holds up nobody but itself.
+Looks at all log dirs, each in its own thread: a disk that hangs delays only its own log dir.
 
-A disk that is slow does not hang: as long as a look gets on, its log dir is what it was when it was last looked at.
+A slow disk does not count as hanging: as long as a look makes progress, its log dir keeps the state of the last look.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Watched(Protocol):
 
     @property
     def path(self) -> Path:
-        """Where it is, links followed."""
+        """Its path, links followed."""
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many logs the look at hand, or the last one, has come past, and of how many."""
+        """How many logs the current or last look has passed, and of how many."""
 
     def look(self, now_ms: int) -> DirLook:
         """Look at it."""
@@ -42,10 +42,10 @@ class _Scanner:
 
     Attributes:
         executor: the thread.
-        pending: the look at hand, or what is done in its place.
-        aside: what that is, in words; empty for a look.
-        progress, moved_ns: how far the look was when last asked, and since when that is known.
-        last: the last look that was brought to its end.
+        pending: the current look, or the work that replaces it.
+        aside: a description of that work; empty for a look.
+        progress, moved_ns: the look's progress when last checked, and since when it has been that.
+        last: the last completed look.
     """
 
     executor: ThreadPoolExecutor
@@ -61,9 +61,9 @@ class Scanners:
     The threads. To be called by one thread, the scheduler's.
 
     Args:
-        clock: tells how long a log dir has not answered.
-        patience_seconds: how long a turn waits for looks. A log dir whose look needs longer is shown as it was known;
-            as offline, if the look has not come past one more log meanwhile.
+        clock: measures how long a log dir has not answered.
+        patience_seconds: how long a turn waits for looks. A log dir whose look needs longer keeps its last look; it is
+            shown as offline if the look has not passed another log in that time.
     """
 
     def __init__(self, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -72,7 +72,7 @@ class Scanners:
         self._scanners: dict[Path, _Scanner] = {}
 
     def look(self, log_dirs: Sequence[Watched], now_ms: int) -> dict[str, DirLook]:
-        """Look at log dirs side by side; returns one look each, by path. What a look raises is raised here."""
+        """Look at log dirs in parallel; returns each look by path. An exception of a look is raised here."""
         for log_dir in log_dirs:
             self._begin(log_dir, now_ms)
         pending = [each.pending for each in self._scanners.values() if each.pending is not None]
@@ -80,13 +80,13 @@ class Scanners:
         return {str(log_dir.path): self._result(log_dir) for log_dir in log_dirs}
 
     def run_aside(self, path: Path, work: Callable[[], DirLook], words: str) -> None:
-        """Have a log dir's thread do something longer that ends with a look: recover it, as `words` say meanwhile."""
+        """Let a log dir's thread do longer work that ends with a look, such as a recovery; `words` describe it."""
         scanner = self._scanner(path)
         if scanner.pending is None:
             scanner.pending, scanner.aside = scanner.executor.submit(work), words
 
     def close(self) -> None:
-        """End the threads; one that hangs ends when its disk answers, or with the process."""
+        """End the threads; a thread that hangs ends when its disk answers, or with the process."""
         for scanner in self._scanners.values():
             scanner.executor.shutdown(wait=False, cancel_futures=True)
 

@@ -1,13 +1,13 @@
 """
 The daemon: started once, it looks, cleans and waits until it is stopped.
 
-    scheduler thread     a turn: look at all log dirs, let the manager choose, wait `log.cleaner.backoff.ms`
+    scheduler thread     turns: look at all log dirs, let the manager choose, wait `log.cleaner.backoff.ms`
     worker threads       `log.cleaner.threads` of them, see `pool.py`
-    scanner threads      one a log dir, see `scanners.py`
+    scanner threads      one for each log dir, see `scanners.py`
     retention thread     idle unless `cleaner.retention.enable` is set, see `retention_loop.py`
 
-Nothing of it is a process's own: signals, logs, HTTP and the control socket are wired to it from outside
-(`cli/run.py`), and a program may run it in process. `ServiceSteering` is how it is steered.
+It does not depend on being a process of its own: signals, logs, HTTP and the control socket are connected from outside
+(`cli/run.py`), and a program may run it in process. `ServiceSteering` steers it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.memory_limits import lowest_memory_limit
 from cleaner.storage.log_dir import LogDir
 
-# Turns that a finished round asks for take at most this part of the scheduler's time.
+# Rest before a turn that a finished round asks for, in lengths of the last turn.
 _REST_AFTER_TURN = 4.0
 _LEAST_REST_SECONDS = 0.05
-# A scheduler that has not turned for so much longer than its backoff is stuck.
+# A scheduler is stuck if it has not turned for this much longer than its backoff.
 _LATE_TURN_SECONDS = 60.0
 _JOIN_SECONDS = 30.0
 
@@ -63,8 +63,8 @@ class ServiceDeps:
     Attributes:
         fs, clock: the disk and the time.
         log: structured logs.
-        read_settings: reads the settings anew; raises ConfigError with every mistake in it.
-        state_dir: a directory that is there, this process's alone.
+        read_settings: reads the settings again; raises one ConfigError with all mistakes.
+        state_dir: an existing directory, used by this process only.
         version: of the program.
     """
 
@@ -82,9 +82,9 @@ class Service:
 
     Args:
         deps: what it is given.
-        settings: read already.
+        settings: already read.
     Raises:
-        ConfigError: they cannot work here: no log dir, too little memory.
+        ConfigError: the settings cannot work here: no log dir, too little memory.
         LogDirOfflineError: the state directory's disk failed.
     """
 
@@ -135,17 +135,17 @@ class Service:
         self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
         self._history = StatusHistory(self._fs, self._clock, deps.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
-        self._warned: dict[str, tuple[str, ...]] = {}  # what was logged of each log dir; the scheduler's
+        self._warned: dict[str, tuple[str, ...]] = {}  # already logged, by log dir; the scheduler's
         self._apply_rates(settings)
 
-    # --- its life -----------------------------------------------------------------------------------------------
+    # --- start, stop, turns -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """
         Look at everything once, then let the scheduler begin.
 
-        A log dir that answers is waited for, however many logs there are to come past; what was looked at before it is
-        worked on meanwhile.
+        It waits for every log dir that answers, however many logs it has; workers begin with the log dirs already
+        looked at.
         """
         is_all_seen = self.turn()
         with self._lock:
@@ -164,7 +164,8 @@ class Service:
 
     def stop(self, timeout: float = _JOIN_SECONDS) -> bool:
         """
-        Stop: no round begins, those that run end at their next buffer, nothing half done; False: some did not in time.
+        Stop: no round begins, running rounds end at their next buffer, with nothing half done; False: some did not in
+            time.
 
         A second call only waits again.
         """
@@ -188,7 +189,7 @@ class Service:
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether nothing is in anybody's hands any more."""
+        """Tell whether the service is stopping and no worker has a log any more."""
         return self._stopping.is_set() and self.manager.is_idle
 
     def wake(self) -> None:
@@ -197,10 +198,10 @@ class Service:
 
     def turn(self) -> bool:
         """
-        Look at every log dir once and hand what was seen to the manager.
+        Look at every log dir once and pass the looks to the manager.
 
         Returns:
-            Whether each was seen to its end by now, or does not answer.
+            Whether each log dir has been looked at completely, or does not answer.
         """
         began_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         looks = self._scanners.look(self._watched, now_ms)
@@ -228,7 +229,7 @@ class Service:
             self._wake.clear()
             try:
                 self.turn()
-            except Exception as error:  # noqa: BLE001 - the next turn may do better; `stuck` tells if none does
+            except Exception as error:  # noqa: BLE001 - the next turn may succeed; `stuck` reports it if none does
                 self._log.error("a turn of the scheduler failed", exc_info=error)
 
     # --- rounds -------------------------------------------------------------------------------------------------
@@ -255,12 +256,12 @@ class Service:
         while not self._stopping.is_set():
             try:
                 self._retention.run(self._stopping.is_set)
-            except Exception as error:  # noqa: BLE001 - it is begun anew, and not at once
+            except Exception as error:  # noqa: BLE001 - it starts again after a pause
                 self._log.error("retention failed", exc_info=error)
                 self._stopping.wait(self._config().backoff_ms / 1000)
 
     def _retained(self, report: RetentionReport) -> None:
-        """Tell of what retention did to one log, or could not do."""
+        """Log and record what retention did to one log, or its failure."""
         partition = str(report.partition)
         if report.error:
             self._log.warning("retention failed", partition=partition, log_dir=report.log_dir, reason=report.error)
@@ -276,7 +277,7 @@ class Service:
     # --- settings -----------------------------------------------------------------------------------------------
 
     def reload(self) -> ReloadResult:
-        """Read the settings again: all of them are good and count, or nothing changes."""
+        """Read the settings again: either all of them are valid and take effect, or nothing changes."""
         with self._lock:
             running = self._settings
         try:
@@ -314,15 +315,15 @@ class Service:
         for path in settings.log_dirs:
             self.change_rate(rates.get(path), path)
 
-    # --- what there is to see -----------------------------------------------------------------------------------
+    # --- status -------------------------------------------------------------------------------------------------
 
     @property
     def is_progressing(self) -> bool:
-        """Tell whether the scheduler turns and every busy worker moves; what feeds the watchdog."""
+        """Tell whether the scheduler turns and every busy worker makes progress; feeds the watchdog."""
         return not self._stuck(self.manager.stuck())
 
     def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
-        """Return what everything is like; see `Steering.snapshot`."""
+        """Return the state of the daemon; see `Steering.snapshot`."""
         with self._lock:
             state = self._state
         known = self.manager.snapshot()
@@ -336,7 +337,7 @@ class Service:
             raise CleaningAborted("the cleaner is being stopped")
 
     def _stuck(self, silent: Sequence[str]) -> list[str]:
-        """Return the workers that are not heard of, and the scheduler if it does not turn."""
+        """Return the workers that do not report, and the scheduler if it does not turn."""
         stuck = list(silent)
         turn = self._history.turn
         late_s = (self._clock.monotonic_ns() - (turn.ended_ns if turn else self._started_ns)) / 1e9
@@ -347,7 +348,7 @@ class Service:
         return stuck
 
     def _note_conditions(self) -> None:
-        """Log which log dirs have become, or are no longer, fit for work, and what is new to warn of."""
+        """Log changed conditions of log dirs, and new warnings."""
         known = self.manager.snapshot()
         self._history.prepare(known)
         for path in self._history.note_conditions(known.log_dirs):
@@ -365,7 +366,7 @@ class Service:
         except CleanerError as error:
             self._warn(f"the quarantine cannot be written: {error}")
 
-    # --- words --------------------------------------------------------------------------------------------------
+    # --- logs and journal ---------------------------------------------------------------------------------------
 
     def note_command(
         self, kind: str, uid: int, partition: str | None = None, details: dict[str, JsonValue] | None = None
@@ -376,7 +377,7 @@ class Service:
         self._in_journal(lambda: self.journal.append(kind, partition, values))
 
     def _in_journal(self, write: Callable[[], None]) -> None:
-        """Write to the journal; a disk that refuses costs the entry and nothing else."""
+        """Write to the journal; if the disk fails, only the entry is lost."""
         try:
             write()
         except CleanerError as error:

@@ -1,4 +1,4 @@
-"""Steering as the service grants it: each command is carried out, logged, and entered in the journal with its uid."""
+"""The service's steering: each command is carried out, logged, and written to the journal with its uid."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cleaner.storage.fs.file_system import real_path
 
 
 class ServiceSteering:
-    """A `Steering` of one service; see there for what each call does."""
+    """The `Steering` of one service; each call is described there."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
-        """Return what everything is like."""
+        """Return the state of the daemon."""
         return self._service.snapshot(settings_of)
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
@@ -32,7 +32,7 @@ class ServiceSteering:
         return job
 
     def cancel(self, job_id: int, uid: int) -> JobView:
-        """Take a job back."""
+        """Cancel a job."""
         job = self._service.manager.cancel(job_id)
         self._service.note_command("cancel", uid, str(job.partition), {"job": job.id})
         return job
@@ -45,7 +45,7 @@ class ServiceSteering:
         return stopped
 
     def resume(self, scope: str | None, uid: int) -> None:
-        """Take one pause back."""
+        """Remove one pause."""
         self._service.manager.resume(self._scope(scope))
         self._service.note_command("resume", uid, scope)
 
@@ -79,9 +79,7 @@ class ServiceSteering:
         return result
 
     def _scope(self, scope: str | None) -> TopicPartition | str | None:
-        """
-        Read what is to be paused. `a-0` is a partition where there is one of that name, else the topic `a-0`.
-        """
+        """Parse a pause's scope. `a-0` is a partition if one has that name, otherwise the topic `a-0`."""
         if scope is None:
             return None
         try:

@@ -1,11 +1,11 @@
 """
-Signals as the daemon takes them: the main thread waits for them, everything else works in threads of its own.
+The daemon's signal handling: the main thread waits for signals, all other work is in other threads.
 
-    SIGTERM, SIGINT    `stop`: at the next buffer, nothing half done. A second one, of either: `stop-now`
+    SIGTERM, SIGINT    `stop`: at the next buffer, nothing half done. A second one of either: `stop-now`
     SIGHUP             `reload`
-    SIGUSR1            `dump`: what everything is like, and where every thread stands
+    SIGUSR1            `dump`: the daemon's state, and the stacks of all threads
 
-A handler notes what came and does nothing else, so none interrupts anything that holds a lock.
+A handler only notes the signal, so it never interrupts code that holds a lock.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _WISHES: dict[signal.Signals, Wish] = {
 
 class Signals:
     """
-    Takes the signals above for the length of a `with` block, in the main thread.
+    Handles the signals above during a `with` block, in the main thread.
 
-    A third SIGTERM or SIGINT ends the process as if no handler had been there, should the one who waits be stuck. Where
-    a signal means a crash (SIGABRT, with which systemd's watchdog ends a process, SIGSEGV), the stacks of all threads
-    are written to standard error first.
+    A third SIGTERM or SIGINT ends the process as without a handler, in case the main thread is stuck. If a signal means
+    a crash (SIGSEGV, or SIGABRT, with which systemd's watchdog ends a process), the stacks of all threads are first
+    written to standard error.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Signals:
         self._found: dict[signal.Signals, signal._HANDLER] = {}
         self._found_wakeup_fd = -1
         self._enabled_faulthandler = False
-        # Python writes a byte to the one whenever a signal comes, which ends the wait on the other.
+        # Python writes a byte to the writer whenever a signal comes, which ends the wait on the reader.
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
@@ -74,14 +74,14 @@ class Signals:
 
     @property
     def exit_code_at_once(self) -> int:
-        """What to end with after `stop-now`: 128 and the number of the last signal, as shells show it (143, 130)."""
+        """The exit code after `stop-now`: 128 plus the number of the last signal, as shells show it (143, 130)."""
         return 128 + (self._stops[-1] if self._stops else signal.SIGTERM)
 
     def wait(self, timeout: float | None = None) -> set[Wish]:
         """
-        Return what was asked for since the last call; empty when nothing came for `timeout` seconds (None: for ever).
+        Return the wishes since the last call; empty if none came within `timeout` seconds (None: wait forever).
 
-        May return early with nothing. Both `stop` and `stop-now` may be in it.
+        May return early with an empty set. Both `stop` and `stop-now` may be in it.
         """
         if not self._wishes:
             select.select([self._reader], [], [], timeout)
@@ -106,7 +106,7 @@ class Signals:
 
 
 def _has_descriptor(stream: object) -> bool:
-    """Whether a stream is one of the operating system's, which alone can be written to from a crash."""
+    """Tell whether a stream has a file descriptor, as faulthandler needs during a crash."""
     try:
         return stream.fileno() >= 0  # type: ignore[attr-defined, no-any-return]
     except (AttributeError, OSError, ValueError):

@@ -1,8 +1,8 @@
 """
-What the daemon is like at one moment: frozen values, made by the service, shown by everything that shows anything.
+The daemon's state at one moment: frozen values, made by the service, for everything that shows status.
 
-The page, the metrics, `cleaner status` and the dump on SIGUSR1 all draw from one `ServiceSnapshot`. No byte of any
-record's key or value is in it.
+The page, the metrics, `cleaner status` and the dump on SIGUSR1 all use one `ServiceSnapshot`. It contains no byte of
+any record's key or value.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class LogView:
 
     Attributes:
         partition, log_dir: which.
-        policy, policy_origin: `cleanup.policy` and who says so.
+        policy, policy_origin: `cleanup.policy` and where it comes from.
         segments: how many.
-        sections: None where the log could not be looked at.
-        verdict: why it is next, waits or is not to be cleaned; None where its policy forbids cleaning or it could not
-            be looked at: then `why` says so.
-        why: one line for the operator; always there.
-        error: what keeps it from being looked at; empty when nothing does.
+        sections: None if the log could not be looked at.
+        verdict: why it is next, waits or is not to be cleaned; None if its policy forbids cleaning or it could not be
+            looked at: then `why` says so.
+        why: one line for the operator; never empty.
+        error: why it cannot be looked at; empty if it can.
         last_round_ms: when its last round ended, wall clock; None: not in this process.
         warnings: of its settings.
-        settings: those of its topic that decide over its cleaning, where somebody asked for them; else empty.
+        settings: its topic's settings that affect cleaning, if they were asked for; otherwise empty.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio", "standing")
@@ -58,24 +58,26 @@ class LogView:
 
     @property
     def ratio(self) -> float | None:
-        """The dirty ratio; None where it has none."""
+        """The dirty ratio; None without a verdict."""
         return self.verdict.cleanable.ratio if self.verdict is not None else None
 
     @property
     def reason(self) -> Reason:
-        """Its verdict's, or why it has none."""
+        """Its verdict's reason, or why it has no verdict."""
         if self.verdict is not None:
             return self.verdict.reason
         return Reason.UNREADABLE if self.error else Reason.NOT_COMPACTED
 
     @property
     def standing(self) -> str:
-        """The code of its reason, by which logs are counted, everywhere."""
+        """The code of its reason, by which logs are counted everywhere."""
         return self.reason.value
 
 
 _AT_HAND = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
-"""Beside those that only wait for a worker: what workers have, and what waits for one of its own log dir."""
+"""
+Due besides the logs that only wait for a worker: logs of workers, and logs whose log dir has all its workers busy.
+"""
 
 
 _MOST_ERRORS = 5
@@ -100,19 +102,20 @@ class UnreadableLogs:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """
-    How many logs are like what. Page, metrics, `cleaner status`, JSON and the dump all say these numbers.
+    Counts of logs by state. Page, metrics, `cleaner status`, JSON and the dump all show these numbers.
 
     Attributes:
         logs: all of them.
-        standings: how many there are of each `LogView.standing`.
-        waiting: that only wait for a worker, the queue's length.
-        in_progress: that a worker has, asked to stop or not.
-        due: that are due and wait for a worker, or have one; not those that something else holds.
-        due_bytes, work_bytes: of their dirty sections, and what rounds read of them in both passes.
+        standings: the number of logs for each `LogView.standing`.
+        waiting: logs that only wait for a worker; the queue's length.
+        in_progress: logs that a worker has, whether or not it was asked to stop.
+        due: logs that are due and wait for a worker, or have one; not logs that something else holds back.
+        due_bytes, work_bytes: the bytes of their dirty sections, and the bytes that rounds read of them in both passes.
         dirty_bytes: of all dirty sections, due or not.
-        overdue, max_overdue_ms: over their maximum lag, whatever else holds them, and the most any of them is over it.
-        dirtiest, dirtiest_ratio: the dirtiest log that could be a candidate, due or not (R-422); None: none is dirty.
-        unreadable: what keeps logs from being looked at, the most frequent reasons first; not all where there are many.
+        overdue, max_overdue_ms: logs over their maximum lag, even if something else holds them back, and the largest
+            excess.
+        dirtiest, dirtiest_ratio: the dirtiest log that may be cleaned, due or not (R-422); None: none is dirty.
+        unreadable: why logs cannot be looked at, the most frequent reasons first, at most five.
     """
 
     logs: int = 0
@@ -133,7 +136,7 @@ class Counts:
     def of(logs: Sequence[LogView]) -> Counts:
         """Count."""
         standings = Counter(view.standing for view in logs)
-        # What was given back has the numbers from before.
+        # A log that was given back still has its old numbers.
         judged = [view.verdict for view in logs if view.verdict and view.verdict.reason is not Reason.TO_BE_LOOKED_AT]
         due = [verdict.cleanable for verdict in judged if verdict.reason.is_due_and_free or verdict.reason in _AT_HAND]
         due_bytes = sum(cleanable.cleanable_bytes for cleanable in due)
@@ -169,14 +172,14 @@ def _unreadable(logs: Sequence[LogView]) -> tuple[UnreadableLogs, ...]:
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """
-    How long what is due takes, as far as that can be told.
+    How long the due logs will take, as far as it can be estimated.
 
     Attributes:
         due: how many logs; see `Counts.due`.
-        left_bytes: what is left to read of them.
-        bytes_per_second: of reading, as measured lately; None: nothing was done to go by.
-        seconds: until none is due any more, with what arrives meanwhile; None: not known.
-        is_growing: dirty bytes arrive as fast as they can be cleaned, or faster: there is no end in sight.
+        left_bytes: bytes of them left to read.
+        bytes_per_second: of reading, as measured lately; None: no recent work to measure.
+        seconds: until no log is due any more, including bytes that arrive until then; None: not known.
+        is_growing: dirty bytes arrive at least as fast as they can be cleaned, so there is no end to estimate.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("about_seconds",)
@@ -189,7 +192,7 @@ class Forecast:
 
     @property
     def about_seconds(self) -> int | None:
-        """The seconds, rounded to what such a guess is worth."""
+        """The seconds, rounded to the precision of the estimate."""
         if self.seconds is None:
             return None
         step = next((step for most, step in _STEPS if self.seconds < most), 3600)
@@ -208,12 +211,12 @@ class LogDirView:
         path: as configured, links followed.
         condition, detail: see `DirCondition`.
         since_ms: since when; wall clock.
-        partitions: how many are served from it.
+        partitions: how many it has.
         free_bytes, total_bytes: of its file system; None when it does not answer.
         workers: how many are at work in it.
         uncleanable_partitions, uncleanable_bytes: of those in quarantine.
         looked_at_ms: when it was last looked at with success; None: never.
-        beside_writer: a writer of ours holds it too.
+        beside_writer: one of our writers holds it too.
     """
 
     path: str
@@ -267,7 +270,7 @@ class JobView:
         id: given when it was asked for; small numbers from 1.
         partition: what is to be cleaned.
         state: `queued`, `running`, `done`, `failed`, `cancelled`.
-        asked_by: uid of who asked.
+        asked_by: uid of the user who asked.
         asked_ms, ended_ms: wall clock; None: not ended.
         progress: part of the round, 0 to 1.
         detail: how it ended, or why it waits.
@@ -286,16 +289,16 @@ class JobView:
 @dataclass(frozen=True, slots=True)
 class RoundView:
     """
-    A round that ended, well or not.
+    A round that ended, whether it succeeded or failed.
 
     Attributes:
         partition, log_dir: which log.
-        worker: who did it.
+        worker: the worker that did it.
         result: `done`, `nothing`, `retry`, `quarantined`, `aborted`, `locked`, `offline`.
-        detail: why it did not end well, or a note; may be empty.
-        ended_ms, seconds: wall clock, and how long it took in all.
+        detail: why it failed, or a note; may be empty.
+        ended_ms, seconds: wall clock, and its total time.
         map_seconds, copy_seconds: its two passes.
-        map_utilization: entries of the offset map as a part of those it has room for, 0 to 1.
+        map_utilization: entries of the offset map as a part of its capacity, 0 to 1.
         first_dirty_offset, end_offset: the dirty section covered.
         bytes_read, bytes_written, messages_read, messages_written, map_bytes_read, map_messages_read, invalid_messages:
             see `CleanReport`.
@@ -342,7 +345,7 @@ class TopicTotals:
         map_bytes_read, map_messages_read: of first passes.
         removed: records removed, by reason.
         retention_segments, retention_bytes: what retention deleted.
-        last_success_ms: when its last good round ended; None: never.
+        last_success_ms: when its last successful round ended; None: never.
     """
 
     rounds: Mapping[str, int] = field(default_factory=dict)
@@ -365,7 +368,7 @@ class Histogram:
 
     Attributes:
         bounds: upper bounds (s), ascending, without infinity.
-        counts: one more than bounds; how many fell at or below each bound and above the one before.
+        counts: one more than bounds; the number of rounds at or below each bound and above the one before.
         total: their sum (s).
     """
 
@@ -401,7 +404,7 @@ class ConfigView:
         file: the file they came from; None: none.
         loaded_ms: when they were last taken over, wall clock.
         is_last_reload_good: whether the last attempt to reload succeeded; True before the first.
-        errors: one line a mistake of the last attempt; empty when it succeeded.
+        errors: one line for each mistake of the last attempt; empty if it succeeded.
         needs_restart: keys whose new values wait for a restart.
         values: key, value and where it comes from, by key.
     """
@@ -423,29 +426,29 @@ class ServiceSnapshot:
         version: of the program.
         now_ms, started_ms: wall clock.
         state: `starting`, `running`, `stopping`.
-        is_ready: settings are loaded, kernels too, and every log dir was looked at once.
+        is_ready: settings and kernels are loaded, and every log dir was looked at once.
         turn_ended_ms, turn_seconds: of the scheduler's last turn; None before the first.
         next_turn_ms: when the next one comes unless something wakes it.
-        is_progressing: the scheduler turns and every busy worker has moved within its time.
-        stuck: what does not move, in words; empty when all does.
-        config, throttle: see there.
+        is_progressing: the scheduler turns and every busy worker has reported in time.
+        stuck: workers and scheduler that make no progress, in words; empty if all do.
+        config, throttle: see `ConfigView` and `ThrottleView`.
         logs: every log, in order of partition and log dir; as of the last turn.
-        log_dirs, workers: see there.
+        log_dirs, workers: see `LogDirView` and `WorkerView`.
         worker_deaths: workers that died of an internal error and were replaced.
         queue: the logs that only wait for a worker, in order.
-        quarantine, retries: logs set aside, and those that failed last time.
-        jobs: newest first; ended ones are kept for a while.
+        quarantine, retries: quarantined logs, and logs whose last round failed.
+        jobs: newest first; a limited number of ended ones is kept.
         rounds: the last ones, newest first.
-        pauses: what is paused by whom asked, in words (`all`, a topic, a partition).
+        pauses: what operators have paused, in words (`all`, a topic, a partition).
         opens_at_ms: when the next window opens; None: one is open.
         topics: totals by topic.
-        round_seconds: durations of good rounds.
+        round_seconds: durations of successful rounds.
         waiting_removals: `.deleted` files of retention that wait for `file.delete.delay.ms`.
         open_files: descriptors of this process.
-        ended_ms: when the last good round of any log ended; None: none yet.
-        counts: of all logs, also where `logs` are only some of them.
-        forecast: how long what is due takes.
-        anonymous_bytes: what this process has in memory that no file stands behind; None: not known.
+        ended_ms: when the last successful round of any log ended; None: none so far.
+        counts: of all logs, even if `logs` has only some of them.
+        forecast: how long the due logs will take.
+        anonymous_bytes: this process's memory that is not backed by files; None: not known.
         needed_bytes: the most it needs by its settings (`cleaning/round/memory_budget.py`); None: not known.
     """
 
@@ -486,7 +489,7 @@ class ServiceSnapshot:
 
     @property
     def dirtiest_ratio(self) -> float:
-        """See `Counts`, like the two below."""
+        """The ratio of the dirtiest log."""
         return self.counts.dirtiest_ratio
 
     @property
@@ -496,15 +499,15 @@ class ServiceSnapshot:
 
     @property
     def max_overdue_ms(self) -> int:
-        """The most any of them is over it."""
+        """The largest excess over a maximum lag."""
         return self.counts.max_overdue_ms
 
     @property
     def has_too_much_memory(self) -> bool:
         """
-        Tell whether the process has more than its settings ask for: where that lasts, some of it is lost.
+        Tell whether the process uses more memory than its settings need; if that lasts, it may be a leak.
 
-        It need not: a batch may unpack to more than is reckoned with, and very many partitions take some.
+        It need not be one: a batch may unpack to more than expected, and very many partitions take some memory.
         """
         if self.anonymous_bytes is None or self.needed_bytes is None:
             return False

@@ -1,7 +1,7 @@
 """
-What is kept only to be shown: the last rounds, sums, the last turn, since when log dirs are as they are.
+Data kept only to be shown: the last rounds, sums, the last turn, and since when log dirs have had their condition.
 
-Of it and of what the parts of the daemon know a `ServiceSnapshot` is made.
+A `ServiceSnapshot` is made from it and from the state of the daemon's parts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class StatusHistory:
         self._throttle = throttle
         self._started_ms = clock.now_ms()
         self._lock = threading.Lock()
-        # All below guarded by _lock.
+        # The fields below are guarded by _lock.
         self._totals = Totals()
         self._config = _config_view(settings, self._started_ms)
         self._needed_bytes = MemoryBudget.of(settings.config).total
@@ -110,7 +110,7 @@ class StatusHistory:
             self._totals.add_retention(topic, segments, size)
 
     def note_conditions(self, log_dirs: Mapping[str, LogDirFacts]) -> list[str]:
-        """Take note of what log dirs are like; returns those whose condition has changed."""
+        """Take note of the log dirs' conditions; returns the log dirs whose condition has changed."""
         with self._lock:
             return self._history.note(log_dirs, self._clock.now_ms())
 
@@ -122,7 +122,7 @@ class StatusHistory:
             self._rates[log_dir] = bytes_per_second
 
     def prepare(self, known: ManagerSnapshot) -> None:
-        """Make the views of all logs after a look, so that the next reader finds them ready, and measure."""
+        """Make the views of all logs after a look, so that the next reader finds them ready, and take a sample."""
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         charged = self._throttle.statistics().bytes
         seen = frozenset(path for path, look in known.looks.items() if look.looked_at_ms is not None)
@@ -134,11 +134,11 @@ class StatusHistory:
         """Take note of a reload that succeeded."""
         with self._lock:
             self._config = replace(_config_view(settings, self._clock.now_ms()), needs_restart=needs_restart)
-            # Some settings wait for a restart, and what was needed before may be kept for a while.
+            # Some settings wait for a restart, and memory needed before may stay in use.
             self._needed_bytes = max(self._needed_bytes, MemoryBudget.of(settings.config).total)
 
     def note_refused_settings(self, errors: tuple[str, ...]) -> None:
-        """Take note of a reload that did not."""
+        """Take note of a reload that was refused."""
         with self._lock:
             self._config = replace(self._config, is_last_reload_good=False, errors=errors)
 
@@ -150,8 +150,8 @@ class StatusHistory:
 
         Args:
             state: of the service.
-            known: what the manager knows.
-            stuck: what does not move.
+            known: the manager's state.
+            stuck: workers and scheduler that make no progress.
             workers: their names, and how many have died.
         """
         now_ms = self._clock.now_ms()

@@ -1,4 +1,4 @@
-"""How the daemon is steered: what the control socket (and a program that runs the daemon in process) may call."""
+"""The calls by which the control socket, or a program that runs the daemon in process, steers the daemon."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ReloadResult:
     How a reload went: all of it or nothing.
 
     Attributes:
-        errors: one line a mistake: key, value, why, what is allowed. Not empty: nothing has changed.
-        changed: keys that are in force now.
-        needs_restart: keys that differ and only count after a restart.
+        errors: one line for each mistake: key, value, why, what is allowed. If not empty, nothing has changed.
+        changed: keys whose new values are in force now.
+        needs_restart: keys whose new values take effect only after a restart.
     """
 
     errors: tuple[str, ...] = ()
@@ -28,30 +28,31 @@ class ReloadResult:
 
 class Steering(Protocol):
     """
-    The daemon as its operator holds it. Every call may come from any thread and returns at once.
+    The daemon as its operator controls it. Every call may come from any thread and returns at once.
 
-    `uid` is who asks; it goes into the journal. All raise SteeringError.
+    `uid` is the calling user; it goes into the journal. All calls raise SteeringError.
     """
 
     def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:
         """
-        Return what everything is like.
+        Return the state of the daemon.
 
         Args:
-            settings_of: topics and partitions whose logs are shown with their topics' settings, which takes some room.
+            settings_of: topics and partitions whose logs are shown with their topics' settings, which makes the answer
+                larger.
         """
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
         """Clean a partition next, whatever its ratio; a job that is already queued or running for it is returned."""
 
     def cancel(self, job_id: int, uid: int) -> JobView:
-        """Take a job back; one that runs stops at the next buffer, groups already swapped stay."""
+        """Cancel a job; if it runs it stops at the next buffer, and groups already swapped stay."""
 
     def pause(self, scope: str | None, uid: int) -> Sequence[TopicPartition]:
-        """Pause everything (None), a topic, or a partition; pauses nest. Returns whose workers were asked to stop."""
+        """Pause everything (None), a topic, or a partition; pauses nest. Returns the partitions being stopped."""
 
     def resume(self, scope: str | None, uid: int) -> None:
-        """Take one pause of the same scope back."""
+        """Remove one pause of the same scope."""
 
     def release(self, partition: TopicPartition, uid: int) -> None:
         """Take a partition out of quarantine, and forget its failures."""

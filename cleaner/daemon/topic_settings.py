@@ -1,9 +1,9 @@
 """
-The settings of the topics of one log dir, as the daemon's watch asks for them.
+The settings of the topics of one log dir, for the daemon's watch.
 
-They are read when first asked for, and again after a reload or when one of the files they come from has changed. A
-mistake in a new version of a file does not take a log dir out of service, nor does a reload beside one: what was read
-before stays in force, and the mistake is told. Where it is about one topic, only that topic has to wait.
+They are read when first needed, and again after a reload or when one of their files has changed. A mistake in a new
+version of a file does not take a log dir out of service, even if there is a reload too: the settings read before stay
+in force, and the mistake is reported. If it concerns one topic, only that topic has to wait.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cleaner.storage.fs.file_system import FileSystem
 
 class TopicSettings:
     """
-    What each topic's settings are now. `take_over` and `refresh` are for one thread, the rest is for any.
+    The current settings of each topic. `take_over` and `refresh` are for one thread, the rest is for any.
 
     Args:
         fs: the file system.
         log_dir: the log dir.
-        sources: where else settings come from.
+        sources: where settings come from besides the log dir.
     """
 
     def __init__(self, fs: FileSystem, log_dir: Path, sources: Sources) -> None:
@@ -40,7 +40,7 @@ class TopicSettings:
 
     @property
     def mistake(self) -> str:
-        """Why the files of all topics as they are now cannot be used; empty when they can."""
+        """Why the current files for all topics cannot be used; empty if they can."""
         reason = self._followed.errors.get("", "") if self._followed is not None else ""
         reason = self._next_mistake or reason
         return f"{reason}; the settings read before stay in force" if reason else ""
@@ -51,7 +51,7 @@ class TopicSettings:
         The settings of the process as they count for this log dir.
 
         Raises:
-            ConfigError: nothing was read yet.
+            ConfigError: they have not been read.
         """
         if self._followed is None:
             raise ConfigError("settings", self._log_dir, "were not read yet")
@@ -59,17 +59,17 @@ class TopicSettings:
 
     @property
     def trusts_default_policy(self) -> bool:
-        """Tell whether the operator takes a default policy for the truth."""
+        """Tell whether the operator trusts a default policy."""
         by_config = self._followed is not None and self._followed.resolver.cleaner.trust_default_policy
         return self._sources.trust_default_policy or by_config
 
     @property
     def warnings(self) -> list[str]:
-        """What the operator should know about the sources themselves."""
+        """Warnings about the sources themselves."""
         return self._followed.resolver.warnings if self._followed is not None else []
 
     def take_over(self, sources: Sources) -> None:
-        """Have settings come from elsewhere, as of the next `refresh` that can read them."""
+        """Use other sources, from the next `refresh` on that can read them."""
         if self._followed is None:
             self._sources = sources
         else:
@@ -80,10 +80,10 @@ class TopicSettings:
         Read the settings again if they have changed.
 
         Args:
-            names: of the directories in the log dir: topics that have none are forgotten.
+            names: of the directories in the log dir; topics without one are forgotten.
             now_ms: the wall clock.
         Raises:
-            CleanerError: they cannot be read, and never could.
+            CleanerError: they cannot be read, and have never been read before.
         """
         if self._followed is None:
             self._followed = FollowedSettings(self._fs, self._log_dir, self._sources)
@@ -97,7 +97,7 @@ class TopicSettings:
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """
-        Return a topic's settings: the same object as long as they are the same.
+        Return a topic's settings: the same object as long as they are unchanged.
 
         Raises:
             CleanerError: they cannot be read.

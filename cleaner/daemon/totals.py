@@ -1,4 +1,4 @@
-"""What was done since the process started, added up: by topic, and how long rounds took."""
+"""Sums of the work since the process started, by topic, and how long rounds took."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Totals:
         self._ended_ms: int | None = None
 
     def add_round(self, view: RoundView) -> None:
-        """Add a round that ended, well or not."""
+        """Add a round that ended, whether it succeeded or failed."""
         is_good = view.result in (Ending.DONE.value, Ending.NOTHING.value)
         totals = self._topics.get(view.partition.topic, TopicTotals())
         self._topics[view.partition.topic] = replace(
@@ -53,16 +53,16 @@ class Totals:
         )
 
     def topics(self) -> dict[str, TopicTotals]:
-        """Return the sums of each topic that anything was done to."""
+        """Return the sums of each topic with any work."""
         return dict(self._topics)
 
     def round_seconds(self) -> Histogram:
-        """Return how long good rounds took."""
+        """Return the durations of successful rounds."""
         return Histogram(ROUND_SECONDS, tuple(self._counts), self._seconds)
 
     @property
     def ended_ms(self) -> int | None:
-        """When the last good round ended."""
+        """When the last successful round ended."""
         return self._ended_ms
 
 

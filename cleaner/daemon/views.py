@@ -1,4 +1,4 @@
-"""Makes a `ServiceSnapshot` of what the parts of the daemon know."""
+"""Makes the parts of a `ServiceSnapshot` from the state of the daemon."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def with_settings(shown: ServiceSnapshot, known: ManagerSnapshot, names: Collect
 
 class LogViews:
     """
-    The views of all logs, made anew only where something has changed: most of thousands of logs stay as they are.
+    The views of all logs, rebuilt only if something has changed: most of thousands of logs stay the same.
 
     To be called by one thread at a time.
     """
@@ -80,13 +80,13 @@ class LogViews:
 
 
 class LogDirHistory:
-    """Remembers since when each log dir is as it is. To be called by one thread at a time."""
+    """Remembers since when each log dir has had its condition. To be called by one thread at a time."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[DirCondition, int]] = {}
 
     def note(self, log_dirs: Mapping[str, LogDirFacts], now_ms: int) -> list[str]:
-        """Take note of conditions as they are now; returns the log dirs whose condition has changed."""
+        """Take note of the current conditions; returns the log dirs whose condition has changed."""
         changed = []
         for path, facts in log_dirs.items():
             before = self._since.get(path)
@@ -118,7 +118,7 @@ class LogDirHistory:
 
 
 def _uncleanable_bytes(look: DirLook, aside: set[TopicPartition]) -> int:
-    """Return the bytes from the first dirty offset on of the logs set aside, as Kafka counts them (R-452)."""
+    """Return the bytes of quarantined logs from their first dirty offset on, as Kafka counts them (R-452)."""
     return sum(
         log.sections.total_bytes - log.sections.clean_bytes
         for log in look.logs
@@ -127,7 +127,7 @@ def _uncleanable_bytes(look: DirLook, aside: set[TopicPartition]) -> int:
 
 
 def worker_views(names: list[str], busy: tuple[WorkerView, ...], now_ms: int) -> tuple[WorkerView, ...]:
-    """Show every worker: those at work, and those that wait."""
+    """Show every worker, busy ones first."""
     at_work = {view.name: view for view in busy}
     idle = [WorkerView(name, None, None, "", 0, 0, now_ms, None) for name in names if name not in at_work]
     return (*busy, *idle)

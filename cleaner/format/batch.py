@@ -1,8 +1,8 @@
 """
 A reader that walks a `.log` file chunk by chunk and verifies the checksum of every batch (R-201..R-212, D-09).
 
-A batch that the end of the file cuts off is damage to this reader; whoever expects a torn tail (recovery) catches the
-`CorruptBatchError` and finds in its `position` how many good bytes there are.
+For this reader a batch that is cut off by the end of the file is damage; a caller that expects a torn tail (recovery)
+catches the `CorruptBatchError`, whose `position` is the number of good bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legac
 from cleaner.kernels import batches as kernel
 from cleaner.kernels.batch_header import HEAD_BYTES
 
-# Those of `chunks.py` are handed on: whoever reads batches needs both.
+# Names of `chunks.py` are re-exported: readers of batches need both.
 __all__ = [
     "BATCH_DTYPE",
     "COMPRESSION_MASK",
@@ -59,13 +59,14 @@ class SegmentReader:
 
     Args:
         file: the open `.log`.
-        size: bytes to read; whatever lies beyond is not looked at.
+        size: bytes to read; later bytes are ignored.
         start: position of the first batch to read.
         buffer: the buffer to read into; chunks borrow it.
-        check_order_from: demand that the first batch's base offset is at least this and that offsets ascend, and
-            check what Kafka checks only when it reads records (counts, codecs). None: the checks of Kafka's recovery.
+        check_order_from: require that the first batch's base offset is at least this and that offsets ascend, and
+            also check what Kafka checks only when it reads records (counts, codecs). None: the checks of Kafka's
+            recovery.
     Raises:
-        CorruptBatchError: while iterating; its `position` is where the first bad batch begins.
+        CorruptBatchError: while iterating; its `position` is the start of the first bad batch.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class SegmentReader:
             raise CorruptBatchError(self._file.path, int(chunk.batches[bad]["position"]), BAD_LEGACY_CHECKSUM)
 
     def _make_room(self, buffer: ReadBuffer, filled: int, needed: int) -> None:
-        """The first batch is larger than what was read: grow the buffer, unless the file ends before the batch does."""
+        """Grow the buffer for a first batch larger than the bytes read, unless the file ends before the batch."""
         left = self._size - self._position
         if needed > left or filled < HEAD_BYTES:
             wanted = f"a batch of {needed} bytes" if needed else "a batch"

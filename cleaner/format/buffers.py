@@ -1,4 +1,4 @@
-"""Byte buffers that are used again and again: no allocation per batch, and room for kernels to read past the end."""
+"""Reusable byte buffers: no allocation for each batch, and room for kernels to read past the end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SMALLEST_BYTES = 64 * 1024  # a usual batch fits at once
 
 class GrowingBuffer:
     """
-    Bytes at a stable place until asked for more than fit; then a copy twice as large takes over.
+    Bytes at a stable address until more are needed than fit; then a copy twice as large replaces them.
 
     Attributes:
-        array: uint8, shape (capacity + 64,). The last 64 bytes belong to nobody: kernels may load words there (they
-            hold anything) and must not store. Do not keep it across `ensure`, which may replace it.
+        array: uint8, shape (capacity + 64,). The last 64 bytes are padding with any content: kernels may read words
+            there and must not write. Do not keep it across `ensure`, which may replace it.
         view: the same memory as a memoryview, for codecs and files.
         capacity: bytes that may be used.
     """
@@ -36,8 +36,8 @@ class GrowingBuffer:
 
         Args:
             size: wanted capacity, bytes.
-            keep: how many bytes at the front must survive a move; the rest is lost.
-            at_most: doubling never goes beyond this many bytes. A `size` above it is still honoured.
+            keep: how many bytes at the front to keep in a move; the rest is lost.
+            at_most: doubling never goes beyond this many bytes. A larger `size` is still allocated.
         """
         if size <= self.capacity:
             return
@@ -49,7 +49,7 @@ class GrowingBuffer:
         self.array[: len(kept)] = kept
 
     def shrink(self, capacity: int) -> None:
-        """Give memory above `capacity` bytes back to the system; the content is lost when there was any."""
+        """Free memory above `capacity` bytes; if there is any, the content is lost."""
         if self.capacity > capacity:
             self._take(capacity)
 

@@ -1,9 +1,8 @@
 """
 CRC-32C of small files, without waiting for the kernels.
 
-Loading numba and the kernel takes a third of a second; a table in Python has checked some MiB by then. So it is the
-table that checks a process's first bytes, and the kernel all others, or all of them where it has been loaded for
-something else.
+Loading numba and the kernel takes a third of a second; a table in Python checks some MiB in that time. So the table
+checks a process's first bytes, and the kernel the rest, or all of them if it is already loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 _KERNEL = "cleaner.kernels.checksums"
-# As long as loading the kernel takes.
+# About the time that loading the kernel takes.
 _MOST_TABLE_BYTES = 4 << 20
 
 

@@ -1,8 +1,8 @@
 """
-What readers of batches have in common: the batch table, buffers and chunks (R-201..R-212), and the header's numbers.
+Code that readers of batches share: the batch table, buffers and chunks (R-201..R-212), and numbers of the header.
 
-`batch.py` reads with every checksum verified, `headers.py` without kernels and by headers alone; both hand out `Chunk`s
-and say what is wrong with a batch in the same words.
+`batch.py` verifies every checksum; `headers.py` reads only headers, without kernels. Both return `Chunk`s and report
+damage in the same words.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from cleaner.kernels.batch_header import (
     TRANSACTIONAL_FLAG as TRANSACTIONAL_FLAG,
 )
 
-# One row a batch, all 64 bits wide. `position` counts in the file, `start` in the chunk; `attributes` is the low byte.
+# One row a batch, all 64 bits wide. `position` is in the file, `start` in the chunk; `attributes` is the low byte.
 # Of magic 0 and 1 (R-240): base and last offset are the entry's offset, count is -1 (unknown until it is unpacked).
-# The records lie at [body_start, body_end) of the chunk, or of the unpacked bytes once `unpacked` is 1 (`records.py`).
+# The records are at [body_start, body_end) of the chunk, or of the unpacked bytes if `unpacked` is 1 (`records.py`).
 _BATCH_FIELDS = (
     "position",
     "start",
@@ -65,7 +65,7 @@ BATCH_DTYPE = np.dtype([(name, np.int64) for name in _BATCH_FIELDS])
 
 DEFAULT_CHUNK_BYTES = 1 << 20  # about a core's second-level cache; larger chunks gain nothing
 TABLE_ROWS = 8192
-ANY_KIND = -1  # all bits: nobody looked
+ANY_KIND = -1  # all bits: not examined
 NO_ORDER_CHECK = -(2**63)
 
 REASONS = {
@@ -82,12 +82,12 @@ REASONS = {
 
 Bytes = npt.NDArray[np.uint8]
 Batches = npt.NDArray[np.void]
-Flags = npt.NDArray[np.uint8]  # 1 or 0 a batch or record, as kernels take them
+Flags = npt.NDArray[np.uint8]  # 1 or 0 for each batch or record, as kernels take them
 Mask = npt.NDArray[np.bool_]  # the same for numpy
 
 
 class ReadableFile(Protocol):
-    """An open file, as `storage.fs.File` is one: this room must not know the door to the disk."""
+    """An open file, such as `storage.fs.File`: this package must not import the access to the disk."""
 
     path: Path
 
@@ -114,7 +114,7 @@ class ReadBuffer:
 
     @property
     def capacity(self) -> int:
-        """Bytes of data the buffer can take."""
+        """Bytes of data that fit into the buffer."""
         return self.data.size - PAD_BYTES
 
 
@@ -129,7 +129,7 @@ class Chunk:
         position: byte position of `data[0]` in the file.
         batches: rows of BATCH_DTYPE, in file order.
         kinds: the batches' attributes joined by OR, with the KIND_ bits of `kernels/scan_status.py`.
-        failure: what is wrong behind the last batch, where the reader does not raise it.
+        failure: the error after the last batch, if the reader does not raise it.
     """
 
     data: Bytes

@@ -1,12 +1,12 @@
 """
-What can be wrong with a compressed stream or a legacy record set.
+Errors of compressed streams and legacy record sets.
 
     ValueError
     |- DecompressionError             not a whole stream of that codec
     |  |- DecompressedTooLargeError   more than the caller allows
     |- LegacyFormatError              a magic 0 or 1 entry whose bytes are not what they claim
 
-They carry a reason only: whoever knows file and position makes a `CorruptBatchError` of them.
+They carry only a reason: the caller, which knows file and position, turns them into a `CorruptBatchError`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DecompressedTooLargeError(DecompressionError):
     A stream that unpacks to more than is allowed: a bomb, or a limit set too low.
 
     Args:
-        limit_bytes: the limit it broke.
+        limit_bytes: the exceeded limit.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -5,18 +5,18 @@ value, as one stream.
 Reading accepts and refuses what Kafka's own readers do. A stream must be complete; bytes after the end of an lz4 frame
 or of the last gzip member are ignored as Kafka ignores them, anything after a zstd frame must be another frame.
 
-What a stream unpacks to is up to whoever wrote it: 32 KB of zstd may hold 1 GiB. Nothing here unpacks without a bound.
-The output buffer grows by doubling up to the caller's limit, and a stream that needs more is refused with the work of
-one buffer of that size.
+The writer decides what a stream unpacks to: 32 KB of zstd may hold 1 GiB. So everything here unpacks with a bound. The
+output buffer grows by doubling up to the caller's limit, and a stream that needs more is refused after the work for one
+buffer of that size.
 
-Writing uses each codec's default level as Kafka does (R-254). With today's libraries the result even has the bytes of
-Kafka 4.3.1: zlib's level 6, for lz4 and snappy kernels of our own that choose matches like Kafka's libraries, and
-zstd's stream, but for large batches, where newer versions cut blocks differently. Nobody should rely on it; but equal
-sizes let later rounds group segments as Kafka's would.
+Writing uses each codec's default level as Kafka does (R-254). With current libraries the result even has the bytes of
+Kafka 4.3.1: zlib's level 6; for lz4 and snappy our own kernels, which choose matches like Kafka's libraries; and zstd's
+stream, except for large batches, where newer versions cut blocks differently. Do not rely on it; but equal sizes let
+later rounds group segments as Kafka's would.
 
-Any number of threads may work at once: what outlives a call belongs to its thread (`zstd_frame.py`). All codecs release
-the GIL while they work. Rounds unpack most batches of lz4 and snappy in a kernel (`records.py`), and ask here only for
-those it refuses.
+Any number of threads may work at once: state that outlives a call belongs to its thread (`zstd_frame.py`). All codecs
+release the GIL while they work. Rounds unpack most batches of lz4 and snappy in a kernel (`records.py`), and call this
+module only for batches that the kernel refuses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cleaner.kernels import codecs as kernel
 from cleaner.kernels.codec_table import CODECS, GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, where a chunk length could stand
+_XERIAL_MAGIC_WORD = 0x82534E41  # its first four bytes, in the place of a chunk length
 _XERIAL_HEADER_BYTES = 16
 _SNAPPY_LARGEST_RATIO = 64  # a copy element of 2 or 3 bytes makes at most 64
 
@@ -54,12 +54,12 @@ def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, a
 
     Args:
         codec: the id, as in `CODECS`.
-        magic: of the batch. Below the codec's `least_magic` it is refused (R-241); at 0 the check byte of lz4 is not
-            looked at (R-252).
+        magic: of the batch. Below the codec's `least_magic` it is refused (R-241); at 0 the check byte of lz4 is
+            ignored (R-252).
         source: the whole stream, contiguous bytes. Borrowed for the call.
         out: takes the result; the bytes before `at` are kept when it grows. It never grows beyond `at + limit_bytes`.
-        at: where the result begins.
-        limit_bytes: the most it may unpack to.
+        at: start of the result.
+        limit_bytes: the most bytes it may unpack to.
     Returns:
         The unpacked length in bytes.
     Raises:
@@ -82,7 +82,7 @@ def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int
         codec: the id, as in `CODECS`.
         source: contiguous bytes, not part of `out`. Borrowed for the call.
         out: takes the result; the bytes before `at` are kept when it grows.
-        at: where the result begins.
+        at: start of the result.
     Returns:
         The packed length in bytes.
     Raises:
@@ -104,7 +104,7 @@ def _put(data: memoryview | bytes | bytearray, out: GrowingBuffer, at: int, at_m
 def _grow_until_it_fits(
     decompress_into: _Decompress, source: memoryview, out: GrowingBuffer, at: int, guess: int, limit_bytes: int
 ) -> int:
-    """Unpack into all the room there is, twice as much each time it was too little, up to the limit."""
+    """Unpack into all available room; if it is too small, double it and try again, up to the limit."""
     room = min(limit_bytes, max(guess, out.capacity - at))
     while True:
         out.ensure(at + room, keep=at, at_most=at + limit_bytes)
@@ -140,7 +140,7 @@ def _read_snappy(magic: int, source: memoryview, out: GrowingBuffer, at: int, li
     while position + 4 <= len(source):
         length = int.from_bytes(source[position : position + 4], "big")
         if length == _XERIAL_MAGIC_WORD:
-            # Streams that were joined: another header. The first word says so, being no length a chunk could have.
+            # Joined streams: another header. Its first word cannot be the length of a chunk.
             _check_inner_xerial_header(source, position)
             position += _XERIAL_HEADER_BYTES
             continue
@@ -153,7 +153,7 @@ def _read_snappy(magic: int, source: memoryview, out: GrowingBuffer, at: int, li
 
 
 def _check_inner_xerial_header(source: memoryview, position: int) -> None:
-    """Check a header that is not the first; of the first, Kafka's library looks at the magic only."""
+    """Check a header that is not the first; Kafka's library checks only the magic of the first."""
     header = bytes(source[position : position + _XERIAL_HEADER_BYTES])
     if len(header) < _XERIAL_HEADER_BYTES or not header.startswith(_XERIAL_MAGIC):
         raise DecompressionError("snappy: a damaged stream header")
@@ -163,7 +163,7 @@ def _check_inner_xerial_header(source: memoryview, position: int) -> None:
 
 
 def _read_snappy_block(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int, done: int = 0) -> int:
-    """Unpack one block at `at`, `done` bytes of the limit being used up. The length it declares is checked first."""
+    """Unpack one block at `at`; `done` bytes of the limit are used up. Its declared length is checked first."""
     if not len(source):
         raise DecompressionError("snappy: nothing to unpack")
     try:
@@ -200,7 +200,7 @@ def _read_zstd(magic: int, source: memoryview, out: GrowingBuffer, at: int, limi
     return _grow_until_it_fits(cramjam.zstd.decompress_into, source, out, at, guess, limit_bytes)
 
 
-# What reads and what writes each codec.
+# The reader and the writer of each codec.
 _STREAMS: Final[dict[int, tuple[_Reader, _Writer]]] = {
     NONE: (_read_none, _write_none),
     GZIP: (_read_gzip, gzip_stream.compress),

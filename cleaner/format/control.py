@@ -1,5 +1,5 @@
 """
-Control records (R-230, R-231): what a control batch says about a transaction.
+Control records (R-230, R-231): the outcome of a transaction.
 
     key:   version i16 | type i16
     value: version i16 | coordinator epoch i32        (commit and abort markers; longer values are allowed)
@@ -15,7 +15,7 @@ _MARKER_BYTES = 6
 
 
 class ControlType(enum.IntEnum):
-    """The type in a control record's key; the values are on disk, fixed for ever."""
+    """The type in a control record's key; the values are on disk and never change."""
 
     ABORT = 0
     COMMIT = 1
@@ -28,32 +28,32 @@ class ControlType(enum.IntEnum):
 
 
 class ControlRecord(NamedTuple):
-    """A control record; `coordinator_epoch` is None but for commit and abort markers."""
+    """A control record; `coordinator_epoch` is None except for commit and abort markers."""
 
     type: ControlType
     coordinator_epoch: int | None
 
 
 class ControlRecordError(ValueError):
-    """A control record whose bytes are not what they claim."""
+    """A control record whose bytes are inconsistent."""
 
 
 class MarkerTooShortError(ControlRecordError):
     """
     A commit or abort marker with a value of fewer than 6 bytes.
 
-    Kafka stumbles over it in a way that its recovery does not take for corruption (R-231).
+    Kafka fails on it with an error that its recovery does not treat as corruption (R-231).
     """
 
 
 def read_control_type(body: memoryview) -> ControlType | None:
     """
-    Read the type of a control batch's record; the value is not looked at, as in Kafka's cleaner.
+    Read the type of a control batch's record; the value is ignored, as in Kafka's cleaner.
 
     Args:
         body: the batch's records, uncompressed. Borrowed for the call.
     Returns:
-        The type, UNKNOWN for one that is not known; None for a batch without records.
+        The type, UNKNOWN for an unknown one; None for a batch without records.
     Raises:
         ControlRecordError: a damaged record, a key of fewer than 4 bytes or a negative version.
     """

@@ -1,10 +1,10 @@
 """
-Records to batches of magic 2, as Kafka's producer would build them from the same records.
+Encodes records into batches of magic 2, as Kafka's producer would build them from the same records.
 
-The caller gives columns; they are joined and measured in bulk, so that a record costs no Python of its own, and a
-kernel writes the records. A batch is full when the next record would take it, unpacked, beyond `batch_bytes`; a record
-larger than that gets a batch of its own. Base offset and leader epoch, which only the log knows, stand outside of a
-batch's checksum: `place` fills them in afterwards, so that all else can be done before the log is locked.
+The caller gives columns; they are joined and measured in bulk, so that no Python code runs for a single record, and a
+kernel writes the records. A batch is full when the next record would take it, unpacked, beyond `batch_bytes`; a larger
+record gets its own batch. Only the log knows base offset and leader epoch, which are outside a batch's checksum:
+`place` fills them in afterwards, so that everything else can be done before the log is locked.
 
 Source: rules R-210, R-211, R-220 to R-224, R-230, R-231, R-250 to R-254; `MemoryRecordsBuilder.java`.
 """
@@ -65,9 +65,9 @@ NO_PRODUCER = BatchProducer()
 
 class NewBatch(NamedTuple):
     """
-    A batch that was built: where it lies in its buffer, and what a log wants to know of it.
+    A built batch: its place in the buffer, and the facts that a log needs.
 
-    `first_record` counts from the first record of the call, so base offset and sequence follow from it.
+    `first_record` counts from the first record of the call; base offset and sequence follow from it.
     """
 
     start: int
@@ -83,7 +83,7 @@ class RecordArrays:
     Records, joined and measured.
 
     Attributes:
-        keys, values, headers: uint8, shape (bytes,), one record's bytes behind the other's.
+        keys, values, headers: uint8, shape (bytes,), the bytes of all records, concatenated.
         key_lengths, value_lengths: int64, shape (records,), -1 for null.
         header_lengths: int64, shape (records,), of the encoded headers with their count; -1 for a record without.
         timestamps: int64, shape (records,), milliseconds.
@@ -116,10 +116,10 @@ def join_columns(
     Join and measure columns.
 
     Args:
-        values, keys, headers: one a record; None in the place of a column: no record has one.
-        timestamps: one a record, or one for all; not negative.
+        values, keys, headers: one for each record; None instead of a column: no record has one.
+        timestamps: one for each record, or one for all; not negative.
     Raises:
-        ValueError, TypeError: columns of different lengths, a negative timestamp, or what is not bytes.
+        ValueError, TypeError: columns of different lengths, a negative timestamp, or a field that is not bytes.
     """
     count = len(values)
     value_bytes, value_lengths = _join(values)
@@ -145,7 +145,7 @@ def _times(timestamps: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.
 
 def _join(fields: Sequence[Field | None]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     try:
-        joined = b"".join(fields)  # type: ignore[arg-type]  # a null is found by its refusal, faster than by looking
+        joined = b"".join(fields)  # type: ignore[arg-type]  # a null makes `join` fail: faster than a check
         lengths = np.fromiter(map(len, fields), np.int64, len(fields))  # type: ignore[arg-type]
     except TypeError:
         joined = b"".join([field for field in fields if field is not None])
@@ -182,7 +182,7 @@ def encode_headers(headers: Iterable[tuple[str, Field | None]]) -> bytes:
             continue
         if not isinstance(value, Field):
             raise TypeError(f"a header's value is bytes, not {type(value).__name__}")
-        data = bytes(value)  # of a view with larger items the length is another
+        data = bytes(value)  # the length of a view counts items, which may be larger
         out += encode_varint(len(data)) + data
     return bytes(out)
 
@@ -198,15 +198,15 @@ def encode_batches(
     scratch: GrowingBuffer | None = None,
 ) -> list[NewBatch]:
     """
-    Build batches of all records at the head of `out`, one behind the other.
+    Build batches of all records at the head of `out`, one after the other.
 
     Args:
         columns: the records.
-        out: takes the batches; what it held is lost.
-        codec: what the records of a batch are packed with.
-        batch_bytes: what a batch with more than one record may take unpacked, its header included.
-        append_time_ms: makes them batches of this log append time (R-222).
-        producer: of the first batch; the sequence goes on with the others.
+        out: takes the batches; its old content is lost.
+        codec: compression of a batch's records.
+        batch_bytes: largest size of a batch with more than one record, unpacked, with its header.
+        append_time_ms: gives the batches this log append time (R-222).
+        producer: of the first batch; the sequence continues in the others.
         scratch: takes records before they are packed; needed with a codec.
     """
     batches: list[NewBatch] = []
@@ -262,7 +262,7 @@ def _largest_record(columns: RecordArrays) -> int:
 def _write_header(
     out: GrowingBuffer, batch: NewBatch, base_timestamp: int, codec: int, is_append_time: bool, producer: BatchProducer
 ) -> None:
-    """Write a header without offset and leader epoch, and the checksum, all else being in place."""
+    """Write a header without offset and leader epoch, and the checksum; everything else must be in place."""
     attributes = codec
     if is_append_time:
         attributes |= TIMESTAMP_TYPE_FLAG
@@ -293,7 +293,7 @@ def _write_header(
 
 
 def place(data: memoryview, batches: Iterable[NewBatch], base_offset: int, leader_epoch: int) -> None:
-    """Give batches their offsets and their leader epoch, which no checksum covers."""
+    """Set the offsets and the leader epoch of batches, which no checksum covers."""
     for batch in batches:
         _BASE_OFFSET.pack_into(data, batch.start, base_offset + batch.first_record)
         _LEADER_EPOCH.pack_into(data, batch.start + LEADER_EPOCH_AT, leader_epoch)
@@ -308,7 +308,7 @@ def marker_batch(
     coordinator_epoch: int = 0,
     is_append_time: bool = False,
 ) -> bytearray:
-    """Return the marker that ends a transaction (R-230, R-231), still to be placed."""
+    """Return the marker that ends a transaction (R-230, R-231); call `place` on it."""
     key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
     value = _MARKER_VALUE.pack(0, coordinator_epoch)
     fields = b"".join((bytes(3), encode_varint(len(key)), key, encode_varint(len(value)), value, encode_varint(0)))

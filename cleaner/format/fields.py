@@ -1,4 +1,4 @@
-"""Fields of Kafka's messages, read one after the other: numbers, varints, strings, arrays' lengths, ids."""
+"""Reads the fields of Kafka's messages one after the other: numbers, varints, strings, array lengths, ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DOUBLE = struct.Struct(">d")
 
 
 class FieldReader:
-    """Reads fields from the front of some bytes; raises ValueError where they end too early."""
+    """Reads fields from the front of some bytes; raises ValueError if they end too early."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -28,11 +28,11 @@ class FieldReader:
         return self._data[self._at - size : self._at]
 
     def integer(self, size: int, *, signed: bool = True) -> int:
-        """Return a number of so many bytes, big-endian."""
+        """Return a number of `size` bytes, big-endian."""
         return int.from_bytes(self.take(size), "big", signed=signed)
 
     def double(self) -> float:
-        """Return a number of 8 bytes with a fraction."""
+        """Return a floating-point number of 8 bytes."""
         return float(_DOUBLE.unpack(self.take(8))[0])
 
     def varint(self) -> int:
@@ -51,7 +51,7 @@ class FieldReader:
         return (value >> 1) ^ -(value & 1)
 
     def length(self, size: int, *, compact: bool) -> int:
-        """Return a length, -1 for null: a varint of one more if `compact`, else a number of `size` bytes."""
+        """Return a length, -1 for null: a varint of length + 1 if `compact`, else a number of `size` bytes."""
         return self.varint() - 1 if compact else self.integer(size)
 
     def nullable_text(self, *, compact: bool = True) -> str | None:
@@ -60,12 +60,12 @@ class FieldReader:
         return None if size < 0 else self.take(size).decode("utf-8")
 
     def count(self) -> int | None:
-        """Return how many items a compact list has; None for null."""
+        """Return the number of items of a compact list; None for null."""
         count = self.varint()
         return None if count == 0 else count - 1
 
     def tagged_fields(self) -> dict[int, bytes]:
-        """Return the fields that close a record, by tag."""
+        """Return the tagged fields at a record's end, by tag."""
         found = {}
         for _ in range(self.varint()):
             tag = self.varint()

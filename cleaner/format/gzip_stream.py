@@ -1,10 +1,10 @@
 """
-gzip streams (R-250), read as the JDK reads them and written with its bytes.
+gzip streams (R-250), read as the JDK reads them and written with the same bytes as the JDK.
 
-What cannot be compressed is kept in stored blocks, one for some 16 KB; a stream of these alone is put together here,
-as a library would take longer to allocate what it returns than to copy it.
+Incompressible data is in stored blocks, one for about 16 KB. A stream of only stored blocks is read here: a library
+would take longer to allocate its result than to copy it.
 
-    stream: members ...; fewer than 19 bytes behind one are no member, whatever they are
+    stream: members ...; fewer than 19 bytes after a member are ignored, whatever they are
     member: 1f 8b 08 | flags | time 4 | 2 more bytes | blocks ... | CRC-32 of the content | its length modulo 2**32
     stored block: 1 in the last block, else 0 | length u16 | its complement u16 | bytes
 """
@@ -28,13 +28,13 @@ _PLAIN_MEMBER = b"\x1f\x8b\x08\x00"  # no flags: the header ends with its tenth 
 _HEADER_BYTES, _TRAILER_BYTES = 10, 8
 _OS_POSITION = 9
 _OS_UNKNOWN = 0xFF  # what the JDK writes since 16 (R-250)
-_LOOKS_AHEAD_BYTES = 19  # the JDK takes fewer than these for no member, whatever they are
+_LOOKS_AHEAD_BYTES = 19  # the JDK ignores fewer bytes than this after a member, whatever they are
 _BITE_BYTES = 8 * 1024
 _STEP_BYTES = 1 << 20
 
 _STORED_HEAD = struct.Struct("<BHH")
 _TRAILER = struct.Struct("<II")
-_SMALLEST_STORED_BYTES = 4096  # of a block that is not the last; who makes smaller ones makes them to keep us busy
+_SMALLEST_STORED_BYTES = 4096  # of a block that is not the last; smaller ones are an attack on processor time
 
 
 def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
@@ -48,14 +48,14 @@ def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int
         return length
     done, position = _read_member(source, len(source), out, at, 0, limit_bytes)
     while len(source) - position >= _LOOKS_AHEAD_BYTES and source[position : position + 3] == _MEMBER:
-        # Small bites: isal copies what lies behind a member, and there may be a member in every 20 bytes.
+        # Small inputs: isal copies the bytes after a member, and there may be a member in every 20 bytes.
         done, used = _read_member(source[position:], _BITE_BYTES, out, at, done, limit_bytes)
         position += used
     return done
 
 
 def compress(source: memoryview, out: GrowingBuffer, at: int) -> int:
-    """Pack `source` to `out` from `at` on; what lies before is kept. Returns the packed length in bytes."""
+    """Pack `source` to `out` from `at` on; earlier bytes are kept. Returns the packed length in bytes."""
     length = _put(zlib.compress(source, _LEVEL, _WINDOW_BITS), out, at)
     out.view[at + _OS_POSITION] = _OS_UNKNOWN
     return length
@@ -69,7 +69,7 @@ def _put(data: bytes, out: GrowingBuffer, at: int, at_most: int | None = None) -
 
 
 def _read_stored_member(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int | None:
-    """Unpack what is one member of stored blocks; None if it is anything else, damaged, or more than the limit."""
+    """Unpack one member of stored blocks; None if it is anything else, damaged, or above the limit."""
     end = len(source) - _TRAILER_BYTES
     if end <= _HEADER_BYTES or source[_HEADER_BYTES] > 1 or source[:4] != _PLAIN_MEMBER:
         return None
@@ -89,7 +89,7 @@ def _read_stored_member(source: memoryview, out: GrowingBuffer, at: int, limit_b
 
 
 def _stored_blocks(source: memoryview, end: int) -> list[tuple[int, int]] | None:
-    """Return where the bytes of stored blocks lie that fill a member up to `end`; None if there are others."""
+    """Return the places of the stored blocks that fill a member up to `end`; None if there are other blocks."""
     blocks = []
     position, is_last = _HEADER_BYTES, 0
     while not is_last:
@@ -107,7 +107,7 @@ def _stored_blocks(source: memoryview, end: int) -> list[tuple[int, int]] | None
 def _read_member(
     source: memoryview, bite_bytes: int, out: GrowingBuffer, at: int, done: int, limit_bytes: int
 ) -> tuple[int, int]:
-    """Unpack the member at the head of `source` behind the `done` bytes at `at`; returns bytes done, and bytes used."""
+    """Unpack the member at the head of `source` after the `done` bytes at `at`; returns bytes done, and bytes used."""
     member = isal_zlib.decompressobj(wbits=_WINDOW_BITS)
     fed = 0
     while not member.eof:

@@ -1,10 +1,9 @@
 """
-Walking a `.log` file by its batch headers, in plain Python: for a look at a log's end, where loading the kernels would
-take longer than all the reading.
+Walks a `.log` file by its batch headers, in plain Python: to read a log's end, where loading the kernels would take
+longer than the reading itself.
 
-What lies behind a header is skipped, but for control records, and no checksum is verified. The walk makes the other
-checks of `batch.py`, so a header that makes no sense is the same error there and here. Nothing may be changed on the
-word of this reader.
+Records are skipped, except control records, and no checksum is verified. The other checks of `batch.py` are made here,
+too, so an invalid header gives the same error in both. Do not change anything on disk based on this reader.
 
 Source: rules R-201, R-210, R-240.
 """
@@ -41,12 +40,12 @@ from cleaner.kernels.codec_table import LAST_CODEC, NONE
 # A log's end is a few index intervals (4 KiB) and one batch.
 _WINDOW_BYTES = 64 << 10
 _MOST_ROWS = 4096
-# An end-of-transaction marker has 17 bytes of records; what no broker writes need not be read whole.
+# An end-of-transaction marker has 17 bytes of records; larger ones, which no broker writes, need not be read whole.
 _MOST_CONTROL_BYTES = 64 << 10
 
 _MAX_LONG = 2**63 - 1
 
-# As BATCH_DTYPE has them.
+# In the order of BATCH_DTYPE.
 _Row = tuple[int, ...]
 _LAST_OFFSET = BATCH_DTYPE.names.index("last_offset") if BATCH_DTYPE.names else -1
 
@@ -55,8 +54,8 @@ class HeaderReader:
     """
     Walks the batches of a `.log` file in order; arguments and errors are those of `SegmentReader`.
 
-    The chunks hold the records of control batches only: `body_start` and `body_end` of other rows are 0, and `start`
-    means nothing. `length` counts the bytes of the file that the batches cover.
+    The chunks hold only the records of control batches: `body_start` and `body_end` of other rows are 0, and `start`
+    has no meaning. `length` is the number of bytes of the file that the batches cover.
     """
 
     def __init__(self, file: ReadableFile, *, size: int, start: int = 0, check_order_from: int | None = None) -> None:
@@ -86,7 +85,7 @@ class HeaderReader:
                 raise damage
 
     def _next_row(self, bodies: bytearray) -> _Row:
-        """Return the next batch's row and step behind the batch; the records of a control batch go to `bodies`."""
+        """Return the next batch's row and step over the batch; the records of a control batch go to `bodies`."""
         head = self._read(HEADER_BYTES)
         size = self._whole_size(head)
         magic = head[MAGIC_AT]
@@ -99,7 +98,7 @@ class HeaderReader:
         return row
 
     def _whole_size(self, head: memoryview) -> int:
-        """Return the size of the batch with this head, which has a known magic and lies whole in the file."""
+        """Return the size of the batch with this head; raise unless its magic is known and the file holds all of it."""
         left = self._size - self._position
         size = 0
         if len(head) >= LOG_OVERHEAD_BYTES:
@@ -118,7 +117,7 @@ class HeaderReader:
 
     def _modern_row(self, head: memoryview, size: int, bodies: bytearray) -> _Row:
         (base_offset, _, leader_epoch, magic, _, attributes, last_delta, *rest) = HEADER.unpack_from(head)
-        attributes &= 0xFF  # the low byte is all that is interpreted
+        attributes &= 0xFF  # only the low byte is interpreted
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count = rest
         if self._previous_offset != NO_ORDER_CHECK:
             if last_delta < 0 or base_offset >= _MAX_LONG - last_delta:
@@ -161,7 +160,7 @@ class HeaderReader:
             raise self._damage(status.SCAN_BAD_CODEC, size)
 
     def _read(self, count: int) -> memoryview:
-        """Return `count` bytes from the position on, fewer at the end."""
+        """Return `count` bytes from the position on, fewer at the end of the file."""
         wanted = min(count, self._size - self._position)
         at = self._position - self._window_position
         if at + wanted > len(self._window):
@@ -178,5 +177,5 @@ class HeaderReader:
 
 
 def _wrap(number: int) -> int:
-    """Return a sum as 64 bits hold it; only where order is not checked can it be too large."""
+    """Return a sum wrapped to 64 bits; it can be too large only if order is not checked."""
     return (number + 2**63) % 2**64 - 2**63

@@ -1,8 +1,8 @@
 """
 The digests of records' keys, block by block; every record is checked on the way.
 
-Rounds, readers of latest values, `check` and estimates take them from here, so that a key has the same digest and a
-damaged record the same error everywhere. Only the proof has digests of its own: it must not share a mistake of a round.
+Rounds, readers of latest values, `check` and estimates all use this, so that a key has the same digest and a damaged
+record the same error everywhere. Only the proof computes its own digests: it must not share an error of a round.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from cleaner.format.records import Block, bad_record
 from cleaner.kernels import offset_map as kernel
 
 NO_OFFSET = 2**63 - 1
-"""As the first offset: records are checked, and none is digested."""
+"""A first offset with which records are checked, and none is digested."""
 
 SIP, MURMUR, OFFSET_PLUS_1, MESSAGES_BEFORE = range(kernel.DIGEST_WORDS)
-"""Columns of `rows`: the two halves of a digest, the record's offset + 1, and how many messages came before it."""
+"""Columns of `rows`: the two halves of a digest, the record's offset + 1, and the number of messages before it."""
 
 _ROW_BYTES = 8 * kernel.DIGEST_WORDS
 
@@ -30,10 +30,10 @@ Words = npt.NDArray[np.uint64]
 
 class KeyDigests:
     """
-    Digests of keys, in memory that is used again.
+    Digests of keys, in reusable memory.
 
     Args:
-        memory: where they lie; None: in memory of its own.
+        memory: holds the digests; None: its own.
     """
 
     def __init__(self, memory: GrowingBuffer | None = None) -> None:
@@ -48,7 +48,7 @@ class KeyDigests:
 
     @property
     def messages(self) -> int:
-        """Records seen; batches that were skipped count whole, markers as one (R-718)."""
+        """Records read; skipped batches count whole, markers as one (R-718)."""
         return int(self._state[kernel.STATE_MESSAGES])
 
     @property
@@ -57,7 +57,7 @@ class KeyDigests:
         return int(self._state[kernel.STATE_KEYLESS])
 
     def clear(self) -> None:
-        """Forget all rows, and count anew."""
+        """Remove all rows, and reset the counts."""
         self._state[:] = 0
 
     def add(self, path: Path, block: Block, skipped: Flags, keys: Words, first_offset: int = 0) -> None:
@@ -66,11 +66,11 @@ class KeyDigests:
 
         Args:
             path: of the block's file.
-            skipped: uint8 a batch; 1 for those not to be read.
+            skipped: uint8 for each batch; 1 if it is not read.
             keys: the SipHash key, two words.
             first_offset: records below it have no row.
         Raises:
-            CorruptBatchError: a damaged record. Rows of the records before it were added.
+            CorruptBatchError: a damaged record. Rows of the records before it are added.
         """
         room = block.record_count(skipped) if first_offset < NO_OFFSET else 0
         filled = len(self.rows)
@@ -89,7 +89,7 @@ class KeyDigests:
 
 
 def require_good(status: int, path: Path, block: Block, state: npt.NDArray[np.int64]) -> None:
-    """Raise CorruptBatchError for the record at which a kernel of `kernels/offset_map.py` ended, if it is damaged."""
+    """Raise CorruptBatchError if a kernel of `kernels/offset_map.py` stopped at a damaged record."""
     if status != kernel.DIGEST_GOOD:
         row = block.batches[int(state[kernel.STATE_BATCH])]
         raise bad_record(path, row, int(state[kernel.STATE_STATUS]), int(state[kernel.STATE_RECORD_POSITION]))

@@ -1,4 +1,4 @@
-"""Where the records of some batches lie in memory, and their offsets and times: arrays for who wants no objects."""
+"""The places of records in memory, and their offsets and times, as arrays instead of objects."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _NO_BYTES: Bytes = np.zeros(PAD_BYTES, np.uint8)
 @dataclass(frozen=True, eq=False)
 class Layout:
     """
-    Some neighbouring records of a log, in offset order.
+    Some adjacent records of a log, in offset order.
 
     Attributes:
-        data: uint8, the bytes that hold keys, values and headers, and others between them.
+        data: uint8, bytes with keys, values and headers, and other bytes between them.
         offsets, timestamps_ms: int64, shape (n,).
         key_starts, key_sizes, value_starts, value_sizes: int64, shape (n,), in bytes of `data`; a size of -1 is null.
-        header_starts: where a record's headers begin in `data`, with their number.
+        header_starts: start of a record's headers in `data`, with their count.
     """
 
     data: Bytes
@@ -50,8 +50,8 @@ def lay_out(path: Path, block: Block, skipped: npt.NDArray[np.uint8], first_offs
 
     Args:
         path: of the block's file, for errors.
-        block: its `data` goes over to the result; what is `unpacked` is copied.
-        skipped: uint8 a batch; 1 for those whose records nobody is to see.
+        block: the result shares its `data`; `unpacked` bytes are copied.
+        skipped: uint8 for each batch; 1 if its records are hidden.
     Raises:
         CorruptBatchError: a damaged record.
     """
@@ -74,17 +74,17 @@ def cut_out(data: Bytes, starts: Longs, sizes: Longs) -> list[bytes | None]:
     """
     Return parts of an array as bytes, None for a size of -1.
 
-    Cutting them one by one takes Python four times as long as reading a list of them, once a kernel has written it.
+    A kernel writes a marshalled list of them: reading that list is four times as fast as slicing in Python.
     """
     target = np.empty(kernel.MARSHAL_HEAD_BYTES * (len(starts) + 1) + int(np.maximum(sizes, 0).sum()), np.uint8)
     used = int(kernel.marshal_fields(data, starts, sizes, target))
-    # Written a line above, from lengths that are known to be right: nobody's foreign data is interpreted here.
+    # Written just above, with known lengths: no foreign data is interpreted here.
     parts: list[bytes | None] = marshal.loads(target[:used].data)  # noqa: S302
     return parts
 
 
 def _joined(block: Block, uses_unpacked: bool, uses_data: bool) -> tuple[Bytes, int]:
-    """Return the bytes that the records of a block lie in, and what is to be added to positions in `unpacked`."""
+    """Return the bytes that hold the records of a block, and the number to add to positions in `unpacked`."""
     rows = block.batches
     in_unpacked = rows["unpacked"] != 0
     data = _NO_BYTES

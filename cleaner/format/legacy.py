@@ -1,11 +1,11 @@
 """
-Batches of magic 0 and 1 as input: Kafka 4.3.1 rewrites every one it keeps a record of as magic 2 (R-577, R-578).
+Reads batches of magic 0 and 1: Kafka 4.3.1 rewrites each one of which it retains a record as magic 2 (R-577, R-578).
 
     entry:   offset i64 | size i32 | crc u32 | magic i8 | attributes i8 | timestamp i64 (magic 1) | key | value
     key, value: length i32 (negative: null) | bytes
 
-An uncompressed entry is a batch of one record. A compressed one, a wrapper, has a stream of further entries for its
-value and carries the offset of the last. Their offsets are absolute in a wrapper of magic 0, relative in magic 1.
+An uncompressed entry is a batch of one record. A compressed one, a wrapper, has a stream of inner entries as its value
+and the offset of the last. Inner offsets are absolute in a wrapper of magic 0, relative in magic 1.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _REASONS: Final = {
 @dataclass(frozen=True, slots=True)
 class LegacyBatch:
     """
-    A batch of magic 0 or 1 as the header fields and records of an uncompressed batch of magic 2.
+    A batch of magic 0 or 1, converted to header fields and records of an uncompressed batch of magic 2.
 
     Attributes:
         base_offset: the first record's offset; offset deltas count from here.
@@ -80,19 +80,19 @@ def convert_legacy(
     """
     Write the records of one magic 0 or 1 batch to `out.array[at:]` as uncompressed records of magic 2.
 
-    A wrapper's inner checksums are not verified (nor does Kafka, R-203): the batch's own covers the same bytes. A set
-    whose offsets do not ascend is refused; Kafka fails while it writes them.
+    A wrapper's inner checksums are not verified (as in Kafka, R-203): the batch's own checksum covers the same bytes. A
+    set whose offsets do not ascend is refused; Kafka fails while it writes it.
 
     Args:
         entry: the whole batch from its offset field on, its checksum verified. Borrowed for the call.
         out: takes the records; the bytes before `at` are kept when it grows.
-        at: where the records begin.
-        limit_bytes: the most a wrapper may unpack to.
-        scratch: where a wrapper is unpacked; its content is lost.
+        at: start of the records.
+        limit_bytes: the most bytes a wrapper may unpack to.
+        scratch: takes the unpacked wrapper; its content is lost.
     Returns:
-        What the header of the converted batch has to say.
+        The header fields of the converted batch.
     Raises:
-        LegacyFormatError: not an entry of magic 0 or 1, or one whose lengths, offsets or nesting cannot be.
+        LegacyFormatError: not an entry of magic 0 or 1, or one with invalid lengths, offsets or nesting.
         DecompressionError: a damaged stream, a codec that magic 0 and 1 do not have, or more than `limit_bytes`.
     """
     data = np.frombuffer(entry, np.uint8)
@@ -125,7 +125,7 @@ def convert_legacy(
 
 
 def _check_entry(entry: memoryview) -> int:
-    """Return the entry's magic, once its size is known to be its own."""
+    """Return the entry's magic, after checking that its size field is right."""
     if len(entry) < LEAST_BATCH_BYTES[0]:
         raise LegacyFormatError(f"a batch of {len(entry)} bytes")
     magic = entry[MAGIC_AT]
@@ -162,6 +162,6 @@ def _base_of_inner_offsets(magic: int, wrapper_offset: int, last_inner_offset: i
     if magic == 1 and wrapper_offset == 0:
         return 0  # some versions of librdkafka never set a wrapper's offset
     if wrapper_offset < last_inner_offset:
-        # Kafka looks at this for magic 1 only; with magic 0 it would go on with offsets that the next batch has too.
+        # Kafka checks this only for magic 1; with magic 0 it would continue with offsets that the next batch has, too.
         raise LegacyFormatError(_REASONS[kernel.LEGACY_BELOW_INNER])
     return wrapper_offset - last_inner_offset if magic == 1 else 0

@@ -1,7 +1,7 @@
 """
-Kafka's lz4 frames (R-252), read block by block: whatever Kafka reads, and why it is refused if not.
+Reads Kafka's lz4 frames (R-252) block by block: accepts what Kafka accepts, and gives the reason for a refusal.
 
-Most frames never come here, as `kernels/codecs.py` unpacks them many batches at a time; it also packs.
+Most frames never come here: `kernels/codecs.py` unpacks them, many batches at a time; it also packs.
 
     magic 04 22 4d 18 | FLG | BD | content size 8? | check byte | blocks ... | end mark, 4 zeros | content checksum 4?
     block: length, u32 little-endian, top bit = stored as it is | bytes | checksum 4?
@@ -11,7 +11,7 @@ Most frames never come here, as `kernels/codecs.py` unpacks them many batches at
     BD:  bits 6-4 largest block (4: 64 KiB, 5: 256 KiB, 6: 1 MiB, 7: 4 MiB), the others reserved (0)
 
 The check byte is bits 8-15 of xxHash32 over FLG, BD and content size. Producers before Kafka 0.10 hashed the frame's
-magic too, so for magic 0 it is not looked at. Nor are content size and content checksum: as in Kafka.
+magic too, so it is ignored for magic 0. Content size and content checksum are ignored, as in Kafka.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int
 
     Args:
         source: the frame. Borrowed for the call.
-        out: takes the result, never growing beyond `at + limit_bytes` bytes; what lies before `at` is kept.
-        at: where the result begins.
-        limit_bytes: the most it may unpack to.
+        out: takes the result, never growing beyond `at + limit_bytes` bytes; bytes before `at` are kept.
+        at: start of the result.
+        limit_bytes: the most bytes it may unpack to.
         check_header: whether a wrong check byte is an error.
     Returns:
         The unpacked length in bytes.
     Raises:
         DecompressedTooLargeError: more than `limit_bytes`.
-        DecompressionError: anything Kafka's reader refuses.
+        DecompressionError: Kafka's reader would refuse the frame.
     """
     position, flags, largest_block = _read_header(source, check_header)
     has_checksums = bool(flags & _BLOCK_CHECKSUM)
@@ -84,7 +84,7 @@ def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int
 
 
 def _read_header(source: memoryview, check_header: bool) -> tuple[int, int, int]:
-    """Return where the first block begins, the flags, and the largest block in bytes."""
+    """Return the position of the first block, the flags, and the largest block size in bytes."""
     if len(source) < _SHORTEST_HEADER:
         raise DecompressionError("lz4: the frame is cut short")
     if source[:4] != _MAGIC:
@@ -133,11 +133,11 @@ def _read_block(
     try:
         done = int(cramjam.lz4.decompress_block_into(block, out.view[at : at + room], output_len=room))
     except cramjam.DecompressionError as error:
-        # lz4 tells a damaged block and one that does not fit apart no more than this does.
+        # lz4 does not distinguish a damaged block from one that does not fit, either.
         if room == left_bytes < largest_block:
             raise DecompressedTooLargeError(limit_bytes) from error
         raise DecompressionError("lz4: a damaged block") from error
     if done == 0:
-        # Kafka takes a block that unpacks to nothing for the end of the stream, hiding what follows. None is written.
+        # Kafka takes a block that unpacks to nothing as the end of the stream. No writer produces one.
         raise DecompressionError("lz4: an empty block")
     return done

@@ -1,7 +1,7 @@
 """
-Kafka's messages by table: what a message's fields are called, and how they lie in its bytes.
+Describes Kafka's messages by tables: the names of the fields, and their encoding.
 
-A table is text, two spaces a level:
+A table is text, with two spaces for each level:
 
     value 2 0-4 flexible 4+             a message: its name and number, its versions, those with tagged fields
       generation int32                  a field of all versions
@@ -11,8 +11,8 @@ A table is text, two spaces a level:
         memberId string
       topicId uuid 4+ #0=               a tagged field, number 0, with its default
 
-`read` gives what Kafka's own JSON of a message has: fields of the version in their order, tagged ones only where they
-are not their default, bytes and ids as base64.
+`read` returns the same as Kafka's own JSON of a message: the fields of the version in their order, tagged ones only if
+they differ from their default, bytes and ids as base64.
 
 Source: the message protocol (KIP-482); the tables are `group_messages.py` and its like.
 """
@@ -28,7 +28,7 @@ from typing import Any
 from cleaner.format.fields import FieldReader
 
 Value = Any
-"""What JSON can hold."""
+"""A JSON value."""
 
 _INTEGERS = {"int8": (1, True), "int16": (2, True), "int32": (4, True), "int64": (8, True)} | {
     "uint16": (2, False),
@@ -64,9 +64,9 @@ class Message:
 
     Attributes:
         name: as in the table.
-        number: behind it.
-        versions: those there are.
-        flexible: those with compact lengths and tagged fields.
+        number: after the name.
+        versions: the known versions.
+        flexible: the versions with compact lengths and tagged fields.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Message:
 
         Raises:
             UnknownVersionError: the table has no such version.
-            ValueError: the bytes are not a message's.
+            ValueError: the bytes are not a message.
         """
         if not _is_in(version, self.versions):
             raise UnknownVersionError(f"version {version}, only {self.versions[0]} to {self.versions[1]} are known")
@@ -153,7 +153,7 @@ def _read_struct(fields: Sequence[Field], data: FieldReader, version: int, flexi
 
 
 def _read_tagged(known: Mapping[int | None, Field], data: FieldReader, version: int) -> dict[str, Value]:
-    """Read the tagged fields; those at their default, but for structs, and those nobody knows are left out."""
+    """Read the tagged fields; unknown ones are left out, and those at their default except structs."""
     values: dict[str, Value] = {
         each.name: None for each in known.values() if each.type == "struct" and not each.is_array
     }
@@ -183,7 +183,7 @@ def _read_one(what: Field, data: FieldReader, version: int, flexible: bool, is_n
         return data.integer(size, signed=signed)
     match what.type:
         case "struct":
-            # One that is tagged has its mark in front as a varint.
+            # A tagged one has its null mark in front as a varint.
             if is_nullable and (data.integer(1) < 0 if what.tag is None else data.varint() == 0):
                 return None
             return _read_struct(what.fields, data, version, flexible)

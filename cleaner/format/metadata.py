@@ -1,7 +1,7 @@
 """
-The few records of KRaft's metadata log that say how a topic is set up.
+Reads the records of KRaft's metadata log that describe topics and their settings.
 
-A cluster's settings live in the log `__cluster_metadata-0` and in snapshots of it, both made of ordinary record
+A cluster's settings are in the log `__cluster_metadata-0` and in snapshots of it. Both consist of ordinary record
 batches, never compressed. A record's value is
 
     frame version  unsigned varint, 1
@@ -9,8 +9,8 @@ batches, never compressed. A record's value is
     version        unsigned varint, of that kind; 0 for all kinds read here but partitions, whose first fields stay
     fields         by the kind's schema
 
-where strings are an unsigned varint (length + 1, 0 for null) and UTF-8, ids are 16 bytes, and tagged fields close
-each record. Kinds this file does not know are passed over: they are about brokers, features, quotas and the like.
+where strings are an unsigned varint (length + 1, 0 for null) and UTF-8, ids are 16 bytes, and tagged fields end each
+record. Unknown kinds are skipped: they describe brokers, features, quotas and similar things.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class MetadataBatch(NamedTuple):
 @dataclass
 class MetadataImage:
     """
-    What the records so far add up to.
+    The state after all records so far.
 
     `topic_ids` maps a topic's name to its id, `replicas` an id to how many replicas each of its partitions has.
     `topic_configs` maps a topic's name, `broker_configs` a node id (or the
@@ -84,9 +84,9 @@ class MetadataImage:
 
     def apply(self, value: bytes) -> None:
         """
-        Take in the value of one record.
+        Apply the value of one record.
 
-        Between the two marks of a metadata transaction changes are provisional: an abort undoes them.
+        Between the start and the end of a metadata transaction changes are provisional: an abort undoes them.
 
         Raises:
             ValueError: not a metadata record, or of a version that is not known here.
@@ -99,7 +99,7 @@ class MetadataImage:
         if api_key not in _KNOWN:
             return
         if api_key in _OF_PARTITIONS:
-            # Only a warning rests on these: one of a later version is no reason to refuse the settings.
+            # Only a warning depends on these: a later version is no reason to refuse the settings.
             if version <= _LAST_PARTITION_VERSION:
                 self._count_replicas(read, is_change=api_key == _PARTITION_CHANGE)
             return
@@ -122,7 +122,7 @@ class MetadataImage:
             self.drop_unfinished_transaction()
 
     def drop_unfinished_transaction(self) -> None:
-        """Undo what an open metadata transaction changed; to be called at the end of the log too."""
+        """Undo the changes of an open metadata transaction; also call it at the end of the log."""
         before = self._before_transaction
         if before is not None:
             self.topic_ids = before.topic_ids
@@ -134,12 +134,12 @@ class MetadataImage:
     def _remove_topic(self, topic_id: UUID) -> None:
         for name in [name for name, known_id in self.topic_ids.items() if known_id == topic_id]:
             del self.topic_ids[name]
-            # The settings go with the topic: one made anew under the name starts without them.
+            # The settings are deleted with the topic: a new topic of the same name starts without them.
             self.topic_configs.pop(name, None)
         self.replicas.pop(topic_id, None)
 
     def _count_replicas(self, read: FieldReader, *, is_change: bool) -> None:
-        """Take in who has a partition: the first list of a PartitionRecord, a tagged field of a change."""
+        """Add a partition's replicas: the first list of a PartitionRecord, or a tagged field of a change."""
         partition, topic_id = read.integer(4), read.uuid()
         if is_change:
             replicas = read.tagged_fields().get(_CHANGED_REPLICAS)
@@ -165,10 +165,10 @@ class MetadataImage:
 
 def read_batch(data: memoryview, start: int) -> MetadataBatch | None:
     """
-    Read the batch at `start`; None when the data ends before it does.
+    Read the batch at `start`; None if the data ends before the batch.
 
     Raises:
-        ValueError: what stands there is no sound batch: length, magic, checksum, codec or a record.
+        ValueError: the batch is bad: length, magic, checksum, codec or a record.
     """
     if len(data) - start < LOG_OVERHEAD_BYTES:
         return None

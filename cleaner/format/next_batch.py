@@ -1,10 +1,9 @@
 """
-Where reading goes on behind a batch that cannot be read: decided here for checks, dumps, recovery and Spark's readers.
+Decides where reading continues after a batch that cannot be read, for checks, dumps, recovery and Spark's readers.
 
-A damaged batch ends where its length says, if that leads to the end of the file or to what may be the head of a batch;
-whether that one is sound is seen when it is read. Where the length leads nowhere no boundary is left to go by: every
-byte is tried, and the next batch is the first whole one, with a right checksum and an offset not too far above its
-segment's.
+A damaged batch ends where its length says, if the file ends there or a batch may begin there; whether that batch is
+sound shows when it is read. Otherwise the length is useless, and every byte is tried: the next batch is the first whole
+one, with a right checksum and an offset not too far above the segment's base offset.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ Longs = npt.NDArray[np.int64]
 
 _SEARCH_BYTES = 1 << 20
 _ANY_MAGIC = 255
-# Largest batch looked for. A broker's limit is 1 MiB by default and a few MiB in practice.
+# Largest batch that is searched. A broker's limit is 1 MiB by default and a few MiB in practice.
 _LARGEST_BATCH_BYTES = 256 << 20
 _CASTAGNOLI, _IEEE = 0x82F63B78, 0xEDB88320  # polynomials of CRC-32C and CRC-32, bits reversed
-_FIRST_CANDIDATES = 8  # usually the first one is it
+_FIRST_CANDIDATES = 8  # usually the first one is right
 _MOST_OFFSETS = 2**31  # of a segment (R-304)
 
-# Up to and with the checksum; that of magic 0 and 1 lies where magic 2 has the leader epoch.
+# Up to and including the checksum; magic 0 and 1 have it in the place of the leader epoch of magic 2.
 _HEAD = np.dtype(HEADER_DTYPE.descr[:5])
 _NOWHERE: Longs = np.zeros(0, np.int64)
 
 
 class NextBatch(NamedTuple):
     """
-    Where reading goes on.
+    The place where reading continues.
 
     Attributes:
-        position: of the next batch; the end that was given if there is none.
+        position: of the next batch; `end` if there is none.
         is_by_length: the bytes before it are one batch, by its own length.
     """
 
@@ -62,12 +61,12 @@ class NextBatch(NamedTuple):
 
 def next_batch(file: ReadableFile, position: int, end: int, base_offset: int | None) -> NextBatch:
     """
-    Return where reading goes on behind the batch at `position`, which cannot be read.
+    Return where reading continues after the batch at `position`, which cannot be read.
 
     Args:
         file: the open `.log`.
-        end: bytes of it that count.
-        base_offset: of the segment; None if that is not known.
+        end: bytes of it to use.
+        base_offset: of the segment; None if it is unknown.
     """
     following = position + _size_at(file, position, end, most_magic=_ANY_MAGIC)
     if following > position and (following == end or _size_at(file, following, end, most_magic=MAGIC)):
@@ -78,13 +77,13 @@ def next_batch(file: ReadableFile, position: int, end: int, base_offset: int | N
 
 def find_whole_batch(file: ReadableFile, position: int, end: int, base_offset: int | None = None) -> int | None:
     """
-    Return where the next whole batch begins from a position on; None without one.
+    Return the position of the next whole batch from a position on; None if there is none.
 
     Args:
         file: the open `.log`.
-        end: bytes of it that count.
-        base_offset: of the segment: a batch's offset is at most 2**31 - 1 above it (R-304). One below it is no better,
-            but holes of zeros make such of batches that are whole otherwise. None: any offset will do.
+        end: bytes of it to use.
+        base_offset: of the segment: a batch's offset is at most 2**31 - 1 above it (R-304). A lower offset is wrong,
+            too, but is accepted: holes of zeros leave such offsets in otherwise whole batches. None: any offset.
     """
     while position + LEAST_BATCH_BYTES[0] <= end:
         data = np.frombuffer(_read(file, min(_SEARCH_BYTES + _HEAD.itemsize, end - position), position), np.uint8)
@@ -106,7 +105,7 @@ def _read(file: ReadableFile, size: int, position: int) -> bytes:
 
 
 def _size_at(file: ReadableFile, position: int, end: int, *, most_magic: int) -> int:
-    """Return how large the batch at a position says it is; 0 if no batch can be."""
+    """Return the size field of the batch at a position; 0 if there cannot be a batch."""
     left = end - position
     if left < LEAST_BATCH_BYTES[0]:
         return 0
@@ -119,8 +118,8 @@ def _size_at(file: ReadableFile, position: int, end: int, *, most_magic: int) ->
 
 
 def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs, Batches, Longs]:
-    """Return where a head may be, the heads, and the sizes they say: a known magic, a size that fits, an offset."""
-    if len(data) < _HEAD.itemsize or not data.any():  # zeros are what a broker allocates ahead
+    """Return positions of possible heads, the heads, and their sizes: known magic, fitting size, possible offset."""
+    if len(data) < _HEAD.itemsize or not data.any():  # brokers preallocate zeros
         return _NOWHERE, np.zeros(0, _HEAD), _NOWHERE
     heads = np.ndarray(min(len(data) - _HEAD.itemsize + 1, _SEARCH_BYTES), _HEAD, data.data, strides=(1,))
     places = np.flatnonzero((heads["magic"] >= 0) & (heads["magic"] <= MAGIC))
@@ -160,9 +159,9 @@ def _checksums_fit(
     """
     Tell which parts of a file have the checksums that are stored for them, reading each byte once.
 
-    Parts may overlap in any way: crafted heads would else have all that is behind them read for each. The file is cut
-    where a part begins or ends. The checksum of joined pieces is the XOR of theirs, each as if zeros up to the end of
-    the last one followed; so that of a part is the XOR of two such sums, as if as many zeros followed.
+    Parts may overlap in any way; otherwise each crafted head would cause everything after it to be read. The file is
+    cut at the start and end of each part. The checksum of joined pieces is the XOR of their checksums, each extended by
+    zeros up to the end of the last piece; so the checksum of a part is the XOR of two such sums, extended equally.
     """
     first, last = int(begins.min()), int(ends.max())
     cuts = np.unique(np.concatenate([begins, ends, np.arange(first, last, _SEARCH_BYTES)]))
@@ -179,7 +178,7 @@ def _checksums_fit(
 
 
 def _with_zeros(polynomial: int, checksums: Longs, counts: Longs) -> Longs:
-    """Return what checksums become, without the inversions at both ends, when so many zero bytes follow."""
+    """Return the checksums, without the inversions at both ends, extended by `counts` zero bytes."""
     checksums = checksums.copy()
     for power in range(int(counts.max()).bit_length()):
         rows = counts >> power & 1 == 1
@@ -196,7 +195,7 @@ def _apply(table: Longs, checksums: Longs) -> Longs:
 
 @functools.cache
 def _zeros(polynomial: int, power: int) -> Longs:
-    """Return a table: a word for each byte of a checksum; their XOR is what 2**power zero bytes behind make of it."""
+    """Return a table of words for each byte of a checksum; their XOR is the checksum after 2**power zero bytes."""
     words = np.arange(256) << 8 * np.arange(4)[:, None]
     if power:
         half = _zeros(polynomial, power - 1)

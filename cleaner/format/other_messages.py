@@ -1,5 +1,5 @@
 """
-The records of `__transaction_state` and `__share_group_state`, of control batches, and what classic groups store.
+The records of `__transaction_state` and `__share_group_state`, of control batches, and the data of classic groups.
 
 Written in the notation of `message_schema.py`. Facts of Kafka 4.3: the messages of its coordinators and of its clients.
 """

@@ -1,13 +1,13 @@
 """
-A `.log` file read by several threads side by side (R-201..R-212).
+Reads a `.log` file with several threads in parallel (R-201..R-212).
 
-Where a batch begins is known only when the one before it has been looked at, but a file's bytes can be read by anybody
-at any place, and reading and checking them is most of the work. So each thread *claims* a window of the file, *fills*
-its buffer with it, waits for its turn to *arrange* the batches in it, by their headers alone, and *verifies* their
-checksums when others are arranging already. A batch that a window cuts in two is carried over to the next one.
+The start of a batch is known only after the batch before it, but any thread can read the file's bytes at any position,
+and reading and checking them is most of the work. So each thread *claims* a window of the file, *fills* its buffer with
+it, waits for its turn to *arrange* the batches in it, by their headers alone, and *verifies* their checksums while
+other threads arrange. If a window cuts a batch in two, its first part is carried over to the next window.
 
-The chunks are those `SegmentReader` would give, cut at other places, with the same errors in the same order; only the
-checksum of a control batch is verified while arranging, because what it says is needed in order.
+The chunks have the same batches as those of `SegmentReader`, cut at other places, with the same errors in the same
+order. Only the checksum of a control batch is verified while arranging, because its content is needed in order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cleaner.kernels import batches as kernel
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.batch_header import HEAD_BYTES
 
-# Each window costs some 0.1 ms whatever its size; larger ones gain nothing more, and leave the second-level cache.
+# Each window costs about 0.1 ms, whatever its size; larger ones gain nothing, and exceed the second-level cache.
 DEFAULT_WINDOW_BYTES = 2 << 20
 
 
@@ -41,10 +41,10 @@ class Window:
 
 class WindowBuffer:
     """
-    A thread's memory for one window and what was carried over to it, and the table of its batches.
+    A thread's memory for one window and the bytes carried over to it, and the table of its batches.
 
     Args:
-        window_bytes: the size of a window. As many more bytes are reserved before it: less than a window is carried.
+        window_bytes: the size of a window. The same size is reserved before it: less than a window is carried over.
 
     Attributes:
         table: rows of BATCH_DTYPE.
@@ -52,31 +52,31 @@ class WindowBuffer:
 
     def __init__(self, window_bytes: int = DEFAULT_WINDOW_BYTES) -> None:
         self.window_bytes = window_bytes
-        # Memory that is never touched is never there: usually little is carried, and most logs are small.
+        # Untouched pages take no memory: usually little is carried over, and most logs are small.
         self._data: Bytes = np.frombuffer(zero_pages(2 * window_bytes + PAD_BYTES, huge=False), np.uint8)
         self.table = np.zeros(TABLE_ROWS, BATCH_DTYPE)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Its memory, as it is until it grows or shrinks."""
+        """Its memory, valid until it grows or shrinks."""
         return self._data, self.table
 
     def window(self, size: int) -> Bytes:
-        """Return the window's place."""
+        """Return the memory of the window."""
         return self._data[self.window_bytes : self.window_bytes + size]
 
     def joined(self, carried: Bytes) -> Bytes:
-        """Put carried bytes right before the window; returns them, the window and all behind it."""
+        """Put carried bytes right before the window; returns them with the window and the memory after it."""
         first = self.window_bytes - len(carried)
         self._data[first : self.window_bytes] = carried
         return self._data[first:]
 
     def behind(self, passed: int) -> Bytes:
-        """Return the window and all behind it without its first bytes."""
+        """Return the window without its first `passed` bytes, and the memory after it."""
         return self._data[self.window_bytes + passed :]
 
     def grow_table(self) -> None:
-        """Make room for more batches; what the table lists is lost."""
+        """Make room for more batches; the table's content is lost."""
         self.table = np.zeros(4 * len(self.table), BATCH_DTYPE)
 
     def shrink(self) -> None:
@@ -91,12 +91,12 @@ class ParallelSegmentReader:
 
     Args:
         file: the open `.log`.
-        size: bytes to read; whatever lies beyond is not looked at.
+        size: bytes to read; later bytes are ignored.
         start: position of the first batch to read.
         window_bytes: the size of a window; a batch's HEAD_BYTES must fit.
-        check_order_from: demand that the first batch's base offset is at least this and that offsets ascend, and
-            check what Kafka checks only when it reads records (counts, codecs). None: leave both to the caller; only
-            what hides where the next batch begins, and a control batch's checksum, is a failure then.
+        check_order_from: require that the first batch's base offset is at least this and that offsets ascend, and also
+            check what Kafka checks only when it reads records (counts, codecs). None: leave both to the caller; then
+            only damage that hides the start of the next batch, and a control batch's checksum, is a failure.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ParallelSegmentReader:
         self._size = size
         self._window_bytes = window_bytes
         self._claimed = start
-        # From here on: what belongs to the thread whose turn it is to arrange.
+        # The rest belongs to the thread whose turn it is to arrange.
         self._position = start
         self._previous_offset = NO_ORDER_CHECK if check_order_from is None else check_order_from - 1
         self._carried: Bytes = np.zeros(0, np.uint8)
@@ -118,12 +118,12 @@ class ParallelSegmentReader:
         return self._has_failed or self._position >= self._size
 
     def claim(self) -> Window | None:
-        """Return the next window, None when there is no more. Never to be called by two threads at once."""
+        """Return the next window, None if there is none. Must not be called by two threads at once."""
         if self.is_arranged:
             return None
-        # A batch larger than a window has been read by whoever met it; its windows need not be read again. The next one
-        # does not begin where that batch ends: chunks would be cut by who was faster, and what ends with a chunk (the
-        # map, where the caller limits it) would end by chance.
+        # The thread that found a batch larger than a window has read it; its windows need not be read again. The next
+        # window does not begin where that batch ends: then chunks would depend on which thread was faster, and so would
+        # everything that ends with a chunk (the map, if the caller limits it).
         passed = max(0, self._position - self._claimed) // self._window_bytes
         position = self._claimed + passed * self._window_bytes
         if position >= self._size:
@@ -148,14 +148,14 @@ class ParallelSegmentReader:
 
     def arrange(self, window: Window, buffer: WindowBuffer) -> Chunk:
         """
-        List the batches that begin in a filled window or before it. To be called in the order of the claims.
+        List the batches that begin in a filled window or before it. Call in the order of the claims.
 
         Returns:
-            A chunk in `buffer`; it may have no batches. Damage behind its last batch is its `failure`, and then all
+            A chunk in `buffer`; it may have no batches. Damage after its last batch is its `failure`, and then all
             later windows are empty.
         """
         data, length = buffer.window(0), 0
-        if not self._has_failed:  # what was carried is then of no use, and it may be more than there is room for
+        if not self._has_failed:  # else the carried bytes are useless, and may be more than there is room for
             data, length = self._join(window, buffer)
         if not length:
             return Chunk(data, 0, self._position, buffer.table[:0], 0)
@@ -176,14 +176,14 @@ class ParallelSegmentReader:
         return chunk if failure is None else replace(chunk, failure=failure)
 
     def abandon(self) -> None:
-        """Arrange nothing any more, because a window could not be filled; in place of arranging it."""
+        """Stop arranging, because a window could not be filled; call instead of `arrange`."""
         self._has_failed = True
 
     def _join(self, window: Window, buffer: WindowBuffer) -> tuple[Bytes, int]:
-        """Put what was carried over before a window's bytes; returns them with the room behind, and their length."""
+        """Put the carried bytes before a window's bytes; returns them with the memory after, and their length."""
         passed = max(0, self._position - window.position)
         if passed:
-            # Behind a batch that was larger than a window: nothing is carried, some of the window is past.
+            # After a batch larger than a window: nothing is carried, and a part of the window is already done.
             return buffer.behind(passed), max(0, window.size - passed)
         return buffer.joined(self._carried), len(self._carried) + window.size
 
@@ -201,18 +201,18 @@ class ParallelSegmentReader:
         return chunk, int(code), int(needed)
 
     def _whole_batch(self, head: Bytes, size: int) -> Bytes:
-        """Read the rest of a batch that does not fit a window and what is carried to it; others wait meanwhile."""
+        """Read the rest of a batch that does not fit a window and its carried bytes; other threads wait for this."""
         data = np.zeros(size + PAD_BYTES, np.uint8)
         data[: len(head)] = head
         self._read(data[len(head) : size], self._position + len(head))
         return data
 
     def _failure(self, code: int, needed: int, end: int) -> CorruptBatchError | None:
-        """Say what is wrong at the place where listing ended, if anything is."""
+        """Return the error at the place where listing ended, if any."""
         if code != status.SCAN_END:
             return CorruptBatchError(self._file.path, self._position, f"{REASONS[code]} (batch of {needed} bytes)")
         left = self._size - self._position
-        # Of a batch whose magic is not seen yet, more may be wrong than its size.
+        # If the magic of a batch was not read yet, more than its size may be wrong.
         is_cut_off = needed > left and end - self._position >= HEAD_BYTES
         if left and (is_cut_off or end == self._size):
             wanted = f"a batch of {needed} bytes" if needed else "a batch"
@@ -226,7 +226,7 @@ def verify_checksums(path: Path, chunk: Chunk, is_excused: Callable[[np.void], b
 
     Args:
         path: of the chunk's file, for the error.
-        is_excused: asked about a batch of magic 2 with a wrong checksum; True passes over it.
+        is_excused: called for a batch of magic 2 with a wrong checksum; True accepts it.
     Returns:
         The chunk, or its part before the first bad batch, which is then its `failure`.
     """
@@ -248,7 +248,7 @@ def verify_checksums(path: Path, chunk: Chunk, is_excused: Callable[[np.void], b
 
 
 def bad_checksums(path: Path, chunk: Chunk) -> Iterator[tuple[int, CorruptBatchError]]:
-    """Yield every batch of an arranged chunk whose checksum is wrong: its row, and what to say of it."""
+    """Yield every batch of an arranged chunk whose checksum is wrong: its row, and the error."""
     first = 0
     while first < len(chunk.batches):
         verified = verify_checksums(path, replace(chunk, batches=chunk.batches[first:], failure=None))

@@ -1,9 +1,8 @@
 """
-The records of a chunk's batches, ready for the kernels: compressed batches unpacked, old formats turned into new
-ones.
+Prepares the records of a chunk's batches for the kernels: unpacks compressed batches, converts old formats.
 
-An uncompressed batch of magic 2 is used where it lies. Everything else goes through one reusable buffer, some
-batches at a time, so that memory stays bounded however well a chunk was compressed.
+An uncompressed batch of magic 2 is used in place. Everything else goes through one reusable buffer, some batches at a
+time, so that memory stays bounded however well a chunk was compressed.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _REASONS = {
     record_kernel.RECORD_BAD_HEADERS: "its headers do not fit the record",
     record_kernel.RECORD_BAD_END: "it does not end where its length says",
     record_kernel.RECORD_BAD_OFFSET: "its offset does not ascend or lies beyond its batch",
-    record_kernel.RECORD_LEFT_OVER: "bytes are left behind the batch's last record",
+    record_kernel.RECORD_LEFT_OVER: "bytes are left after the batch's last record",
     record_kernel.RECORD_MISSING: "the batch ends before its last record",
 }
 
@@ -44,10 +43,10 @@ _REASONS = {
 @dataclass(frozen=True)
 class Block:
     """
-    Some neighbouring batches whose records can be read; valid until the unpacker's next step.
+    Some adjacent batches whose records can be read; valid until the unpacker's next step.
 
     Attributes:
-        data, unpacked: uint8 arrays; `row["unpacked"]` tells in which of them a batch's records lie.
+        data, unpacked: uint8 arrays; `row["unpacked"]` tells which of them holds a batch's records.
         batches: rows of BATCH_DTYPE, a part of the chunk's.
         first: index of the first one in the chunk.
     """
@@ -59,19 +58,19 @@ class Block:
 
     def record_count(self, unread: npt.NDArray[np.uint8]) -> int:
         """
-        Return the records of those batches together that are read (`unread` is 0), as far as their bytes can hold them.
+        Return the number of records in the batches that are read (`unread` is 0), limited to what their bytes can hold.
 
-        Of those that are not nobody has checked whether they could hold as many.
+        The counts of the other batches are not checked against their bytes.
         """
         rows = self.batches[unread == 0]
-        # Arrays are made by this. Where headers were not checked a count may be anything: a negative one would take
-        # room from other batches, and one of billions would ask for more memory than there is.
+        # This sizes arrays. If headers were not checked, a count may be anything: a negative one would take room from
+        # other batches, and one of billions would need more memory than there is.
         most = np.maximum(rows["body_end"] - rows["body_start"], 0) // SMALLEST_RECORD_BYTES
         return int(np.clip(rows["count"], 0, most).sum())
 
 
 def bad_record(path: Path, row: np.void, status: int, record_position: int) -> CorruptBatchError:
-    """Return the error for a damaged record, naming its batch and where in the batch's records it lies."""
+    """Return the error for a damaged record, with its batch and its position in the batch's records."""
     where = f"in the record {record_position} bytes into its {'unpacked ' if row['unpacked'] else ''}records: "
     return CorruptBatchError(path, int(row["position"]), where + _REASONS[status])
 
@@ -83,10 +82,10 @@ def leave_out(batches: Batches, unwanted: Mask | Flags, error: CorruptBatchError
     Args:
         batches: of the chunk that was read.
         unwanted: bool or uint8, a flag for each; set for the row.
-        error: what reading came to.
+        error: of the read.
     Raises:
-        CorruptBatchError: `error` itself, if none of these batches is where it says, or the one that is was unwanted
-            already: reading again would come to the same, for ever.
+        CorruptBatchError: `error` itself, if no batch is at its position, or that batch was already unwanted: reading
+            again would give the same error forever.
     """
     rows = np.flatnonzero(batches["position"] == error.position)
     if not len(rows) or unwanted[rows[0]]:
@@ -104,7 +103,7 @@ class Unpacker:
 
     Attributes:
         limit_bytes: as given.
-        library_calls: batches so far that no kernel has unpacked.
+        library_calls: number of batches that a library, not a kernel, has unpacked so far.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -119,9 +118,9 @@ class Unpacker:
 
         Args:
             path: the chunk's file, for errors.
-            chunk: rows of magic 0 and 1 are rewritten as the magic-2 batch they amount to.
-            unwanted: batches whose records nobody will read; of magic 0 and 1 they are read all the same, to tell
-                where the batch begins, but one that cannot be read stays as its header has it.
+            chunk: rows of magic 0 and 1 are replaced by those of the converted magic-2 batch.
+            unwanted: batches whose records will not be read; those of magic 0 and 1 are read anyway, to find the base
+                offset, but if such a batch cannot be read, its row keeps the values of the header.
         Raises:
             CorruptBatchError: a wanted batch that cannot be unpacked, or would exceed the limit.
         """
@@ -139,7 +138,7 @@ class Unpacker:
         ways[packed] = kernel.BY_CALLER
         ways[packed & by_kernel] = kernel.BY_KERNEL
         if packed.any():
-            # In one step: growing to it would copy, and have the system clear, as much again.
+            # In one step: growing gradually would copy, and have the system clear, as much again.
             self._buffer.ensure(2 * _USUAL_BYTES)
         first = 0
         while True:
@@ -151,13 +150,13 @@ class Unpacker:
         self.shrink()
 
     def shrink(self) -> None:
-        """Go back to the usual size after batches that unpacked to a lot."""
+        """Shrink to the usual size after batches that unpacked to a lot."""
         self._buffer.shrink(2 * _USUAL_BYTES)
         self._scratch.shrink(_USUAL_BYTES)
 
     @property
     def arrays(self) -> tuple[Bytes, ...]:
-        """Its memory, as it is until the next step."""
+        """Its memory, valid until the next step."""
         return self._buffer.array, self._scratch.array
 
     def _unpack_from(
@@ -183,12 +182,12 @@ class Unpacker:
                     chunk.batches[index]["count"] = 0
                 self.library_calls += 1
                 index += 1
-                # The kernel would only hand it back.
+                # The kernel would only refuse it.
                 if index == len(ways) or used >= _USUAL_BYTES or ways[index] != kernel.BY_CALLER:
                     break
 
     def _unpack_with_kernel(self, chunk: Chunk, ways: npt.NDArray[np.uint8], first: int, used: int) -> tuple[int, int]:
-        """Unpack from `first` on what the kernel can; returns where it stopped, and the bytes used up before that."""
+        """Unpack with the kernel from `first` on, as far as it can; returns where it stopped, and the bytes used."""
         index, used = kernel.unpack_batches(
             chunk.data,
             chunk.batches,

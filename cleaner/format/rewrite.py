@@ -1,9 +1,9 @@
 """
-Records whose bytes change when they are written again, although nothing in them changes (R-220, R-223).
+Records whose bytes change when they are rewritten, although their content does not change (R-220, R-223).
 
-Kafka decodes and encodes every record of a batch it rebuilds. Numbers come out in their shortest form, the record's
-attributes as 0, and header keys as what Java makes of their bytes as UTF-8. Producers hardly ever write anything
-else, so the kernels copy and leave the rest to this slow path.
+Kafka decodes and encodes every record of a batch it rebuilds. Numbers get their shortest form, the record's attributes
+become 0, and header keys become what Java decodes from their bytes as UTF-8. Producers hardly ever write anything else,
+so the kernels copy records and leave the others to this slow path.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from cleaner.format.varints import encode_varint, read_varint
 
-# What Java takes for one malformed sequence and Python for two or three: an encoded surrogate, whole or cut off.
+# An encoded surrogate, whole or cut off: one malformed sequence for Java, and two or three for Python.
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = b"\xef\xbf\xbd"
 
@@ -50,7 +50,7 @@ def _record(record: memoryview) -> bytes:
 
 
 def canonical_headers(data: memoryview) -> bytes:
-    """Return headers, the number of them first, as Kafka would write them; what lies behind them does not matter."""
+    """Return headers, with their count in front, as Kafka would write them; bytes after them are ignored."""
     fields = bytearray()
     count, at = read_varint(data, 0)
     fields += encode_varint(count)

@@ -1,4 +1,4 @@
-"""Zig-zag varints (R-221) one at a time, where no kernel is at work."""
+"""Zig-zag varints (R-221), one at a time, without a kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def read_varint(data: memoryview, at: int) -> tuple[int, int]:
-    """Return the number at a position, and the position behind it, in data whose structure has been checked."""
+    """Return the number at a position, and the position after it, in data whose structure has been checked."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -1,8 +1,8 @@
 """
 zstd frames (R-253), read and written with contexts that a thread keeps for its next frame.
 
-A context takes a megabyte and more to allocate and clear, several times what a usual batch costs otherwise; one kept
-holds some 6 MB. They go with their thread.
+A context takes a megabyte and more to allocate and clear, several times the other costs of a usual batch; a kept one
+holds about 6 MB. Contexts are freed with their thread.
 
     frame: magic 28 b5 2f fd | descriptor | window 1? | dictionary id 0, 1, 2, 4 | content size 0, 1, 2, 4, 8
         | blocks ... | checksum 4?
@@ -27,7 +27,7 @@ _DICTIONARY_ID, _CHECKSUM, _RESERVED, _NO_WINDOW = 0x03, 0x04, 0x08, 0x20
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _CONTENT_SIZE_SHIFT = 6
 _BLOCK_REPEATED, _BLOCK_RESERVED = 1, 3
-_MOST_BLOCKS = 1000  # of 128 KiB usually; who wants more has made them small to keep us busy
+_MOST_BLOCKS = 1000  # of 128 KiB usually; more, smaller blocks are an attack on processor time
 _LARGEST_WINDOW_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 17
 
@@ -36,13 +36,13 @@ class _Contexts(threading.local):
     """The contexts of one thread."""
 
     def __init__(self) -> None:
-        # Without the content size, which Kafka's streams do not know.
+        # Without the content size, which Kafka's streams do not have.
         self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=False)
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
 
 
 class _Sink:
-    """Takes pieces of a frame to a growing buffer."""
+    """Writes pieces of a frame to a growing buffer."""
 
     def __init__(self, out: GrowingBuffer, at: int) -> None:
         self.out = out
@@ -61,9 +61,9 @@ _contexts = _Contexts()
 
 def is_one_frame(source: memoryview) -> bool:
     """
-    Tell whether bytes are one frame from first to last, going by the lengths in it, and of the usual kind.
+    Tell whether the bytes are exactly one frame of the usual kind, by the lengths in it.
 
-    False does not say that they are damaged: there may be more frames, a dictionary, or very many blocks.
+    False does not mean damage: there may be several frames, a dictionary, or very many blocks.
     """
     if len(source) < 6 or source[:4] != _MAGIC:
         return False
@@ -88,10 +88,11 @@ def is_one_frame(source: memoryview) -> bool:
 
 def decompress_frame(source: memoryview, room: memoryview) -> int | None:
     """
-    Unpack what is one frame to the head of `room`.
+    Unpack one frame to the head of `room`.
 
     Returns:
-        The unpacked length in bytes; None when it is damaged, needs a large window, or leaves no byte of `room` free.
+        The unpacked length in bytes; None if the frame is damaged, needs a large window, or leaves no byte of `room`
+        free.
     """
     try:
         with _contexts.decompressor.stream_reader(source) as reader:
@@ -103,11 +104,11 @@ def decompress_frame(source: memoryview, room: memoryview) -> int | None:
 
 def compress(source: memoryview, out: GrowingBuffer, at: int) -> int:
     """
-    Pack `source` as Kafka's output stream does, size unknown beforehand and flushed before the end: the same bytes.
+    Pack `source` to the same bytes as Kafka's output stream: without the content size, and flushed before the end.
 
     Args:
         source: contiguous bytes, not part of `out`.
-        out: takes the result from `at` on; what lies before is kept.
+        out: takes the result from `at` on; earlier bytes are kept.
     Returns:
         The packed length in bytes.
     """

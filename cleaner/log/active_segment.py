@@ -60,7 +60,7 @@ class AppendMark:
 
 class ActiveSegment:
     """
-    The last segment of a log that is written to; the caller has the log's lock for every call.
+    The last segment of a log open for writing; the caller has the log's lock for every call.
 
     Args:
         fs: the door to the file system.

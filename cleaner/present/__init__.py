@@ -1,1 +1,1 @@
-"""What the daemon shows over HTTP: metrics, health and a page, all drawn from one snapshot; nothing can be changed."""
+"""The daemon over HTTP: metrics, health and a page, all made from one snapshot; read only."""

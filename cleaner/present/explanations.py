@@ -1,8 +1,8 @@
 """
-Why a log is, or is not, cleaned now: what it means, the settings behind it, what to type next.
+Explains why a log is, or is not, cleaned now: the meaning, the settings behind it, the next commands.
 
-The words of a reason are a row of `policy/reasons.py`; here its places are filled with what is known of one log, by a
-daemon (`explain_log`) or by a look at a log dir (`explain_entry`).
+The words of a reason are a row of `policy/reasons.py`; here its placeholders are filled with the data of one log, from
+a daemon (`explain_log`) or from a look at a log dir (`explain_entry`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PLAN_CODES: Mapping[Reason, str] = {
     Reason.LOG_DIR_NEEDS_RECOVERY: "needs_recovery",
     Reason.LOG_DIR_LOCKED: "locked",
 }
-"""Codes that `plan` has other names for (docs/json.md)."""
+"""Codes that have other names in `plan` (docs/json.md)."""
 
-# By what ends the cleanable range (`Cleanable.bounded_by`): what it means, and the settings behind it.
+# By the bound that ends the cleanable range (`Cleanable.bounded_by`): its meaning, and the settings behind it.
 BOUNDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "active segment": (
         "Only the active segment holds anything new, and it is never cleaned: it waits until the writer of the "
@@ -48,19 +48,19 @@ BOUNDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _NOTHING_DIRTY: tuple[str, tuple[str, ...]] = ("There is nothing dirty.", ())
 _BROKER = "--bootstrap-server localhost:9092"
 
-# What a label beside the line says already.
+# What the label next to the line already says.
 _IN_LABEL = re.compile(r"(next|number \d+ in the queue|in progress|nothing to clean|quarantined|paused)[:,] ")
 
 
 @dataclass(frozen=True)
 class Explanation:
     """
-    Why a log is where it is.
+    Why a log is in its state.
 
     Attributes:
-        meaning: one sentence or two.
-        settings: keys of the settings behind it, the one that decides first.
-        commands: what may be typed next, each with what it does.
+        meaning: one or two sentences.
+        settings: keys of the settings behind it, the deciding one first.
+        commands: possible next commands, each with its effect.
     """
 
     meaning: str
@@ -94,7 +94,7 @@ def explain_log(view: LogView, shown: ServiceSnapshot) -> Explanation:
     elif reason is Reason.UNDER_RATIO and verdict is not None:
         meaning = _under_ratio(verdict.cleanable.ratio, verdict.min_ratio, verdict.overdue_in_ms)
     elif reason is Reason.PAUSED:
-        paused = {words.partition(" ")[0] for words in shown.pauses}  # behind the name is how often
+        paused = {words.partition(" ")[0] for words in shown.pauses}  # the name is followed by the number of pauses
         scopes = [scope for scope in (str(view.partition), view.partition.topic) if scope in paused]
         ((command, what),) = commands
         commands = tuple((command.format(name=scope), what) for scope in scopes or [str(view.partition)])
@@ -104,7 +104,7 @@ def explain_log(view: LogView, shown: ServiceSnapshot) -> Explanation:
 
 
 def _figures(view: LogView, verdict: CleaningStatus | None, shown: ServiceSnapshot) -> dict[str, object]:
-    """Return what fills the places of a meaning."""
+    """Return the values for the placeholders of a meaning."""
     aside = next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
     where = ""
     if aside is not None and aside.file:
@@ -127,9 +127,8 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
     Explain one partition that was looked at without a daemon.
 
     Args:
-        entry: what there is to see of it.
-        log_dir: as the next command names it.
-        options: where settings came from, as the next command has to be told too.
+        entry: the result of the look.
+        log_dir: as for the next command. options: the sources of settings, which the next command needs too.
     """
     place, name = quote(str(log_dir)), quote(entry.partition)
     clean = f"cleaner clean {place} {name}{options}"
@@ -143,7 +142,7 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
     if entry.why is Reason.UNDER_RATIO:
         in_ms = None if entry.overdue_at_ms is None else entry.overdue_at_ms - entry.now_ms
         meaning = _under_ratio(entry.ratio, _min_ratio(entry), in_ms)
-    # Those of a daemon have no say here.
+    # A daemon's settings have no effect here.
     settings = tuple(key for key in entry.why.words.settings if key in TOPIC_SETTINGS)
     compact = f"{clean} --set {quote(f'{topic}:cleanup.policy=compact')}"
     damage = "what keeps it from being read, and all that is damaged there"
@@ -161,7 +160,7 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
 
 
 def _under_ratio(ratio: float, min_ratio: float, overdue_in_ms: int | None) -> str:
-    """Say that too little is dirty, and when the log is due whatever its ratio (None: never)."""
+    """Say that too little is dirty, and when the log becomes due whatever its ratio (None: never)."""
     words = f"{ratio:.1%} of what could be recopied is dirty; a round begins above {min_ratio:.1%}."
     if overdue_in_ms is not None:
         words += f" In {duration(overdue_in_ms)} it is due by its age, whatever its ratio."
@@ -169,14 +168,14 @@ def _under_ratio(ratio: float, min_ratio: float, overdue_in_ms: int | None) -> s
 
 
 def _due_by(ratio: float, min_ratio: float, overdue_ms: int) -> str:
-    """Say by what a log is due: its age (`overdue_ms` above 0) or its ratio."""
+    """Say why a log is due: its age (`overdue_ms` above 0) or its ratio."""
     if overdue_ms:
         return f"it is over max.compaction.lag.ms by {duration(overdue_ms)}"
     return f"{ratio:.1%} of it is dirty, more than {min_ratio:.1%}"
 
 
 def _of_rounds(entry: PlanEntry, meaning: str, clean: str) -> Explanation:
-    """Explain what is due: it may take several rounds."""
+    """Explain a due log: it may take several rounds."""
     rounds = entry.rounds
     if rounds is None or rounds.count <= 1:
         return Explanation(meaning, RATIO_SETTINGS, ((clean, "clean it now"),))

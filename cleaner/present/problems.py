@@ -1,7 +1,7 @@
 """
-What is not well with a daemon, and what to do about it: decided here, for all that show it.
+Finds the problems of a daemon, and what to do about them, for everything that shows them.
 
-`cleaner status` ends with 1 where there is any, the page says so in its title, `/healthz` among its warnings.
+With any problem, `cleaner status` ends with 1; the page names problems in its title, `/healthz` among its warnings.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _MOST_NAMED = 5
 
 class Problem(NamedTuple):
     """
-    What is wrong.
+    One problem.
 
     Attributes:
-        words: not yet fit for a terminal.
-        command: to go on with; empty where there is none.
-        is_stuck: what should move does not.
+        words: not escaped for a terminal.
+        command: the next one to type; empty if there is none.
+        is_stuck: a worker or the scheduler makes no progress.
     """
 
     words: str
@@ -34,7 +34,7 @@ class Problem(NamedTuple):
 
 
 def problems_of(shown: ServiceSnapshot) -> list[Problem]:
-    """Return all that is not well, the worst first."""
+    """Return all problems, the worst first."""
     return [*_of_the_process(shown), *_of_log_dirs(shown), *_of_logs(shown)]
 
 

@@ -1,4 +1,4 @@
-"""Numbers, moments, durations and names as people read them; sizes and durations are written by `base/sizes.py`."""
+"""Formats numbers, moments and names for people; `base/sizes.py` formats sizes and durations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from cleaner.base.sizes import duration
 
 def printable(text: str) -> str:
     """
-    Make visible what must not act: line ends, terminal codes, writing turned round, half characters.
+    Escape characters that must not take effect: line ends, terminal codes, changes of writing direction, lone
+    surrogates.
 
-    A topic's name is safe already; the text of an error may quote anything.
+    A topic's name is safe; the text of an error may quote anything.
     """
     if text.isprintable():
         return text
@@ -19,17 +20,17 @@ def printable(text: str) -> str:
 
 
 def count(number: int) -> str:
-    """Say a number: `1,234,567`."""
+    """Format a number: `1,234,567`."""
     return f"{number:,}"
 
 
 def counted(number: int, word: str, words: str | None = None) -> str:
-    """Say so many of something: `1 log`, `2 logs`."""
+    """Format a count of something: `1 log`, `2 logs`."""
     return f"{count(number)} {word if number == 1 else words or word + 's'}"
 
 
 def percent(part: float) -> str:
-    """Say a part of 1 in percent; nothing but all is 100 %, nothing but nothing is 0 %."""
+    """Format a part of 1 in percent; only all is 100 %, and only nothing is 0 %."""
     value = part * 100
     if 0 < value < 1:
         return "<1 %"
@@ -37,7 +38,7 @@ def percent(part: float) -> str:
 
 
 def ago(then_ms: int | None, now_ms: int) -> str:
-    """Say how long ago a moment was; `never` without one, `just now` also where clocks disagree."""
+    """Say how long ago a moment was; `never` for None, `just now` also if clocks disagree."""
     if then_ms is None:
         return "never"
     return f"{duration(now_ms - then_ms)} ago" if now_ms - then_ms >= 1000 else "just now"
@@ -49,7 +50,7 @@ def until(then_ms: int, now_ms: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """Write a moment in the local time zone, with its offset from UTC."""
+    """Format a moment in the local time zone, with its offset from UTC."""
     try:
         return datetime.fromtimestamp(ms / 1000).astimezone().isoformat(sep=" ", timespec="seconds")
     except (OverflowError, ValueError, OSError):
@@ -57,7 +58,7 @@ def moment(ms: int) -> str:
 
 
 def utc_moment(ms: int) -> str:
-    """Write a moment in UTC, as ISO 8601 has it: for programs, which may show a reader's own time."""
+    """Format a moment in UTC, as in ISO 8601: for programs, which may show a reader's own time."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):

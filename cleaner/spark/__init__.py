@@ -1,5 +1,5 @@
 """
-Logs as DataFrames in a Spark session of yours.
+Logs as DataFrames in your Spark session.
 
     spark = cleaner.spark.register(SparkSession.builder.getOrCreate())
     spark.read.format("kafkalog").load("/var/lib/kafka")
@@ -31,11 +31,11 @@ def register(spark: SparkSession) -> SparkSession:
     Make `format("kafkalog")` known to a session, and return the session.
 
     Logs are planned and read by the Python of `PYSPARK_PYTHON`, else of the session's `spark.pyspark.python`, else by
-    the one that runs this. Queries then read only the columns they use; where this version of Spark does not let them,
-    a warning says so. Registering again does nothing.
+    the Python that runs this. Queries read only the columns they use; a warning says if this version of Spark cannot.
+    Registering again does nothing.
 
     Raises:
-        UsageError: it is no session, or one of a Spark that knows no formats in Python.
+        UsageError: `spark` is no session, or its Spark does not support data sources in Python.
     """
     if not hasattr(type(spark), "dataSource"):
         given = spark.__name__ if isinstance(spark, type) else f"a {type(spark).__name__}"
@@ -51,13 +51,13 @@ def register(spark: SparkSession) -> SparkSession:
 
     from cleaner.spark.source.prune import add_rule
 
-    # Spark refuses a second one of this name if it has found the first one itself, and warns about any other.
+    # Spark refuses to register a source of this name if it found one itself, and warns about any other repetition.
     if not spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(_FORMAT):
         context: Any = spark.sparkContext
         usual = context.pythonExec
-        # Spark looks for the name in the active session, whichever it is asked to register it in.
+        # Spark looks the name up in the active session, not in the session that registers it.
         context._gateway.jvm.SparkSession.setActiveSession(spark._jsparkSession)
-        # What a session takes for its workers otherwise is the first `python3` of the PATH.
+        # By default a session runs its workers with the first `python3` of the PATH.
         if _PYTHON not in os.environ:
             context.pythonExec = context.getConf().get(_PYTHON_SETTING) or sys.executable
         try:

@@ -40,7 +40,7 @@ _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "index.int
 
 
 class Interrupt(KeyboardInterrupt):
-    """Somebody presses Ctrl-C."""
+    """A user presses Ctrl-C."""
 
 
 class OutOfMemory(MemoryError):

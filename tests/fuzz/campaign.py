@@ -28,7 +28,7 @@ from tests.fuzz.steps import CHANGING, READING, Label, command
 
 STEP_SECONDS = 60
 _CODES = frozenset((0, 1, 2, 75, 78))
-_UNPLANNED = re.compile(r"Traceback|unexpected [A-Z]\w+: |a mistake in the cleaner")
+_UNPLANNED = re.compile(r"Traceback|unexpected [A-Z]\w+: |an internal error of the cleaner")
 # What may leave indexes, snapshots and markers that tell different stories of transactions.
 _CONTRADICTS = re.compile(
     r"producer|attributes|bytes of records|txnindex|snapshot|gone|again|order|elsewhere|another|exch"

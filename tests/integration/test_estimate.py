@@ -107,8 +107,8 @@ def test_bytes_freed_from_a_tenth_of_a_larger_log(shape: str, codec: str, tmp_pa
     report = clean(tmp_path)
     freed = report.bytes_read - report.bytes_written
     least, most = found.least_bytes_freed / total, found.most_bytes_freed / total
-    foretold = f"{found.bytes_freed / total:6.1%} ({least:.1%} to {most:.1%})"
-    print(f"{shape:18} {codec:5} freed {freed / total:6.1%} of the log, foretold {foretold}")
+    estimated = f"{found.bytes_freed / total:6.1%} ({least:.1%} to {most:.1%})"
+    print(f"{shape:18} {codec:5} freed {freed / total:6.1%} of the log, estimated {estimated}")
     assert found.bytes_freed == pytest.approx(freed, rel=0.2, abs=0.02 * total)
 
 

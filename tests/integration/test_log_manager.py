@@ -318,7 +318,7 @@ def test_altered_settings_count_at_once(tmp_path: Path) -> None:
         assert manager.topic_config("prices").segment_bytes == 1_000_000
 
 
-def test_settings_written_by_somebody_else_are_taken_over(tmp_path: Path) -> None:
+def test_settings_written_by_another_process_are_applied(tmp_path: Path) -> None:
     """Such as `cleaner topics alter` in another process."""
     clock = ManualClock()  # years before the file was written, so that the file does not look half written
     with LogManager(tmp_path, QUICK, create=True, cleaner=False, tasks=False, clock=clock) as manager:

@@ -118,7 +118,7 @@ def test_log_dir_left_in_order_keeps_its_marker_and_its_files(
     assert contents(tmp_path) == before
 
 
-def test_recovery_shares_the_log_dir_with_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recovery_shares_the_log_dir_with_no_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Recovery writes active segments, so not even a writer that would share with a cleaner may be there."""
     unclean(tmp_path, keyed_log())
     before = contents(tmp_path)

@@ -136,7 +136,7 @@ def full_pipe() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", ["check", "consume", "dump", "plan", "verify"])
-def test_command_whose_output_nobody_takes_ends_at_once(log_dir: Path, full_pipe: int, name: str) -> None:
+def test_command_whose_output_is_not_read_ends_at_once(log_dir: Path, full_pipe: int, name: str) -> None:
     """It waits in a write that never ends."""
     with Started(*_commands(log_dir)[name], stdout=full_pipe) as command:
         _wait_until_it_sleeps(command.process.pid)

@@ -247,7 +247,7 @@ def test_latest_per_key_is_one_row_a_key(spark: SparkSession, tmp_path: Path) ->
     assert read(spark, tmp_path, **options).where("value IS NULL").count() == 2
 
 
-def test_option_nobody_knows_is_refused_with_the_nearest(spark: SparkSession, tmp_path: Path) -> None:
+def test_unknown_option_is_refused_with_the_nearest(spark: SparkSession, tmp_path: Path) -> None:
     """When the DataFrame is made, before anything is read."""
     write_log_dir(tmp_path, a_log())
     with pytest.raises(Exception, match="no option 'topic'; the nearest is 'topics'"):
@@ -285,11 +285,11 @@ def test_write_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) ->
         writer.mode("append").save(str(tmp_path / "to"))
     # Tasks that were still running when the first one failed may leave directories that wait for their removal.
     assert not [path for path in (tmp_path / "to").iterdir() if not path.name.endswith("-delete")]
-    with pytest.raises(Exception, match=r"replaces no log; use mode\('append'\)"):
+    with pytest.raises(Exception, match=r"does not replace a log; use mode\('append'\)"):
         writer.mode("overwrite").save(str(tmp_path / "to"))
     sound = frame.where("partition = 0").write.format("kafkalog").mode("append")
     sound.save(str(tmp_path / "to"))
-    with pytest.raises(Exception, match="t-0: is there already"):
+    with pytest.raises(Exception, match="t-0: exists already"):
         sound.save(str(tmp_path / "to"))
     assert read(spark, tmp_path / "to").count() == 3
     assert [path.name for path in (tmp_path / "to").glob("t-*[0-9]")] == ["t-0"]
@@ -326,7 +326,7 @@ def test_stream_follows_rolled_segments(spark: SparkSession, tmp_path: Path) -> 
     other.leader_epoch = 1
     other.append(*[("other", "log")] * 90)
     write_log_dir(tmp_path / "logs", other)
-    with pytest.raises(Exception, match="it was cut back and written anew; failOnDataLoss=false reads what there is"):
+    with pytest.raises(Exception, match="it was truncated and rewritten; failOnDataLoss=false reads the rest"):
         run(activeSegment="read")
 
 

@@ -83,7 +83,7 @@ def test_verify_of_a_log_that_lost_a_record_says_where_and_no_key(
     assert code == 1
     lines = out.splitlines()
     assert lines[0] == "topic-0: REFUTED, 1 findings"
-    assert lines[2] == "  offset 57: lost: the last record of its key, and not there any more"
+    assert lines[2] == "  offset 57: lost: the last record of its key, and missing"
     assert lines[3].startswith(f"    {pair[0] / 'topic-0' / '00000000000000000040.log'}: at byte ")
     assert "topic-1: proven" in lines
     assert "k2" not in out.replace(str(pair[0]), "")
@@ -157,7 +157,7 @@ class _Noting(FileSystem):
         super().remove(path)
 
 
-def test_file_for_sorting_is_nobody_elses_where_all_may_write(tmp_path: Path) -> None:
+def test_file_for_sorting_is_private_where_all_may_write(tmp_path: Path) -> None:
     """As in `/tmp`: neither open to all as that is nor, which only root could make, its owner's; no name is left."""
     write_log_dir(tmp_path / "logs", keyed_log(records=400))
     shared = tmp_path / "shared"

@@ -1,1 +1,1 @@
-"""What a round would do, foretold from a sample."""
+"""Estimates from a sample what a round would do."""

@@ -1,9 +1,9 @@
 """
-A log cut into cells, of which some are drawn at random to be read.
+Divides a log into cells, some of which are drawn at random and read.
 
-A cell is a stretch of a segment between two batches that the offset index names, near multiples of the cells' size, so
-every batch is in one cell and no index is read of a segment from which nothing is drawn. Cells are read as blocks of
-records, with what transactions make of their batches.
+A cell is a part of a segment between two batches in the offset index, near multiples of the cell size. So every batch
+is in exactly one cell, and the index of a segment without drawn cells is not read. Cells are read as blocks of records,
+with flags for the batches that transactions remove.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.segment import Segment
 
 OFFSETS_END = 2**62  # above all offsets
-# Small cells tell more for the same bytes: what lies side by side is often alike. Below, reading becomes seeking.
+# Small cells give more information for the same bytes, since neighbours are often alike. Smaller ones cost seeks.
 _LEAST_BYTES = 16 << 10
 _MOST_BYTES = 1 << 20
-_CELLS_OF_ALL = 256  # where nothing is left out: how many keys lie in a part of the log is told from these
+_CELLS_OF_ALL = 256  # if everything is read: they give the number of keys in a part of the log
 _MOST_CELLS = 1 << 14
 
 
 class Cell(NamedTuple):
     """
-    One cell, or several of a segment side by side.
+    One cell, or several adjacent ones of a segment.
 
     Attributes:
-        segment: its segment's place in the list.
+        segment: index of its segment in the list.
         start, end: byte positions in the `.log`; equal where no batch begins in the cell.
         before: bytes of the log before it.
     """
@@ -51,7 +51,7 @@ class Cell(NamedTuple):
 
 
 class CellBlock(NamedTuple):
-    """Some batches of a cell: their file, their records, and uint8 a batch: 1 for those that go unread."""
+    """Some batches of a cell: their file, their records, and uint8 for each batch: 1 if it is removed unread."""
 
     path: Path
     block: Block
@@ -63,14 +63,14 @@ class Cells:
     The cells of some segments.
 
     Args:
-        segments: in log order, one at least.
+        segments: in log order, at least one.
         limit_bytes: most bytes a batch may unpack to.
-        now_ms: markers whose horizon is at or below it go.
-        sample_bytes: how much will be drawn; where that is everything, cells are larger.
+        now_ms: markers whose horizon is at or below it are removed.
+        sample_bytes: how much will be drawn; if that is everything, cells are larger.
 
     Attributes:
-        before: of each segment the bytes before it, and their sum.
-        total_bytes: of all.
+        before: for each segment the bytes before it, and at the end their sum.
+        total_bytes: of all segments.
     """
 
     def __init__(self, segments: Sequence[Segment], limit_bytes: int, now_ms: int, sample_bytes: int) -> None:
@@ -90,18 +90,18 @@ class Cells:
         self._digests = KeyDigests()
 
     def draw(self, first: int, end: int, most_bytes: int, chance: random.Random) -> list[Cell]:
-        """Draw cells of segments [first, end), two at least, that amount to so many bytes; returns them in order."""
+        """Draw at least two cells of segments [first, end), up to `most_bytes` in all; returns them in order."""
         numbers: Sequence[int] = range(self._first[first], self._first[end])
         wanted = max(2, most_bytes // self._cell_bytes)
         if wanted < len(numbers):
             numbers = sorted(chance.sample(numbers, wanted))
         cells = [cell for cell in map(self._cells_from, numbers) if cell.start < cell.end]
-        # Where batches are larger than cells most of these are empty.
+        # If batches are larger than cells, most cells are empty.
         few = len(cells) < 2 and wanted < self._first[end] - self._first[first]
         return self.draw(first, end, 4 * wanted * self._cell_bytes, chance) if few else cells
 
     def stretches(self, count: int, most_bytes: int) -> list[Cell]:
-        """Return a few long stretches, spread over the log, of neighbouring cells."""
+        """Return a few long runs of adjacent cells, spread over the log."""
         length, end = max(1, most_bytes // self._cell_bytes), self._first[-1]
         return [self._cells_from(number, length) for number in sorted({end * i // count for i in range(count)})]
 
@@ -120,11 +120,11 @@ class Cells:
         Read a cell.
 
         Args:
-            cell: which.
-            leaves_cache: it will be read again soon; else what was not in memory before is not kept there.
+            cell: the cell.
+            leaves_cache: it will be read again soon; else pages that were not cached before are dropped.
         Raises:
             CorruptBatchError: damage.
-            FileNotFoundError: its segment has gone.
+            FileNotFoundError: its segment is gone.
         """
         segment = self._segments[cell.segment]
         with segment.open_log() as file:
@@ -149,7 +149,7 @@ class Cells:
     def _gone(self, batches: Batches) -> Flags:
         """Return which batches are data of aborted transactions, or markers past their horizon."""
         kinds = batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
-        # A marker gets its horizon once its transaction has left no data.
+        # A marker gets its horizon once its transaction has no data left.
         has_horizon = batches["attributes"] & (CONTROL_FLAG | DELETE_HORIZON_FLAG) == CONTROL_FLAG | DELETE_HORIZON_FLAG
         is_expired = has_horizon & (batches["magic"] == 2) & (batches["base_timestamp"] <= self._now_ms)
         gone: Flags = is_expired.astype(np.uint8)
@@ -159,7 +159,7 @@ class Cells:
 
 
 def _positions(segment: Segment) -> npt.NDArray[np.int64]:
-    """Return where batches begin, as far as the offset index says; one that cannot be read says nothing."""
+    """Return the positions of batches in the offset index; none if it cannot be read."""
     try:
         return np.concatenate([[0], segment.offset_index()["position"].astype(np.int64)])
     except CorruptIndexError:

@@ -1,13 +1,13 @@
 """
-Foretelling a cleaning from a sample: drawn cells are read twice.
+Estimates a cleaning from a sample: drawn cells are read twice.
 
-First for their keys: how often each was met says how many there are in all, and how likely the last record met of a
-key is the last there is (`key_sample.py`). Then some of the cells are recopied, into memory and as a round would do it,
-with every record staying or going by these chances: how many bytes stay depends on batches and codecs in ways that no
-formula has. Where all of a log is read, each chance is 0 or 1.
+The first reading is for the keys: how often each key occurs gives the number of all keys, and the chance that the last
+record read of a key is the last in the log (`key_sample.py`). Then some of the cells are recopied in memory, as in a
+round, and each record is kept or removed at random by its chance: no formula gives the bytes that remain, which depend
+on batches and codecs. If the whole log is read, each chance is 0 or 1.
 
-A jackknife (Quenouille, Tukey) says how far off that may be: the estimate is made again without each tenth of the
-cells, which shows how much it owes to the cells that happened to be drawn.
+A jackknife (Quenouille, Tukey) gives the possible error: the estimate is repeated without each tenth of the cells,
+which shows how much it depends on the drawn cells.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_SPREAD = 1 << 31  # between offsets of a segment
 _STANDARD_ERRORS = 2.26  # 95 % of Student's distribution, for ten groups
 _STRETCHES, _STRETCH_BYTES = 8, 4 << 20
 _INDEX_PART = 0.006  # index entries of 20 bytes for every 4 KiB
-# Measured: what a round takes beside its bytes.
+# Measured: the fixed time of a round, besides the time for its bytes.
 _SECONDS_A_ROUND, _SECONDS_A_GROUP, _SECONDS_A_SEGMENT = 0.05, 0.02, 0.0005
 _SPEED_UP_A_THREAD = 0.8
 
@@ -57,18 +57,18 @@ def estimate(
     sample_bytes: int | None,
 ) -> tuple[Estimate, RoundsAhead]:
     """
-    Foretell what cleaning a log would do.
+    Estimate what cleaning a log would do.
 
     Args:
         segments: all up to the first uncleanable offset, in order.
         found: the cleanable range, not empty.
         topic, config: the settings.
-        context: a clock, the moment, and what is asked before each cell and may raise to stop.
-        sample_bytes: how much to read; None: a tenth, all of a small log, and never more than 4 GiB.
+        context: gives the clock, the time, and `check_done`, which is called before each cell and may raise to stop.
+        sample_bytes: how much to read; None: a tenth, or all of a small log, and never more than 4 GiB.
     Raises:
         CorruptLogError: damage in a sampled cell.
         UncleanableError: a sampled batch that no cleaner could write.
-        FileNotFoundError: a segment has gone.
+        FileNotFoundError: a segment is gone.
     """
     if sample_bytes is None:
         total_bytes = sum(segment.size for segment in segments)
@@ -98,7 +98,7 @@ class _Estimator:
         self._section_bytes = np.array([clean_bytes, cells.total_bytes - clean_bytes])
 
     def estimate(self) -> tuple[Estimate, RoundsAhead]:
-        """Read, judge, recopy, and add up."""
+        """Read, judge and recopy the sample, and add up the results."""
         total, context = self._cells.total_bytes, self._context
         drawn = self._draw()
         is_dirty = np.array([cell.segment >= self._first_dirty for cell in drawn])
@@ -106,7 +106,7 @@ class _Estimator:
         clean_bytes, dirty_bytes = self._section_bytes.tolist()
         place = np.clip((before - clean_bytes) / dirty_bytes, 0, 1)
         self._sample = sample = KeySample(is_dirty, place, end - before, self._section_bytes)
-        # Those that are recopied in memory, spread over the log.
+        # The cells that are recopied in memory, spread over the log.
         recopied = range(0, len(drawn), max(1, math.ceil((end - before).sum() / _MOST_RECOPIED_BYTES)))
         for number, cell in enumerate(drawn):
             context.check_done()
@@ -115,7 +115,7 @@ class _Estimator:
         sample.judge()
         rules = RecopyRules(0, 0, context.now_ms, context.now_ms, self._topic.delete_retention_ms)
         self._writer = RetainedWriter(rules.new_horizon_ms)
-        # Of each drawn cell bytes read, records that stay, bytes that do.
+        # For each drawn cell: bytes read, records that stay, bytes that stay.
         counted = np.zeros((len(drawn), 3))
         for number in recopied:
             context.check_done()
@@ -147,15 +147,15 @@ class _Estimator:
     def _draw(self) -> list[Cell]:
         """Draw cells of both sections."""
         cells, sample_bytes, (clean_bytes, dirty_bytes) = self._cells, self._sample_bytes, self._section_bytes.tolist()
-        # Whoever asks again is told the same.
+        # The same log gets the same estimate again.
         chance = random.Random(cells.total_bytes)  # noqa: S311 - no secret
-        # The dirty section says which keys come again: it gets half, and what the clean one does not need.
+        # The dirty section shows which keys repeat: it gets half of the sample, and what the clean one does not need.
         for_dirty = max(sample_bytes // 2, sample_bytes - clean_bytes)
         dirty = cells.draw(self._first_dirty, len(self._segments), for_dirty, chance)
         return cells.draw(0, self._first_dirty, sample_bytes - min(for_dirty, dirty_bytes), chance) + dirty
 
     def _recopy(self, cell: Cell) -> tuple[int, int]:
-        """Recopy a cell into memory; returns how many of its records with a key stay, and all bytes that do."""
+        """Recopy a cell into memory; returns how many of its records with a key stay, and how many bytes stay."""
         is_dirty = cell.segment >= self._first_dirty
         records, before = 0, self._writer.counts.bytes_written
         for part in self._cells.blocks(cell):
@@ -176,21 +176,21 @@ class _Estimator:
         return records, self._writer.counts.bytes_written - before
 
     def _add_up(self, section: Counts, counted: Floats) -> tuple[Floats, float]:
-        """Return the bytes that stay of each section, and how far off their sum may be."""
+        """Return the bytes that stay of each section, and the possible error of their sum."""
         sample = self._sample
         by_group = np.zeros((GROUPS, 2, 3))
         np.add.at(by_group, (sample.groups, section), counted)
         whole = by_group.sum(axis=0)
 
         def bytes_after(staying: Floats, counted: Floats) -> Floats:
-            # So many bytes for each record that stays; of a section where none does, for each that was read.
+            # Scale the bytes by the records that stay; if none does, by the bytes read.
             read, records, written = np.moveaxis(counted, -1, 0)
             by_record = staying / sample.part * written / np.maximum(1, records)
             after: Floats = np.where(records > 0, by_record, self._section_bytes * written / np.maximum(1, read))
             return after
 
         after = bytes_after(sample.staying, whole)
-        # What other cells might have said of keys, and of bytes. A section of which all was seen leaves no doubt.
+        # The error from keys, and from bytes, had other cells been drawn. A section that was read whole has none.
         doubt = np.sqrt(1 - sample.shares), np.sqrt(1 - whole[:, 0] / np.maximum(1, self._section_bytes))
         keys_off = (bytes_after(sample.without, whole) - after) * doubt[0]
         bytes_off = (bytes_after(sample.staying, whole - by_group) - after) * doubt[1]
@@ -199,7 +199,7 @@ class _Estimator:
         return after, _STANDARD_ERRORS * math.sqrt(variance)
 
     def _spread(self, after: Floats, before: Counts, counted: Floats) -> Floats:
-        """Spread what stays of each section over its segments, as in the cells that were recopied."""
+        """Distribute the bytes that stay of each section over its segments, in proportion to the recopied cells."""
         cells = self._cells
         edges = np.append(before, cells.total_bytes)
         edges[0] = 0
@@ -210,12 +210,12 @@ class _Estimator:
 
     def _rates(self) -> tuple[float, float]:
         """
-        Return seconds a byte of both passes, on one thread, from a few long stretches of the log.
+        Return the seconds for each byte of both passes, on one thread, measured on a few long parts of the log.
 
-        Cells are short, and what there is to do for each takes longer than its bytes.
+        Single cells are too short: their fixed cost is larger than that of their bytes.
         """
         stretches, now_ns = self._cells.stretches(_STRETCHES, _STRETCH_BYTES), self._context.clock.monotonic_ns
-        # The first is done twice: kernels are loaded when they are first called.
+        # The first part is read twice: kernels are loaded at their first call.
         for cell in stretches[:1]:
             self._recopy(cell)
         times = [now_ns()]
@@ -232,7 +232,7 @@ class _Estimator:
         return float(read), float(copy)
 
     def _extra_disk(self, after: Floats) -> int:
-        """Return the most that is written before as much was removed, group by group of the first round."""
+        """Return the most extra disk space that the first round needs, group by group, before old files are removed."""
         topic = self._topic
         groups = group_segments(
             self._segments,
@@ -250,11 +250,11 @@ class _Estimator:
         return int(most)
 
     def _seconds(self, read: float, copy: float, ahead: RoundsAhead, after: Floats) -> float:
-        """Return how long all rounds take: each maps a part of the dirty section, and recopies what lies below."""
+        """Return the time of all rounds: each maps a part of the dirty section, and recopies all below its end."""
         config, total = self._config, self._cells.total_bytes
         dirty_bytes = self._range.cleanable_bytes
         rounds = max(1, ahead.count)
-        # Round by round the clean section grows by what stays of one head.
+        # Round by round the clean section grows by what stays of the mapped part.
         clean, kept = total - dirty_bytes, float(after.sum()) / max(1, total)
         recopied = sum(clean * (kept if n else 1) + dirty_bytes / rounds * (1 + n * kept) for n in range(rounds))
         speed = 1 + (config.pipeline_threads - 1) * _SPEED_UP_A_THREAD

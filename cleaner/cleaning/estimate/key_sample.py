@@ -1,12 +1,12 @@
 """
-The keys met in drawn cells of a log, and how likely each record met is to stay.
+The keys in drawn cells of a log, and the chance of each of their records to stay.
 
-The two sections of a log ask different questions. A key's last record in the dirty section stays; one of the clean
-section stays if its key does not come again in the dirty one. Neither is known where not all cells were drawn: how many
-stay in all is estimated (`unseen_keys.py`), and those met that may be among them get chances that add up to that.
+The two sections of a log differ. In the dirty section, the last record of a key stays. In the clean section, a record
+stays if its key does not occur in the dirty section. Neither is known unless all cells were drawn: the number of
+records that stay is estimated (`unseen_keys.py`), and the sampled candidates get chances that add up to it.
 
-Of very many keys only those are kept whose digest is below a threshold, with all that was met of each: a random part of
-the keys, so that memory is bounded (Wegman's adaptive sampling; Flajolet, 1990).
+If there are very many keys, only those with a digest below a threshold are kept, with all their records: a random part
+of the keys, so that memory is bounded (Wegman's adaptive sampling; Flajolet, 1990).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class KeySample:
     Keys of drawn cells and, once they are judged, chances of records.
 
     Args:
-        is_dirty: of each cell, in log order, whether it is of the dirty section.
-        place: of each where in that section it lies, 0 the begin and 1 the end.
-        sizes: of each its bytes.
-        section_bytes: all bytes of the clean and of the dirty section.
+        is_dirty: for each cell, in log order, whether it is in the dirty section.
+        place: for each cell its place in that section, from 0 (start) to 1 (end).
+        sizes: for each cell its bytes.
+        section_bytes: total bytes of the clean and of the dirty section.
 
     Attributes:
-        groups: of each cell the number of its group, by lot.
+        groups: for each cell the number of its group, drawn at random.
         secret: the SipHash key, of two words.
-        shares: the parts of the clean and of the dirty section that were drawn.
-        dirty: the keys of the dirty section, of those that the sample keeps.
-        staying: how many records of the clean and of the dirty section stay, with keys that the sample keeps.
-        without: the same, a row a group, as estimated without the group's cells.
+        shares: the drawn parts of the clean and of the dirty section.
+        dirty: the kept keys of the dirty section.
+        staying: how many records of the clean and of the dirty section, with kept keys, stay.
+        without: the same, one row for each group, estimated without the group's cells.
     """
 
     dirty: Occurrences
@@ -59,7 +59,7 @@ class KeySample:
 
     @property
     def part(self) -> float:
-        """The part of all keys that is kept."""
+        """The part of all keys that the sample keeps."""
         return (float(self._threshold) + 1) / 2**64
 
     def add(self, cell: int, digests: Words, offsets: Words) -> None:
@@ -77,16 +77,16 @@ class KeySample:
         self._kept += int(is_kept.sum())
 
     def judge(self) -> None:
-        """Estimate what stays, all cells having been added."""
+        """Estimate what stays, after all cells were added."""
         cells, digests, offsets = zip(*self._parts, strict=True)
         cell, offset = np.repeat(cells, list(map(len, offsets))), np.concatenate(offsets)
-        # One digest that no record has: there is always one to be found.
+        # Add one digest that no record has, so that a lookup always finds one.
         self._digests, row = np.unique(np.append(np.concatenate(digests), np.uint64(_ALL)), return_inverse=True)
         row, is_dirty = row[:-1], self._is_dirty[cell]
         last_offset, last_place = np.zeros(len(self._digests), np.uint64), np.zeros(len(self._digests))
-        # Of a key's records the last one wins: they come in log order.
+        # A key's last record wins: they come in log order.
         last_offset[row[is_dirty]], last_place[row[is_dirty]] = offset[is_dirty], self._place[cell[is_dirty]]
-        # A key of the dirty section counts once a cell, however often it lies there.
+        # A key of the dirty section counts once for each cell, however often it occurs there.
         met, met_in = np.divmod(np.unique(row[is_dirty] * len(self._sizes) + cell[is_dirty]), len(self._sizes))
         clean, clean_in = row[~is_dirty], cell[~is_dirty]
 
@@ -111,7 +111,7 @@ class KeySample:
         self._usual = np.minimum(1, here / np.maximum(1, np.bincount(is_dirty, minlength=2)))
 
     def chances(self, digests: Words, offsets: Words, is_dirty: bool) -> Floats:
-        """Return the chance of each of some records of one section to stay; arguments are those of `add`."""
+        """Return for each of some records of one section the chance to stay; arguments as for `add`."""
         row = np.minimum(np.searchsorted(self._digests, digests), len(self._digests) - 1)
         last = np.where(self._digests[row] == digests, self._last_offset[row], 0)
         known = np.where(last == offsets, self._chance[row], 0) if is_dirty else self._clean_chance * (last == 0)

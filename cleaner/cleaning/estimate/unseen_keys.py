@@ -1,10 +1,11 @@
 """
-How many keys there are, those included that no drawn cell has met.
+Estimates the number of all keys, including keys that no drawn cell contains.
 
-A key that occurs in `m` cells is met in `i` of the drawn ones with a binomial probability, however its records are
-spread. From how many keys were met once, twice, and so on, the most likely number of keys for each `m` follows:
-nonparametric maximum likelihood of a mixture, found by expectation-maximization (Norris and Pollock, "Non-parametric
-MLE for Poisson species abundance models", 1998). docs/plan.md says how it does beside Chao's, Haas's and Charikar's.
+A key that occurs in `m` cells occurs in `i` of the drawn ones with a binomial probability, however its records are
+spread. The numbers of keys that occur in one drawn cell, in two, and so on give the most likely number of keys for each
+`m`: nonparametric maximum likelihood of a mixture, found by expectation-maximization (Norris and Pollock,
+"Non-parametric MLE for Poisson species abundance models", 1998). docs/plan.md compares it with the estimators of Chao,
+Haas and Charikar.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_MOST_MET = 40  # keys met more often occur about as often as that says
+_MOST_MET = 40  # for keys in more drawn cells, that number divided by the share is accurate
 _TIMES = np.arange(1, _MOST_MET + 1)[:, None]
 _GRID = 80
 _STEPS = 600
@@ -28,12 +29,12 @@ Counts = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class Occurrences:
     """
-    In how many cells keys occur.
+    The numbers of cells in which keys occur.
 
     Attributes:
         share: the part of all cells that was drawn.
         cells: numbers of cells.
-        keys: for each how many keys occur in so many.
+        keys: for each, how many keys occur in that many cells.
     """
 
     share: float
@@ -43,10 +44,10 @@ class Occurrences:
     @staticmethod
     def estimate(met: Counts, share: float) -> Occurrences:
         """
-        Estimate from a sample; exact where all cells were drawn.
+        Estimate from a sample; exact if all cells were drawn.
 
         Args:
-            met: for each key that was met, in how many of the drawn cells.
+            met: for each sampled key, the number of drawn cells that contain it.
             share: the part of all cells that was drawn.
         """
         if share >= 1 or not len(met):
@@ -66,15 +67,15 @@ class Occurrences:
 
     def chances_of_last(self, met: Counts, place: Floats) -> Floats:
         """
-        Return the chances that the last occurrence met of a key is the last there is.
+        Return for each key the chance that its last sampled occurrence is its last in the log.
 
         Args:
-            met: for each key, in how many drawn cells it was met.
-            place: where the last of these lies, 0 the log's begin and 1 its end.
+            met: for each key, the number of drawn cells that contain it.
+            place: the place of the last of these, from 0 (the log's start) to 1 (its end).
         """
         if self.share >= 1:
             return np.ones(len(met))
-        # Given how often it was met, in how many cells it occurs; then all that was not drawn has to lie before.
+        # The number of cells that contain the key, given `met`; all its cells that were not drawn must be earlier.
         likely = self.keys * _binomial(_TIMES, self.cells, self.share)
         likely /= np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
         unmet = np.maximum(self.cells - _TIMES, 0)
@@ -83,24 +84,24 @@ class Occurrences:
         chances: Floats = table[
             np.minimum((place * _PLACES).astype(np.int64), _PLACES - 1), np.minimum(met, _MOST_MET) - 1
         ]
-        for _ in range(_SCALINGS):  # on the whole as many as there are keys whose last cell was drawn
+        for _ in range(_SCALINGS):  # scale the sum to the number of keys whose last cell was drawn
             chances = np.minimum(1, chances * (self.share * self.total / max(1e-300, chances.sum())))
         return chances
 
     @property
     def total(self) -> float:
-        """All keys, met or not."""
+        """The number of all keys, sampled or not."""
         return float(self.keys.sum())
 
     def part_with(self, keys: float) -> float:
-        """Return the largest part of the cells with at most so many keys, were keys spread evenly."""
+        """Return the largest part of the cells with at most `keys` keys, if keys were spread evenly."""
         parts = np.geomspace(1e-6, 1, 500)
         within = (self.keys * (1 - (1 - parts[:, None]) ** self.cells)).sum(axis=1)
         return float(np.interp(keys, within, parts))
 
 
 def _binomial(met: Counts, occurs: Counts, share: float) -> Floats:
-    """Return the chances that a key is met in so many cells (a column) if it occurs in so many (a row)."""
+    """Return the chance that a key is in `met` drawn cells (column) if it occurs in `occurs` cells (row)."""
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, occurs.max() + 1)))])
     unmet = occurs - met
     ways = log_factorials[occurs] - log_factorials[np.minimum(met, occurs)] - log_factorials[np.maximum(unmet, 0)]

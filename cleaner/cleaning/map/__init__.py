@@ -1,1 +1,1 @@
-"""The first pass: the offset map and what fills it."""
+"""The first pass: fills the offset map."""

@@ -1,10 +1,10 @@
 """
-The first pass of a round: every key of the dirty section into the offset map (R-510..R-513).
+The first pass of a round: puts every key of the dirty section into the offset map (R-510..R-513).
 
-On the way every batch of the dirty section is checked, so that nothing is swapped in a log that is damaged there. When
-the map is full the rest of that segment is still read and its checksums verified: it will be recopied too.
+It also checks every batch of the dirty section, so that nothing is swapped in a log that is damaged there. When the map
+is full, the rest of that segment is still read and its checksums verified: it will be recopied, too.
 
-Chunks are read, checked and digested on several lanes side by side, and put in order.
+Chunks are read, checked and digested on several lanes in parallel, and put in order.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _MOST_LEFT_IN_CACHE_BYTES = 256 << 20
 @dataclass(frozen=True)
 class BuiltMap:
     """
-    What the first pass found.
+    The result of the first pass.
 
     Attributes:
         end_offset: first offset not covered: the round's new checkpoint.
         is_full: the pass ended before the end of the cleanable section.
-        bytes_read: of whole chunks worked on (R-718).
-        messages_read: records seen; batches of aborted transactions count whole, markers as one.
-        keyless_messages: records without a key in the range, which the second pass removes; where the map is full, also
-            the few behind its end that were read with it, which the next round removes.
-        messages_by_segment: records of each segment covered whole, by base offset.
+        bytes_read: of whole processed chunks (R-718).
+        messages_read: records read; batches of aborted transactions count whole, markers as one.
+        keyless_messages: records without a key in the range, which the second pass removes; if the map is full, also
+            the few after its end that were read with it, which the next round removes.
+        messages_by_segment: records of each completely covered segment, by base offset.
     """
 
     end_offset: int
@@ -62,9 +62,9 @@ class MapBuilder:
         log: the log.
         cleanable: the range to cover.
         offset_map: cleared by `build`.
-        lanes: memory, as many as `lanes_for` says.
-        context: the round's surroundings; its limits may end the map early.
-        damage: batches whose keys are not taken.
+        lanes: memory, as many as `lanes_for` returns.
+        context: of the round; its limits may end the map early.
+        damage: batches whose keys are left out.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class MapBuilder:
         self.offset_map.clear(first_dirty, end)
         self._transactions = CleanedTransactions()
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
-        # The second pass finds in memory what a short log left there; of a long one it would find the wrong end.
+        # The second pass finds a short log in the page cache; of a long one only the end would be there.
         is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
         self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
         try:
-            # Held by nobody else: they know this object, and what they hold is large.
+            # Keep no other reference to the lanes: they are large, and refer to this object.
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:
             self._chunks.close()
@@ -128,7 +128,7 @@ class MapBuilder:
         )
 
     def _wanted(self) -> Generator[tuple[int, Segment, int], None, None]:
-        """List the segments to be read, until the map has ended before one."""
+        """Yield the segments to read, until the map has ended before one."""
         for number, segment in enumerate(self._segments):
             if self._full_in is not None and number > self._full_in:
                 return
@@ -142,12 +142,12 @@ class MapBuilder:
         try:
             claim = self._chunks.claim()
         except CorruptLogError as error:
-            # Whether this matters is known when all before it is in the map: it may end before this segment.
+            # The error counts only if the map reaches this segment; that is known when all earlier chunks are in.
             self._is_damaged = True
             return DirtyChunk(self._claiming, self._segments[self._claiming], error=error)
         if claim is None:
             return None
-        # Before it is read: beside a writer the disk is to be left alone, not only the processor.
+        # Throttle before reading: a writer next to us needs the disk, not only the processor.
         self._context.throttle(claim.window.size)
         return DirtyChunk(claim.number, claim.segment, claim)
 
@@ -160,7 +160,7 @@ class MapBuilder:
             task.error = error
 
     def arrange(self, task: DirtyChunk, buffer: WindowBuffer) -> None:
-        """List a chunk's batches and see what transactions make of them. Called in order."""
+        """List a chunk's batches and follow their transactions. Called in order."""
         if task.claim is None:
             return
         if task.error is not None:
@@ -182,13 +182,13 @@ class MapBuilder:
             task.error = self._chunks.first_damage(task.arranged, error)
 
     def release(self, claim: Claim) -> None:
-        """Let go of a chunk's place. Called by all lanes at once."""
+        """Release a chunk's window. Called by all lanes at once."""
         self._chunks.release(claim)
 
     def put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
-        """Put a chunk's keys into the map, once all before it are in. Raises what is wrong with the chunk."""
+        """Put a chunk's keys into the map, after all earlier chunks. Raises the chunk's error."""
         if self._full_in is not None:
-            # Behind the map's end nothing but checksums and indexes counts, and those of its last segment only.
+            # After the map's end only checksums and indexes count, and only those of its last segment.
             error = self._first_error(task, None)
             if error is not None and task.number <= self._full_in:
                 raise error
@@ -227,14 +227,14 @@ class MapBuilder:
             self._full_in = task.number
 
     def _reach(self, number: int) -> None:
-        """Note that all segments before this one are in; offsets may be missing at their ends (R-513)."""
+        """Note that all segments before this one are mapped; offsets may be missing at their ends (R-513)."""
         if number:
             is_within = number < len(self._segments)
             end = self._segments[number].base_offset if is_within else self._cleanable.first_uncleanable_offset
             self.offset_map.latest_offset = max(self.offset_map.latest_offset, end - 1)
 
     def _end_within(self, task: DirtyChunk, digested: DigestedChunk, done: int) -> None:
-        """Note that the map is full: it ends with the last record put, or the last batch complete since (R-513)."""
+        """Note that the map is full: it ends with the last record put, or the last complete batch after it (R-513)."""
         refused = int(digested.rows[done, OFFSET_PLUS_1]) - 1
         rows = task.batches
         complete = rows["last_offset"][rows["last_offset"] < refused]
@@ -254,7 +254,7 @@ class MapBuilder:
         self._messages_by_segment[base] = self._messages_by_segment.get(base, 0) + messages
 
     def _is_enough(self) -> bool:
-        """Tell whether the caller's limits end the map here; it must at least have made some way."""
+        """Tell whether the caller's limits end the map here; it must have made at least some progress."""
         if self.offset_map.latest_offset < self.first_dirty_offset:
             return False
         most_bytes, most_seconds = self._context.max_dirty_bytes, self._context.max_seconds
@@ -265,7 +265,7 @@ class MapBuilder:
 
 
 class _Lane:
-    """One thread's way of putting a chunk's keys into the map."""
+    """The steps of putting a chunk's keys into the map, for one thread."""
 
     _task: DirtyChunk
 

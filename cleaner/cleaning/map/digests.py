@@ -1,7 +1,7 @@
 """
-The keys of one chunk of the dirty section, checked and digested, until it is their turn to go into the map.
+Checks and digests the keys of one chunk of the dirty section, and holds the digests until they go into the map.
 
-This is the part of the first pass that needs no order, so several lanes do it side by side.
+This part of the first pass needs no order, so several lanes do it in parallel.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class DirtyChunk:
 
     Attributes:
         number: of its segment in the dirty section.
-        claim: its place; None when none was left.
+        claim: its window; None if there was an error before.
         arranged: its batches, by their headers.
-        skipped: uint8 a batch: 1 for control and aborted batches.
+        skipped: uint8 for each batch: 1 for control and aborted batches.
         chunk: its batches with good checksums.
-        error: what was wrong before its checksums were looked at.
+        error: found before its checksums were verified.
     """
 
     number: int
@@ -45,22 +45,22 @@ class DirtyChunk:
 
     @property
     def path(self) -> Path:
-        """Of the segment's `.log`."""
+        """Path of the segment's `.log`."""
         return self.segment.log_path if self.claim is None else self.claim.path
 
     @property
     def batches(self) -> Batches:
-        """The good batches; none when reading failed."""
+        """The good batches; none if reading failed."""
         return np.zeros(0, BATCH_DTYPE) if self.chunk is None else self.chunk.batches
 
     @property
     def length(self) -> int:
-        """Bytes they cover."""
+        """Bytes that the good batches cover."""
         return 0 if self.chunk is None else self.chunk.length
 
     @property
     def failure(self) -> CorruptLogError | None:
-        """What is wrong behind them."""
+        """The error after the good batches."""
         return None if self.chunk is None else self.chunk.failure
 
 
@@ -69,10 +69,10 @@ class DigestedChunk(KeyDigests):
     The digests of a chunk's keyed records in the dirty section.
 
     Args:
-        memory: used again for every chunk; None for memory of its own.
+        memory: reused for every chunk; None: its own.
 
     Attributes:
-        error: what is wrong with a record.
+        error: the error in a record.
     """
 
     def __init__(self, memory: GrowingBuffer | None = None) -> None:
@@ -80,7 +80,7 @@ class DigestedChunk(KeyDigests):
         self.error: CorruptLogError | None = None
 
     def digest(self, task: DirtyChunk, unpacker: Unpacker, first_dirty_offset: int, keys: Words) -> None:
-        """Check and digest a chunk's records; what is wrong with one is kept for when its turn comes."""
+        """Check and digest a chunk's records; an error is kept in `error` until the chunk's turn."""
         self.clear()
         self.error = None
         if task.chunk is None:

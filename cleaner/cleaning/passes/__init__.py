@@ -1,1 +1,1 @@
-"""What both passes share: chunks of segments, worked on side by side."""
+"""Code that both passes share: processes chunks of segments in parallel."""

@@ -1,8 +1,8 @@
 """
-Damaged batches that a round carries over as they are: known by their place before it, and by their bytes behind it.
+Damaged batches that a round copies unchanged: identified by their place before the round, and by their bytes after it.
 
-Nothing of such a batch is believed but its length, its magic and its offsets. Its keys are nobody's: they supersede
-nothing, and nothing supersedes them.
+Only the length, magic and offsets of such a batch are trusted. Its keys do not count: they supersede nothing, and
+nothing supersedes them.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class DamagedBatch:
     A batch with a wrong checksum, or whose records cannot be read.
 
     Attributes:
-        path, position, size: the source's `.log`, where in it, and how many bytes.
-        base_offset, last_offset: as its header says, and its neighbours allow.
-        reason: what is wrong, in words.
+        path, position, size: the source's `.log`, the byte position in it, and the bytes.
+        base_offset, last_offset: from its header, consistent with its neighbours.
+        reason: the error, in words.
         segment: base offset of the source segment.
         digest: of its bytes.
     """
@@ -60,11 +60,11 @@ class KnownDamage:
         self._positions = {base: np.array(positions, np.int64) for base, positions in by_segment.items()}
 
     def positions(self, segment: int) -> Longs:
-        """Return where the damaged batches of a source segment are, ascending."""
+        """Return the positions of the damaged batches of a source segment, ascending."""
         return self._positions.get(segment, _NO_POSITIONS)
 
     def flags(self, segment: int, rows: Batches) -> Flags:
-        """Tell which batches of a source segment are damaged: uint8, 1 for those."""
+        """Return uint8 for each batch of a source segment: 1 if it is damaged."""
         positions = self.positions(segment)
         flags: Flags = np.zeros(len(rows), np.uint8)
         if len(positions):
@@ -72,12 +72,12 @@ class KnownDamage:
         return flags
 
     def has(self, base_offset: int, content: memoryview) -> bool:
-        """Tell whether a damaged batch at this offset had the very same bytes."""
+        """Tell whether a damaged batch at this offset had exactly these bytes."""
         return self._digests.get(base_offset) == digest_of(content)
 
 
 def digest_of(content: memoryview) -> bytes:
-    """Return what the bytes of a damaged batch are known by."""
+    """Return a digest that identifies the bytes of a damaged batch."""
     return blake2b(content, digest_size=32).digest()
 
 

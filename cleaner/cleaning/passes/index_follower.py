@@ -1,4 +1,4 @@
-"""A log's offset index held against its batches, at the speed of a kernel (R-333)."""
+"""Compares a log's offset index with its batches, with a kernel (R-333)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleaner.storage.segment.indexes import Entries, OffsetIndexCheck
 
 
 class IndexFollower(OffsetIndexCheck):
-    """The same check chunk by chunk; what is wrong is left to `OffsetIndexCheck` to say."""
+    """The same check, chunk by chunk; `OffsetIndexCheck` finds and words the error."""
 
     def __init__(self, entries: Entries, path: Path, base_offset: int) -> None:
         super().__init__(entries, path, base_offset)
@@ -23,14 +23,14 @@ class IndexFollower(OffsetIndexCheck):
         Check the entries that point into the next batches of the log, given in file order from position 0 on.
 
         Raises:
-            CorruptIndexError: an entry is not good.
+            CorruptIndexError: an entry is bad.
         """
         if not kernel.follow_entries(self._positions, self._offsets, batches, self._state):
             self._catch_up()
             self.add(batches["position"], batches["base_offset"], batches["last_offset"])
 
     def finish(self) -> None:
-        """Check what could not be checked before the end of the log was seen; see `OffsetIndexCheck`."""
+        """Check what is known only at the log's end; see `OffsetIndexCheck`."""
         self._catch_up()
         super().finish()
 

@@ -1,11 +1,11 @@
 """
-What the lanes of a round work in, kept from one round of a process to the next.
+The memory of a round's lanes, kept from one round of a process to the next.
 
-A lane's buffers are some 10 to 20 MB. Memory that is asked for anew has to be found and cleared page by page, and what
-is given back between other allocations leaves holes that grow with the rounds. So rounds borrow lanes, and what they
-give back is kept: as many lanes as all workers need at once, none larger than rounds usually need
-(`cleaning/round/memory_budget.py` holds the settings against the machine's memory). Meanwhile the system may have
-their pages whenever it is short (`table_memory.offer`).
+A lane's buffers take about 10 to 20 MB. New memory must be allocated and cleared page by page, and freed memory leaves
+holes between other allocations that grow with the rounds. So rounds borrow lanes, and returned lanes are kept: as many
+as all workers need at once, each no larger than rounds usually need (`cleaning/round/memory_budget.py` compares the
+settings with the machine's memory). Between rounds the system may take their pages if it is short of memory
+(`table_memory.offer`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 
-# What a chunk of usual batches needs. Beyond it memory is a chunk's own: one that unpacks to a lot is met seldom.
+# Enough for a chunk of usual batches. More is allocated for the chunk alone: few chunks unpack to more.
 USUAL_OUTPUT_BYTES = 4 << 20
 _USUAL_DIGEST_BYTES = 4 << 20
 
@@ -29,13 +29,13 @@ _USUAL_DIGEST_BYTES = 4 << 20
 @dataclass
 class LaneMemory:
     """
-    What one lane needs for a chunk, used again for every chunk of every pass.
+    The memory of one lane, reused for every chunk of every pass.
 
     Attributes:
-        buffer: what is read, and the table of its batches.
-        unpacker: makes records readable.
+        buffer: the bytes read, and the table of their batches.
+        unpacker: unpacks records.
         digests: of a chunk's keys, in the first pass.
-        output, rebuilt: what stays of a chunk, and the batch that is being rebuilt, in the second.
+        output, rebuilt: output of a chunk, and the batch being rebuilt, in the second pass.
     """
 
     buffer: WindowBuffer
@@ -45,7 +45,7 @@ class LaneMemory:
     rebuilt: GrowingBuffer = field(default_factory=GrowingBuffer)
 
     def put_away(self) -> None:
-        """Go back to the usual size, and let the system have the pages, should it be short of memory."""
+        """Shrink to the usual size, and let the system take the pages if it is short of memory."""
         self.buffer.shrink()
         self.unpacker.shrink()
         self.digests.shrink(_USUAL_DIGEST_BYTES)
@@ -58,7 +58,7 @@ class LaneMemory:
 
 
 class _Spare:
-    """Lanes that nobody uses."""
+    """Unused lanes."""
 
     lock = threading.Lock()
     lanes: ClassVar[list[LaneMemory]] = []
@@ -67,7 +67,7 @@ class _Spare:
 @contextmanager
 def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Iterator[list[LaneMemory]]:
     """
-    Lend the memory of some lanes for the length of a `with` block; nobody may use it any more behind it.
+    Lend the memory of some lanes for a `with` block; it must not be used after the block.
 
     Args:
         count: how many lanes.
@@ -75,7 +75,7 @@ def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Ite
         most_kept: how many the process may keep for later rounds.
     """
     with _Spare.lock:
-        # In the order in which they were given back: a small log uses the same one each time, and leaves the others.
+        # Use the lane returned last: a small log uses the same one each time, and leaves the others.
         lanes = _Spare.lanes[:count]
         del _Spare.lanes[:count]
     lanes += [LaneMemory(WindowBuffer(), Unpacker(0)) for _ in range(count - len(lanes))]

@@ -1,23 +1,23 @@
 """
-Chunks worked on side by side, by threads that end before `run` returns.
+Processes chunks in parallel, with threads that end before `run` returns.
 
-Each pass over a log is the same steps for every chunk: *take* a place in the files, *fill* memory with what is there,
-*arrange* it behind the chunk before, *work* on it, *commit* the result, *finish*. Taking, arranging and committing
-happen in the log's order, one chunk at a time, and are short; the steps in between, which are nearly all of the time,
-run side by side. Reads and kernels hold no GIL, so threads scale over cores.
+Each pass over a log has the same steps for every chunk: *take* a place in the files, *fill* memory with its bytes,
+*arrange* it after the previous chunk, *work* on it, *commit* the result, *finish*. Taking, arranging and committing run
+in the log's order, one chunk at a time, and are short; the other steps take nearly all of the time and run in parallel.
+Reads and kernels hold no GIL, so threads scale over cores.
 
-A lane is one chunk's memory: its read buffer and whatever else a chunk needs until it is committed. There are more
-lanes than threads: a chunk whose turn has not come is parked and its thread goes on with another one, since waking a
-thread that waits takes as long as many a chunk. With one lane there is no thread at all and the steps simply follow
-each other.
+A lane is the memory of one chunk: its read buffer and everything else that the chunk needs until it is committed. There
+are more lanes than threads: a chunk whose turn has not come is parked and its thread continues with another one, since
+waking a waiting thread can take as long as a chunk. With one lane there is no extra thread, and the steps run one after
+the other.
 
-Threads that take the GIL from each other all the time are slower together than one of them alone: a thread that lets go
-of it for a moment has it back before another one wakes up. It happens where chunks are tiny (thousands of segments of
-some KB), or where a library unpacks each of many small batches. So the processor time of every chunk is held against
-how often the GIL was let go for it, and while it is not worth that, all threads but the caller's stand aside.
+Threads that constantly take the GIL from each other are slower together than one alone: a thread that releases it for a
+moment has it back before another one wakes up. This happens if chunks are tiny (thousands of segments of some KB), or
+if a library unpacks each of many small batches. So the processor time of every chunk is compared with the number of GIL
+releases for it, and while sharing does not pay, all threads except the caller's wait.
 
-When a step fails, chunks before the failed one are still committed and none behind it is; `run` raises the error of the
-earliest chunk, the same one that a single lane would have met.
+When a step fails, chunks before the failed one are still committed, and none after it; `run` raises the error of the
+earliest chunk, the same error that a single lane would have raised.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from typing import Generic, Protocol, TypeVar
 from cleaner.errors import forget_frames
 
 LANES_PER_THREAD = 2
-# Processor time between two moments at which the GIL is let go, from which on it can be shared: about what it takes a
-# thread to wake up.
+# Least processor time between two releases of the GIL at which sharing pays: about the time that a thread needs to wake
+# up.
 _WORTH_SHARING_NS = 40_000
-_RELEASES_A_CHUNK = 3  # beside those a lane tells of; there are some more, but they are as long as the chunk
+_RELEASES_A_CHUNK = 3  # besides those that a lane reports; the remaining ones last as long as the chunk
 
 
 def lanes_for(threads: int) -> int:
-    """Return how many lanes keep so many threads busy."""
+    """Return how many lanes keep this many threads busy."""
     return 1 if threads == 1 else LANES_PER_THREAD * threads
 
 
 def threads_of(lanes: Sequence[object]) -> int:
-    """Return how many threads, the caller's included, so many lanes keep busy."""
+    """Return how many threads, the caller's included, these lanes keep busy."""
     return max(1, len(lanes) // LANES_PER_THREAD)
 
 
@@ -52,22 +52,22 @@ class Lane(Protocol):
     """The steps of one chunk over its own memory."""
 
     def take(self) -> bool:
-        """Take the next chunk's place; False when there is none. Called in order, never for two lanes at once."""
+        """Take the next chunk's place; False if there is none. Called in order, never for two lanes at once."""
 
     def fill(self) -> None:
-        """Get what is at the place taken."""
+        """Read the bytes at this place."""
 
     def arrange(self) -> None:
-        """See how the chunk follows the one before. Called in the order of `take`, never for two lanes at once."""
+        """Connect the chunk to the one before. Called in the order of `take`, never for two lanes at once."""
 
     def work(self) -> int:
-        """Work on the chunk taken. Returns how many batches a library was called for, each time without the GIL."""
+        """Process the chunk. Returns for how many batches a library was called, each time without the GIL."""
 
     def commit(self) -> None:
         """Commit the result. Called in the order of `take`, never for two lanes at once."""
 
     def finish(self) -> None:
-        """Do what is left and needs no order."""
+        """Do the remaining work, which needs no order."""
 
 
 LaneT = TypeVar("LaneT", bound=Lane)
@@ -77,7 +77,7 @@ _BEFORE_ALL_CHUNKS = -1
 
 @dataclass
 class _Turn(Generic[LaneT]):
-    """A step that happens in order: the chunk whose turn it is, and lanes with later ones that are ready for it."""
+    """A step that runs in order: the chunk whose turn it is, and parked lanes with later chunks."""
 
     number: int = 0
     parked: dict[int, _Job[LaneT]] = field(default_factory=dict)
@@ -86,10 +86,10 @@ class _Turn(Generic[LaneT]):
 @dataclass
 class _Job(Generic[LaneT]):
     """
-    A chunk to go on with: from its filling on, or from the step in order it was parked before.
+    A chunk to continue: from `fill` on, or from the ordered step before which it was parked.
 
     Attributes:
-        filling_ns: processor time it took to fill.
+        filling_ns: processor time of its `fill`.
     """
 
     lane: LaneT
@@ -100,12 +100,12 @@ class _Job(Generic[LaneT]):
 
 class OrderedPipeline(Generic[LaneT]):
     """
-    Runs lanes until one of them finds nothing more to take.
+    Runs lanes until there is nothing more to take.
 
     Args:
         lanes: at least one.
         name: of the threads.
-        threads: how many, the caller's included; None for as many as `lanes_for` has made the lanes for.
+        threads: how many, the caller's included; None: the number that `lanes_for` made the lanes for.
     """
 
     def __init__(self, lanes: Sequence[LaneT], name: str, threads: int | None = None) -> None:
@@ -127,7 +127,7 @@ class OrderedPipeline(Generic[LaneT]):
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Run all lanes to the end. Raises what the earliest failing step raised."""
+        """Run all lanes to the end. Raises the error of the earliest failing step."""
         threads: list[threading.Thread] = []
         try:
             for number in range(1, self._threads):
@@ -139,8 +139,8 @@ class OrderedPipeline(Generic[LaneT]):
             self._fail(_BEFORE_ALL_CHUNKS, error)
         for thread in threads:
             self._join(thread)
-        # Lanes may know the error, and the error all functions that it came through, with the lanes they worked on:
-        # a circle that would keep them until somebody looks for circles.
+        # Lanes may refer to the error, and its traceback to the lanes: a cycle that would keep both in memory until the
+        # garbage collector runs.
         self._free.clear()
         if (failure := self._error) is not None:
             self._error = None
@@ -151,7 +151,7 @@ class OrderedPipeline(Generic[LaneT]):
                 del failure
 
     def _join(self, thread: threading.Thread) -> None:
-        # Not left before its end, interrupted or not: the caller closes files that it may be reading.
+        # Wait for its end, even if interrupted: the caller closes files that the thread may be reading.
         while thread.is_alive():
             try:
                 thread.join()
@@ -174,7 +174,7 @@ class OrderedPipeline(Generic[LaneT]):
                 self._drive(is_helper)  # chunks before the failed one may be parked
 
     def _next_job(self, is_helper: bool) -> _Job[LaneT] | None:
-        """Return something to do, waiting for it if need be; None once all is done."""
+        """Return a job, waiting for one if necessary; None once everything is done."""
         with self._change:
             while is_helper and not self._is_worth_sharing and not self._is_exhausted:
                 self._sharing.wait()
@@ -198,7 +198,7 @@ class OrderedPipeline(Generic[LaneT]):
         return self._take(lane, number, is_helper)
 
     def _is_all_in_hands(self) -> bool:
-        """Tell whether no chunk waits for its turn: what is left is in other threads' hands, which see to it."""
+        """Tell whether no chunk waits for its turn: other threads are processing the rest."""
         return not self._is_taking and not self._arranging.parked and not self._committing.parked
 
     def _take(self, lane: LaneT, number: int, is_helper: bool) -> _Job[LaneT] | None:
@@ -219,7 +219,7 @@ class OrderedPipeline(Generic[LaneT]):
         return _Job(lane, number) if is_there else self._next_job(is_helper)
 
     def _advance(self, job: _Job[LaneT]) -> None:
-        """Take a chunk as far as it gets: to its end, or to a step whose turn has not come."""
+        """Process a chunk as far as possible: to its end, or to a step whose turn has not come."""
         lane, turn = job.lane, job.turn
         if turn is None:
             began_ns = time.thread_time_ns()
@@ -243,7 +243,7 @@ class OrderedPipeline(Generic[LaneT]):
             self._wake()
 
     def _weigh(self, processor_ns: int, releases: int) -> None:
-        """Decide by the chunk worked on last whether other threads may take part."""
+        """Decide by the last processed chunk whether other threads may take part."""
         is_worth_sharing = processor_ns >= releases * _WORTH_SHARING_NS
         if is_worth_sharing is not self._is_worth_sharing and self._threads > 1:
             with self._change:
@@ -252,7 +252,7 @@ class OrderedPipeline(Generic[LaneT]):
                     self._sharing.notify_all()
 
     def _is_turn(self, turn: _Turn[LaneT], job: _Job[LaneT]) -> bool:
-        """Tell whether a chunk's turn for a step has come; if not it is parked, or forgotten behind a failure."""
+        """Tell whether a chunk's turn for a step has come; if not, park it, or drop it after a failure."""
         with self._change:
             if self._is_behind_failure(job.number):
                 return False
@@ -263,7 +263,7 @@ class OrderedPipeline(Generic[LaneT]):
             return False
 
     def _pass_on(self, turn: _Turn[LaneT]) -> None:
-        """Let the next chunk have its turn."""
+        """Give the turn to the next chunk."""
         with self._change:
             turn.number += 1
             job = turn.parked.pop(turn.number, None)

@@ -19,12 +19,12 @@ class ProducerTable:
     A table from producer ids to a few words each.
 
     Args:
-        rows: its first rows, one a producer.
+        rows: its first rows, one for each producer.
 
     Attributes:
         rows: int64, shape (room, kernel.COLUMNS).
-        slots: where rows are looked up.
-        key: uint64, one word; draws the places of producers anew for each table.
+        slots: hash slots of the rows.
+        key: uint64, one word; random for each table, so that producers have other slots in each.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -34,10 +34,10 @@ class ProducerTable:
 
     def reserve(self, used: int, more: int) -> int:
         """
-        Make room for `more` producers beside the rows in use; of those, the ones of which nothing is known may go.
+        Make room for `more` producers besides the rows in use; rows without state may be removed.
 
         Returns:
-            how many rows are in use then.
+            The number of rows in use afterwards.
         """
         if used + more <= len(self.rows):
             return used

@@ -1,9 +1,9 @@
 """
-The chunks of some segments, read by several lanes: what both passes of a round have in common.
+The chunks of some segments, read by several lanes; both passes of a round use it.
 
-The steps are those of `pipeline.py`. A segment's file is open from its first window's claim until its last one's
-release; its offset index is held against the batches once their checksums are known to be good. What the page cache did
-not hold before is not left there: a round over an archive does not push everything else out of memory.
+The steps are those of `pipeline.py`. A segment's file is open from the claim of its first window until the release of
+its last; its offset index is compared with the batches once their checksums are verified. Pages that were not in the
+page cache before are dropped: a round over an archive does not push everything else out of memory.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cleaner.storage.segment.segment import Segment
 
 
 class _Source:
-    """One segment while its chunks are under way."""
+    """One segment while its chunks are being processed."""
 
     def __init__(self, number: int, segment: Segment, start: int, window_bytes: int, excused: Longs) -> None:
         self.number = number
         self.excused = excused
         self.segment = segment
         self.path = segment.log_path
-        # From the middle of a log the index cannot be followed from its first entry on.
+        # A read that starts in mid-segment cannot follow the index from its first entry.
         self.index_check = (
             None if start else IndexFollower(segment.offset_index(), segment.index_path, segment.base_offset)
         )
@@ -47,7 +47,7 @@ class _Source:
         )
         self.has_ended = False
         self._lock = threading.Lock()
-        # Guarded by _lock: windows claimed and not released, and one for the claims that may come.
+        # Guarded by _lock: windows claimed and not released, plus one for future claims.
         self._holders = 1
 
     def hold(self) -> None:
@@ -71,7 +71,7 @@ class Claim:
 
     @property
     def number(self) -> int:
-        """Of the segment, as given."""
+        """Number of the segment, as given."""
         return self.source.number
 
     @property
@@ -81,7 +81,7 @@ class Claim:
 
     @property
     def path(self) -> Path:
-        """Of its `.log`."""
+        """Path of its `.log`."""
         return self.source.path
 
 
@@ -91,7 +91,7 @@ class ArrangedChunk:
     A chunk whose batches are listed; its checksums are not verified yet.
 
     Attributes:
-        ends_segment: nothing of the segment is left behind it.
+        ends_segment: it is the last chunk of the segment.
     """
 
     claim: Claim
@@ -101,12 +101,12 @@ class ArrangedChunk:
 
 class SegmentChunks:
     """
-    Hands out the chunks of some segments.
+    Gives out the chunks of some segments.
 
     Args:
-        segments: number, segment and the position to begin at, in order; asked for one after the other.
-        window_bytes: the windows' size.
-        drops_behind: drop from the page cache what is released, of segments that were not there before.
+        segments: number, segment and start position, in order; iterated lazily.
+        window_bytes: size of a window.
+        drops_behind: drop released windows from the page cache, for segments that were not there before.
         damage: batches that may be damaged.
 
     Attributes:
@@ -131,7 +131,7 @@ class SegmentChunks:
 
     def claim(self) -> Claim | None:
         """
-        Claim the next window; None when there is none. Never to be called by two lanes at once.
+        Claim the next window; None if there is none. Must not be called by two lanes at once.
 
         Raises:
             CorruptIndexError: an offset index is damaged.
@@ -162,7 +162,7 @@ class SegmentChunks:
 
     @staticmethod
     def arrange(claim: Claim, buffer: WindowBuffer) -> ArrangedChunk:
-        """List the batches of a filled window; to be called in the order of the claims."""
+        """List the batches of a filled window; call in the order of the claims."""
         source = claim.source
         chunk = source.reader.arrange(claim.window, buffer)
         ends_segment = source.reader.is_arranged and not source.has_ended
@@ -171,12 +171,12 @@ class SegmentChunks:
 
     @staticmethod
     def abandon(claim: Claim) -> None:
-        """Give up a segment whose window could not be filled; in place of arranging it."""
+        """Give up a segment whose window could not be filled; call instead of `arrange`."""
         claim.source.reader.abandon()
 
     @staticmethod
     def verify(arranged: ArrangedChunk) -> Chunk:
-        """Verify the checksums of a chunk: it, or its good part with a `failure`."""
+        """Verify a chunk's checksums; returns the chunk, or its good part with a `failure`."""
         excused = arranged.claim.source.excused
         if not len(excused):
             return verify_checksums(arranged.claim.path, arranged.chunk)
@@ -184,17 +184,17 @@ class SegmentChunks:
 
     @staticmethod
     def first_damage(arranged: ArrangedChunk, error: CorruptBatchError) -> CorruptBatchError:
-        """Of what was found while arranging and a bad checksum, return what comes first in the file."""
+        """Return the error of `arrange` or this checksum error, whichever is first in the file."""
         failure = SegmentChunks.verify(arranged).failure
         return error if failure is None or failure.position > error.position else failure
 
     @staticmethod
     def check_index(arranged: ArrangedChunk, chunk: Chunk) -> None:
         """
-        Hold the segment's offset index against a verified chunk; to be called in order.
+        Compare the segment's offset index with a verified chunk; call in order.
 
         Raises:
-            CorruptIndexError: the index leads astray.
+            CorruptIndexError: the index is wrong.
         """
         check = arranged.claim.source.index_check
         if check is None:
@@ -204,13 +204,13 @@ class SegmentChunks:
             check.finish()
 
     def release(self, claim: Claim) -> None:
-        """Let go of a window; to be called once for each claim, when its file is needed no more for it."""
+        """Release a window; call once for each claim, when its file is no longer needed for it."""
         if self._drops_behind and claim.source.is_cold:
             claim.source.file.drop_cache(claim.window.position, claim.window.size)
         claim.source.release()
 
     def close(self) -> None:
-        """Close all files; no lane may be at work any more. What named the segments may know who holds this object."""
+        """Close all files; no lane may be running. Also drops the segments' iterator, which may form a cycle."""
         for source in self._opened:
             source.file.close()
         self._opened.clear()

@@ -1,10 +1,9 @@
 """
-What becomes of transactions while a log is read in order: aborted data goes, markers outlive their data
-(R-530..R-534).
+Follows transactions while a log is read in order: aborted data is removed, markers outlive their data (R-530..R-534).
 
-One state is carried through all segments of a pass: which transactional producers have data without a marker so
-far, and which of the known aborts are open. Only transactional and control batches change it, so a log without them
-costs one numpy test a chunk.
+One state covers all segments of a pass: which transactional producers have data without a marker so far, and which of
+the known aborts are open. Only transactional and control batches change it, so a log without them costs one numpy test
+for each chunk.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ class CleanedTransactions:
     The transaction state of one pass over a log (R-530).
 
     Args:
-        known: what is known of producers where the pass begins, as `known` gives it; None at the beginning of a log.
-        pending: aborted transactions it has not come to.
+        known: state of producers where the pass begins, as the property `known` returns it; None at a log's start.
+        pending: aborted transactions that the pass has not reached.
     """
 
     def __init__(self, known: Rows | None = None, pending: Aborts | None = None) -> None:
@@ -48,7 +47,7 @@ class CleanedTransactions:
 
     @property
     def known(self) -> Rows:
-        """What is known of producers with a transaction that is not over, one a row."""
+        """The state of producers with an open transaction, one row for each."""
         rows: Rows = self._producers.rows[: int(self._state[kernel.STATE_PRODUCERS])]
         return rows[np.flatnonzero(rows[:, table.STATE])].copy()
 
@@ -60,8 +59,8 @@ class CleanedTransactions:
     @property
     def retained_aborts(self) -> Aborts:
         """
-        Entries whose marker stays, in order, since `begin_segment`: the transaction index of the segment being written
-        (R-533).
+        Entries with retained markers, in order, since `begin_segment`: the transaction index of the segment being
+        written (R-533).
         """
         return self._retained[: int(self._state[kernel.STATE_RETAINED])].copy()
 
@@ -70,7 +69,7 @@ class CleanedTransactions:
         self._state[kernel.STATE_RETAINED] = 0
 
     def add_aborted(self, entries: Aborts | Sequence[AbortedTxn]) -> None:
-        """Add what the transaction indexes say of the part to be read next; repeated entries do no harm (R-536)."""
+        """Add the transaction index entries of the part to read next; repeated entries are harmless (R-536)."""
         left = self._pending[int(self._state[kernel.STATE_PENDING]) :]
         merged = np.concatenate([left, abort_rows(entries)])
         self._pending = merged[np.argsort(merged[:, kernel.ABORT_FIRST], kind="stable")]
@@ -79,12 +78,12 @@ class CleanedTransactions:
 
     def discardable(self, path: Path, chunk: Chunk) -> Flags:
         """
-        Tell for each batch whether it may go on behalf of its transaction (R-532, R-533), and advance the state.
+        Tell for each batch whether its transaction allows its removal (R-532, R-533), and advance the state.
 
         Args:
             path: the chunk's file, for errors.
         Returns:
-            uint8 a batch: 1 for aborted data, and for markers none of whose data was seen.
+            uint8 for each batch: 1 for aborted data, and for markers none of whose data was read.
         Raises:
             CorruptBatchError: a control record that cannot be read.
         """
@@ -125,7 +124,7 @@ class CleanedTransactions:
 
 
 def _bad_marker(path: Path, chunk: Chunk, row: np.void) -> CorruptBatchError:
-    """Return the error for a control record that the kernel could not read, in the words of `format/control.py`."""
+    """Return the error for a control record that the kernel could not read; `format/control.py` words it."""
     start, size = int(row["start"]), int(row["size"])
     reason = "a control record that cannot be read"
     try:

@@ -1,1 +1,1 @@
-"""The second pass: a group of segments made into one."""
+"""The second pass: recopies a group of segments into one."""

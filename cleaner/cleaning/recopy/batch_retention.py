@@ -1,4 +1,4 @@
-"""What becomes of a chunk's batches, all at once (R-540..R-545); `policy/record_filter.py` has the rules singly."""
+"""Decides on all batches of a chunk at once (R-540..R-545); `policy/record_filter.py` has the rules one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cleaner.kernels import producer_table as table
 
 class ActiveProducers:
     """
-    The active producers' last records, to be looked up for many batches at once (R-545).
+    The active producers' last records, for lookups of many batches at once (R-545).
 
     Args:
         last_records: rows of producer id, last data offset or -1, and epoch; or the same as a mapping.
@@ -49,14 +49,14 @@ def decide_retention(
     legacy_deletes_stay: bool,
 ) -> BlockRetention:
     """
-    Decide what the batches of a chunk may become before their records are read.
+    Decide the retention of a chunk's batches before their records are read.
 
     Args:
         batches: rows of BATCH_DTYPE.
         can_discard: uint8 a batch, from `CleanedTransactions.discardable`.
         producers: the log's active producers.
         first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
-        now_ms: the moment horizons are held against.
+        now_ms: the time that horizons are compared with.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay in this segment (R-551).
     """
     count = len(batches)

@@ -1,9 +1,8 @@
 """
-The segment a group becomes, while it is written: `.cleaned` files of a log and its indexes (R-590, R-591,
-R-320..R-322).
+Writes the new segment of a group: `.cleaned` files of a log and its indexes (R-590, R-591, R-320..R-322).
 
-`finish` closes the indexes, forces everything to disk and gives the files the time of the last source. Until then
-nothing of it counts, and `discard` removes it.
+`finish` closes the indexes, forces everything to disk and gives the files the mtime of the last source. Until then the
+files do not count, and `discard` removes them.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cleaner.storage.segment.names import CLEANED, SEGMENT_SUFFIXES, attempt_fil
 from cleaner.storage.swap.swap import discard_cleaned
 
 _MAX_FILE_BYTES = 2**31 - 1  # Kafka's file positions are 32 bits (R-597)
-# The disk begins to write while later chunks are worked on, so that the fsync at the end finds little left to do.
+# The disk begins to write while later chunks are processed, so that the fsync at the end has little left to do.
 _WRITEBACK_BYTES = 8 << 20
 
 
@@ -36,18 +35,18 @@ class CleanedSegment:
     A group's output under construction.
 
     Args:
-        fs: the door to the disk.
+        fs: access to the disk.
         directory: of the partition.
         base_offset: of the group's first segment.
-        like: the group's first `.log`, whose owner, mode and attributes the new files take over; None where that is
-            not for this process to do.
+        like: the group's first `.log`, whose owner, mode and attributes the new files get; None if another process
+            sets them.
         interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
-        attempt: where several processes may write the same segment, what the names of this one's files tell it by.
+        attempt: if several processes may write the same segment, the part of the file names that identifies this one.
 
     Attributes:
         path: the `.log.cleaned` file.
-        size, batch_count, offset_sum: bytes and batches appended, and the sum of their last offsets, to be compared
-            with what is read back: a batch's checksum does not cover its offset.
+        size, batch_count, offset_sum: bytes and batches appended, and the sum of their last offsets, to compare when
+            the segment is read back: a batch's checksum does not cover its offset.
     """
 
     def __init__(
@@ -84,14 +83,14 @@ class CleanedSegment:
 
     def reserve(self, size: int, written: np.ndarray, largest_offset: int) -> int:
         """
-        Note that whole batches come next. To be called in their order; the bytes may be written in any.
+        Reserve room for the next batches. Call in their order; their bytes may be written in any order.
 
         Args:
             size: of the batches, bytes.
             written: one row of WRITTEN_DTYPE a batch.
             largest_offset: highest last offset of a batch.
         Returns:
-            The position to `write` them at.
+            The position for `write`.
         Raises:
             UncleanableError: the file would exceed 2**31 - 1 bytes (R-597), or an offset does not fit (R-320, D-15).
         """
@@ -108,7 +107,7 @@ class CleanedSegment:
         return position
 
     def write(self, data: memoryview, position: int) -> None:
-        """Write batches at the position reserved for them; several threads may do so at once."""
+        """Write batches at their reserved position; several threads may write at once."""
         self._file.write(data, position)
         first, last = position // _WRITEBACK_BYTES, (position + len(data)) // _WRITEBACK_BYTES
         if last > first:
@@ -116,14 +115,14 @@ class CleanedSegment:
 
     def finish(self, aborts: Aborts | Sequence[AbortedTxn], mtime_ns: int) -> None:
         """
-        Complete all files and force them, then their names, to disk (step S0 of the swap).
+        Finish all files and force them, then their names, to disk (step S0 of the swap).
 
         Args:
             aborts: the transaction index; without entries there is no file.
             mtime_ns: of the group's last source (R-591), in whole milliseconds as Kafka sets it.
         Raises:
-            UncleanableError: transactions that end in another order than their markers came: where transaction indexes
-                and markers contradict each other. Kafka cannot write such an index either (R-303).
+            UncleanableError: transactions end in another order than their markers: transaction indexes and markers
+                contradict each other. Kafka cannot write such an index either (R-303).
         """
         last_offsets = abort_rows(aborts)[:, LAST_OFFSET]
         if (last_offsets[1:] <= last_offsets[:-1]).any():

@@ -1,9 +1,9 @@
 """
-How large a group's output will be, told from the map before a byte of it is written (rule C-3).
+Estimates the size of a group's output from the map, before it is written (rule C-3).
 
-A nearly full disk is where cleaning is wanted most, so the room asked for must be near the truth: the sources' size
-would refuse logs that shrink to a tenth. What the map says is exact in records and assumes that those that stay are of
-average size in their segment; should the disk fill up all the same, the write fails and the group stays as it was.
+Cleaning is most needed on a nearly full disk, so the estimate must be close: the size of the sources would refuse logs
+that shrink to a tenth. The map gives the exact number of retained records; the estimate assumes that they have the
+average size of their segment. If the disk fills up anyway, the write fails and the group stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class ExpectedOutput:
     The expected output of the groups of one round.
 
     Args:
-        offset_map: built.
-        messages: records of each dirty segment the map covers whole, by base offset.
+        offset_map: complete.
+        messages: records of each dirty segment that the map covers completely, by base offset.
     """
 
     def __init__(self, offset_map: OffsetMap, messages: Mapping[int, int]) -> None:
@@ -34,10 +34,10 @@ class ExpectedOutput:
 
     def require_room(self, fs: FileSystem, group: Sequence[Segment]) -> None:
         """
-        Make sure that a group's output fits on the disk; the map is only asked when the sources would not fit.
+        Check that a group's output fits on the disk; reads the map only if the sources might not fit.
 
         Raises:
-            NoSpaceError: it does not, or hardly.
+            NoSpaceError: it does not fit, or only just.
         """
         directory = group[0].directory
         index_bytes = sum(segment.index_bytes + segment.time_index_bytes for segment in group)

@@ -1,10 +1,10 @@
 """
-One group of source segments made into one `.cleaned` segment (R-590, R-591).
+Recopies one group of source segments into one `.cleaned` segment (R-590, R-591).
 
-Each source is read from its first byte to its last, in chunks; every batch is checked, judged, and copied, rebuilt or
-left out. What depends on the order of batches (offsets, transactions, what is decided of a batch before its records are
-read, the place in the output, index entries) happens chunk after chunk; the rest on several lanes side by side
-(`pipeline.py`, `segment_chunks.py`).
+Each source is read from start to end, in chunks; every batch is checked, judged, and copied, rebuilt or left out. Steps
+that depend on the order of batches (offsets, transactions, decisions before records are read, the place in the output,
+index entries) run chunk after chunk; the other steps run on several lanes in parallel (`pipeline.py`,
+`segment_chunks.py`).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from cleaner.kernels.scan_status import KIND_PRODUCER
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 
-# Of all other batches nothing is decided before their records are read.
+# For all other batches, nothing is decided before their records are read.
 _DECIDED_KINDS = TRANSACTIONAL_FLAG | CONTROL_FLAG | KIND_PRODUCER
 
 
 @dataclass(frozen=True)
 class RecopyRules:
     """
-    What decides on a batch beside the survivors; the same for all groups of a round.
+    The rules for batches, besides the survivors; the same for all groups of a round.
 
     Attributes:
         first_uncleanable_offset: the batch ending right below it stays even if empty (R-541).
         legacy_horizon_ms: tombstones of magic 0 and 1 stay in segments whose mtime is above it (R-502, R-551).
         now_ms: the round's time.
         removal_ms: markers whose horizon is at or below it may go.
-        delete_retention_ms: the topic's.
+        delete_retention_ms: of the topic.
     """
 
     first_uncleanable_offset: int
@@ -57,17 +57,17 @@ class RecopyRules:
 
     @property
     def new_horizon_ms(self) -> int:
-        """The delete horizon batches get in this round; the sum wraps like Java's (R-563, R-568)."""
+        """The delete horizon that batches get in this round; the sum wraps like Java's (R-563, R-568)."""
         return (self.now_ms + self.delete_retention_ms + 2**63) % 2**64 - 2**63
 
 
 class MappedBatches:
     """
-    Tells of what batches the first pass took no keys, which may know other aborted transactions than the second.
+    Finds the batches whose keys the first pass left out; it may know other aborted transactions than the second.
 
     Args:
-        transactions: what the first pass knew where the first group begins, or where it began itself.
-        first_offset, first_position: base offset of the segment it began in, and the batch there.
+        transactions: state of the first pass at the start of the first group, or where the pass began.
+        first_offset, first_position: base offset of the segment where it began, and the batch's position there.
     """
 
     def __init__(self, transactions: CleanedTransactions, first_offset: int, first_position: int) -> None:
@@ -75,7 +75,7 @@ class MappedBatches:
         self._first = (first_offset, first_position)
 
     def left_out(self, claim: Claim, chunk: Chunk) -> Flags:
-        """Return uint8 a batch: 1 for those whose records were left out. To be called in order."""
+        """Return uint8 for each batch: 1 if its records were left out. Call in order."""
         rows = chunk.batches
         result: Flags = np.zeros(len(rows), np.uint8)
         base_offset = claim.segment.base_offset
@@ -91,7 +91,7 @@ class MappedBatches:
 
 @dataclass(frozen=True)
 class RecopyChunk:
-    """A chunk of a source segment whose batches are listed, and what was decided of them."""
+    """A chunk of a source segment whose batches are listed, and the decisions on them."""
 
     arranged: ArrangedChunk
     retention: BlockRetention
@@ -103,16 +103,17 @@ class GroupRecopier:
 
     Args:
         rules: see `RecopyRules`.
-        make_survivors: makes the judge of one lane.
+        make_survivors: creates the judge of one lane.
         producers: the log's active producers (R-545).
-        collect_aborted: aborted transactions of an offset range (R-535); called once a source segment (R-536).
-        lanes: memory, as many as `lanes_for` says.
+        collect_aborted: returns the aborted transactions of an offset range (R-535); called once for each source
+            segment (R-536).
+        lanes: memory, as many as `lanes_for` returns.
         before_read: called in order with the bytes of every window before it is read.
-        before_chunk: called in order with the bytes of every chunk before it is worked on; may raise to stop.
-        after_write: called with the bytes written of every chunk, by any lane.
-        transactions: what is known where the first group begins; None at the beginning of a log.
-        mapped: tells of what batches the first pass took no keys, for survivors that need to know.
-        damage: batches that are carried over as they are.
+        before_chunk: called in order with the bytes of every chunk before it is processed; may raise to stop.
+        after_write: called with the bytes written for every chunk, by any lane.
+        transactions: state at the start of the first group; None at the start of a log.
+        mapped: finds the batches whose keys the first pass left out, for survivors that need to know.
+        damage: batches that are copied unchanged.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class GroupRecopier:
 
     @property
     def counts(self) -> CopyCounts:
-        """What was read and what stayed so far."""
+        """Counts so far of what was read and what was retained."""
         return CopyCounts.total(writer.counts for writer in self._writers)
 
     @property
@@ -156,13 +157,13 @@ class GroupRecopier:
 
     def recopy(self, group: Sequence[Segment], target: CleanedSegment) -> Aborts:
         """
-        Write what stays of a group's segments to `target`, which the caller finishes or discards.
+        Write the retained batches of a group's segments to `target`, which the caller finishes or discards.
 
         Returns:
-            The transaction index of the new segment: aborts whose markers stay (R-533).
+            The transaction index of the new segment: aborts whose markers are retained (R-533).
         Raises:
             CorruptBatchError, CorruptIndexError: a source is damaged.
-            UncleanableError: Kafka's cleaner could not write it either.
+            UncleanableError: Kafka's cleaner could not write the output either.
         """
         self._transactions.begin_segment()
         self._group, self._entered = group, 0
@@ -173,7 +174,7 @@ class GroupRecopier:
             damage=self._damage,
         )
         try:
-            # Held by nobody else: they know this object, and what they hold is large.
+            # Keep no other reference to the lanes: they are large, and refer to this object.
             OrderedPipeline(
                 [
                     _Lane(self, memory, self._make_survivors(), writer, target, self._after_write)
@@ -187,7 +188,7 @@ class GroupRecopier:
         return self._transactions.retained_aborts
 
     def arrange(self, claim: Claim, buffer: WindowBuffer) -> RecopyChunk:
-        """List a chunk's batches and decide all that depends on their order. Never called by two lanes at once."""
+        """List a chunk's batches and make the decisions that depend on order. Never called by two lanes at once."""
         self._enter(claim.number)
         arranged = self.chunks.arrange(claim, buffer)
         if arranged.chunk.length:
@@ -200,7 +201,7 @@ class GroupRecopier:
             raise self.chunks.first_damage(arranged, error) from error
 
     def _enter(self, number: int) -> None:
-        """Learn of the aborted transactions up to a segment of the group, empty ones included."""
+        """Add the aborted transactions up to a segment of the group, also those of empty segments."""
         while self._entered <= number:
             segment, self._entered = self._group[self._entered], self._entered + 1
             is_last = self._entered == len(self._group)
@@ -225,7 +226,7 @@ class GroupRecopier:
 
 
 class _Lane:
-    """One thread's way of recopying a chunk."""
+    """The steps of recopying a chunk, for one thread."""
 
     _claim: Claim
     _task: RecopyChunk
@@ -288,7 +289,7 @@ class _Lane:
             self._writer.write(path, block, mine, self._verdicts)
 
     def commit(self) -> None:
-        # An index that leads astray is told before a damaged record, as it was noticed before records were read.
+        # Report a wrong index before a damaged record: it was found before records were read.
         SegmentChunks.check_index(self._task.arranged, self._chunk)
         if self._error is not None:
             raise self._error

@@ -1,8 +1,8 @@
 """
-A bit for each offset of a group: the verdicts that came from elsewhere, in a form that can be sent and kept.
+A bit for each offset of a group: verdicts in a form that can be sent and stored.
 
-Offsets of compacted logs leave gaps of up to 2**31, so bits lie in blocks and only blocks with a bit are there; see
-`kernels/offset_bits.py`. As bytes:
+Offsets of compacted logs leave gaps of up to 2**31, so the bits are in blocks, and only blocks with a set bit exist;
+see `kernels/offset_bits.py`. As bytes:
 
     magic "KLOFBITS" | u64 base offset | u64 bits set | u64 blocks | u64 a block: its number, ascending | the blocks
 """
@@ -25,15 +25,15 @@ Places = npt.NDArray[np.int64]
 
 class OffsetBits:
     """
-    Bits of offsets, all clear to begin with.
+    Bits of offsets, initially all clear.
 
     Args:
-        base_offset: the lowest offset a bit may be asked of.
+        base_offset: the lowest offset that can have a bit.
 
     Attributes:
         base_offset: as given.
-        count: bits that were set, if none was set twice.
-        directory, blocks: as the kernels take them. Replaced when they grow.
+        count: bits set, if none was set twice.
+        directory, blocks: arrays for the kernels. Replaced when they grow.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -53,7 +53,7 @@ class OffsetBits:
             larger = np.zeros(2 * last_block + 1, np.int32)
             larger[: len(self.directory)] = self.directory
             self.directory = larger
-        # Blocks not there yet; far fewer than places, so that memory grows with what is needed.
+        # The new blocks: far fewer than places, so that memory grows only as needed.
         missing = np.unique(places // kernel.BLOCK_BITS)
         self._reserve(int(np.count_nonzero(self.directory[missing] == 0)))
         self._used = int(kernel.set_bits(self.directory, self.blocks, self._used, places))
@@ -67,7 +67,7 @@ class OffsetBits:
             self.blocks = larger
 
     def to_bytes(self) -> bytes:
-        """Return the bits as bytes, the same whatever the order in which they were set."""
+        """Return the bits as bytes; these do not depend on the order in which bits were set."""
         numbers = np.flatnonzero(self.directory)
         blocks = self.blocks.reshape(-1, kernel.BLOCK_BYTES)[self.directory[numbers] - 1]
         head = _HEAD.pack(_MAGIC, self.base_offset, self.count, len(numbers))
@@ -76,10 +76,10 @@ class OffsetBits:
     @staticmethod
     def from_bytes(data: bytes) -> OffsetBits:
         """
-        Read what `to_bytes` made.
+        Read the result of `to_bytes`.
 
         Raises:
-            ValueError: it is something else, or cut off.
+            ValueError: the data is something else, or truncated.
         """
         if len(data) < _HEAD.size or not data.startswith(_MAGIC):
             raise ValueError("no bits of offsets")

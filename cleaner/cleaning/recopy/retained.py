@@ -1,8 +1,8 @@
 """
-Writing what stays of a block of batches into an output buffer (R-560..R-578), with the help the kernel asks for.
+Writes the retained records of a block of batches into an output buffer (R-560..R-578).
 
-The kernel copies, rebuilds and packs; what it leaves to us is packing with gzip and zstd, records whose bytes a rewrite
-would change, and the words for what Kafka's own builder refuses.
+The kernel copies, rebuilds and packs. Python code does the rest: packing with gzip and zstd, records whose bytes a
+rewrite would change, and the errors for batches that Kafka's own builder refuses.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _REFUSALS = {
 
 @dataclass
 class RemovedCounts:
-    """Records that went, by reason: all counts. `markers` and `aborted` include batches that went unread."""
+    """Counts of removed records, by reason. `markers` and `aborted` include batches that were removed unread."""
 
     superseded: int = 0
     tombstones: int = 0
@@ -53,7 +53,7 @@ class RemovedCounts:
 
 @dataclass
 class CopyCounts:
-    """What was read and what stayed (R-718); bytes of batches, and records."""
+    """Counts of what was read and what was retained (R-718): bytes of batches, and records."""
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -77,7 +77,7 @@ class CopyCounts:
 @dataclass(frozen=True)
 class Output:
     """
-    What stays of a chunk, borrowed from its writer until the next chunk begins.
+    The output of a chunk, borrowed from its writer until the next chunk begins.
 
     Attributes:
         data: bytes of whole batches.
@@ -96,11 +96,11 @@ class RetainedWriter:
 
     Args:
         new_horizon_ms: the delete horizon that batches get in this round (R-563).
-        memory: used again for every chunk, what stays of it and the batch that is being rebuilt; None: its own.
+        memory: for the output of a chunk and the batch being rebuilt, reused for every chunk; None: its own.
 
     Attributes:
         counts: of all chunks so far.
-        library_calls: batches so far that a library has packed.
+        library_calls: number of batches that a library has packed so far.
     """
 
     def __init__(self, new_horizon_ms: int, memory: tuple[GrowingBuffer, GrowingBuffer] | None = None) -> None:
@@ -114,7 +114,7 @@ class RetainedWriter:
         self._table = np.zeros(codecs.TABLE_WORDS, np.uint16)
 
     def begin(self, batches: int) -> None:
-        """Begin a chunk of so many batches; the output of the last one is gone."""
+        """Begin a chunk of `batches` batches; the output of the last chunk becomes invalid."""
         if len(self._written) < batches:
             self._written = np.zeros(batches, WRITTEN_DTYPE)
         self._out.shrink(USUAL_OUTPUT_BYTES)
@@ -130,7 +130,7 @@ class RetainedWriter:
 
         Args:
             path: the source, for errors.
-            block, retention, verdicts: the batches and what was decided of them.
+            block, retention, verdicts: the batches and the decisions on them.
         Raises:
             UncleanableError: Kafka's cleaner could not write a batch either (R-546, R-576).
         """
@@ -162,7 +162,7 @@ class RetainedWriter:
                 filled, room = int(self._state[kernel.STATE_OUT]), self._out.capacity + self._rebuilt.capacity
                 self._out.ensure(filled + self._rebuilt_bytes(row), keep=filled)
                 self._rebuilt.ensure(self._rebuilt_bytes(row))
-                # Asking again would never end.
+                # Calling again would loop forever.
                 if self._out.capacity + self._rebuilt.capacity == room:
                     raise RuntimeError("a batch comes out larger than its records can make it")
             elif status == kernel.RETAIN_ODD_BYTES:
@@ -183,7 +183,7 @@ class RetainedWriter:
         return body + int(row["count"]) * kernel.GROWTH_PER_RECORD + HEADER_BYTES
 
     def _rebuild_odd(self, path: Path, block: Block, index: int, retention: BlockRetention, verdicts: Flags) -> None:
-        """Rebuild a batch whose records a rewrite changes, from those as Kafka would write them, and pack it."""
+        """Rebuild a batch whose records a rewrite changes: write them as Kafka would, and pack the batch."""
         rows = block.batches[index : index + 1].copy()
         ordinal, count = int(self._state[kernel.STATE_ORDINAL]), int(rows[0]["count"])
         body = (block.unpacked if rows[0]["unpacked"] else block.data).data[
@@ -202,7 +202,7 @@ class RetainedWriter:
         self._pack(int(rows[0]["attributes"]) & COMPRESSION_MASK)
 
     def _pack(self, codec: int) -> None:
-        """Pack the records of the batch rebuilt last to the output, where its header will stand before them."""
+        """Pack the records of the last rebuilt batch to the output, after the place of its header."""
         body_at = int(self._state[kernel.STATE_OUT]) + HEADER_BYTES
         self._out.ensure(body_at, keep=body_at - HEADER_BYTES)
         records = self._rebuilt.view[HEADER_BYTES : int(self._rebuilt_state[repack.REBUILT_END])]

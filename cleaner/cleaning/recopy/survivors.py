@@ -1,8 +1,8 @@
 """
-Who stays: a verdict on every record of a block.
+Verdicts on the records of a block: which of them are retained.
 
-`cleaning/recopy/group.py` asks through the `Survivors` interface and does not care who answers: an offset map here,
-bitmaps that a Spark job made elsewhere. `policy/record_filter.py` has the rules one by one.
+`cleaning/recopy/group.py` calls the `Survivors` interface. One implementation uses an offset map, the other bitmaps
+that a Spark job has made. `policy/record_filter.py` has the rules one by one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Survivors(Protocol):
 
     def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """
-        Fill `verdicts`, one a record of the batches to be read, with the values of `kernels/offset_map.py`.
+        Fill `verdicts`, one for each record of the batches to read, with the values of `kernels/offset_map.py`.
 
         Raises:
             CorruptBatchError: a damaged record.
@@ -39,16 +39,16 @@ class Survivors(Protocol):
 @dataclass(frozen=True)
 class BlockRetention:
     """
-    What is known of a block's batches before their records are read.
+    Decisions on a block's batches before their records are read.
 
     Attributes:
-        batches: int8 a batch, the numbers of `policy.BatchRetention` (R-541).
-        discarded: uint8 a batch; 1 drops all its records (R-540).
-        unread: uint8 a batch; 1 for batches that go whole.
-        empties_marker: uint8 a batch; 1 for a marker none of whose data is left (R-542).
+        batches: int8 for each batch, the numbers of `policy.BatchRetention` (R-541).
+        discarded: uint8 for each batch; 1 drops all its records (R-540).
+        unread: uint8 for each batch; 1 removes the whole batch.
+        empties_marker: uint8 for each batch; 1 for a marker none of whose data is left (R-542).
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
-        unmapped: uint8 a batch; 1 for those whose records the first pass took no keys of, by what it knew of
-            transactions. None where nobody asks.
+        unmapped: uint8 for each batch; 1 if the first pass left out its keys because of its state of transactions.
+            None if the survivors do not need it.
     """
 
     batches: npt.NDArray[np.int8]
@@ -60,12 +60,12 @@ class BlockRetention:
 
     @staticmethod
     def undecided(count: int, legacy_deletes_stay: bool) -> BlockRetention:
-        """Return the same of so many batches whose records alone decide."""
+        """Return the decisions for `count` batches that depend only on their records."""
         no_flags: Flags = np.zeros(count, np.uint8)
         return BlockRetention(np.zeros(count, np.int8), no_flags, no_flags, no_flags, legacy_deletes_stay)
 
     def carrying_over(self, damaged: Flags) -> BlockRetention:
-        """Return the same, but for damaged batches: they are copied as they are, and not read."""
+        """Return the same, except that damaged batches are copied unchanged, and not read."""
         batches = self.batches.copy()
         batches[damaged != 0] = retain.BATCH_COPY
         return replace(self, batches=batches, unread=self.unread | damaged)
@@ -85,11 +85,11 @@ class BlockRetention:
 
 class MapSurvivors:
     """
-    Verdicts from an offset map: the last record of every key stays (R-550, R-551). One instance a thread.
+    Verdicts from an offset map: the last record of every key stays (R-550, R-551). One instance for each thread.
 
     Args:
         offset_map: built over the dirty section.
-        removal_ms: a tombstone of magic 2 whose horizon is at or below it goes.
+        removal_ms: a tombstone of magic 2 whose horizon is at or below it is removed.
     """
 
     def __init__(self, offset_map: OffsetMap, removal_ms: int) -> None:
@@ -124,11 +124,11 @@ class MapSurvivors:
 
 class BitmapSurvivors:
     """
-    Verdicts from the bits of offsets of one group (R-550, R-551). One instance a thread.
+    Verdicts from the bits of offsets of one group (R-550, R-551). One instance for each thread.
 
     Args:
-        bits: of a record that was among the keys of the dirty section: whether it is the last one of its key; of all
-            others: whether a later one of its key is there.
+        bits: for a record whose key counted in the dirty section: whether it is the last one of its key; for all
+            others: whether a later one of its key exists.
         first_dirty_offset, latest_offset: first and last offset of the dirty section covered.
         removal_ms: as for `MapSurvivors`.
     """

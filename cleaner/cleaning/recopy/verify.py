@@ -1,7 +1,7 @@
 """
-Reading a cleaned segment back before it takes the place of its sources (rule C-6).
+Reads a cleaned segment back before it replaces its sources (rule C-6).
 
-A bad disk, a bad codec or a wrong kernel is caught while the old data is still there.
+This detects a bad disk, a bad codec or a wrong kernel while the old data still exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cleaner.storage.segment.index_builder import IndexBuilder
 
 
 class Written(Protocol):
-    """What the writer of a segment knows of it; see `CleanedSegment`."""
+    """A written segment's figures; see `CleanedSegment`."""
 
     @property
     def path(self) -> Path:
@@ -31,7 +31,7 @@ class Written(Protocol):
 
     @property
     def base_offset(self) -> int:
-        """The segment's."""
+        """Base offset of the segment."""
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Written(Protocol):
 
 
 class _Readback:
-    """What was read back so far."""
+    """The figures read back so far."""
 
     def __init__(self, segment: Written, reader: ParallelSegmentReader, indexes: IndexBuilder) -> None:
         self.segment = segment
@@ -56,7 +56,7 @@ class _Readback:
         self.bytes = self.batches = self.messages = self.offset_sum = 0
 
     def add(self, chunk: Chunk) -> None:
-        """Count a chunk with good checksums. Raises what is wrong behind it."""
+        """Count a chunk with good checksums. Raises the error after it."""
         self.indexes.append(chunk.batches)
         self.bytes += chunk.length
         self.batches += len(chunk.batches)
@@ -67,7 +67,7 @@ class _Readback:
 
 
 class _Lane:
-    """One chunk on its way back."""
+    """The steps of reading one chunk back."""
 
     _window: Window
     _chunk: Chunk
@@ -95,7 +95,7 @@ class _Lane:
         return 0
 
     def _was_so(self, row: np.void) -> bool:
-        """Tell whether the source had these very bytes, wrong checksum and all."""
+        """Tell whether the source had exactly these bytes, including the wrong checksum."""
         start = int(row["start"])
         return self._damage.has(int(row["base_offset"]), self._chunk.data.data[start : start + int(row["size"])])
 
@@ -103,7 +103,7 @@ class _Lane:
         self._readback.add(self._chunk)
 
     def finish(self) -> None:
-        """Everything is counted."""
+        """Do nothing: `commit` has counted everything."""
 
 
 def verify_cleaned(
@@ -118,17 +118,17 @@ def verify_cleaned(
     damage: KnownDamage = NO_DAMAGE,
 ) -> None:
     """
-    Check checksums, order, counts and indexes of the files a group was written to.
+    Check checksums, order, counts and indexes of a group's output files.
 
     Args:
         segment: finished.
         messages: records that were kept.
-        interval_bytes, max_index_bytes: as it was written with; recovery rebuilds the same entries (R-323).
-        buffers: as many as `lanes_for` says.
-        damage: batches that may be damaged, if they are the bytes they were.
+        interval_bytes, max_index_bytes: as in writing it; recovery rebuilds the same entries (R-323).
+        buffers: as many as `lanes_for` returns.
+        damage: batches that may be damaged, if their bytes are unchanged.
         leaves_cache: False drops the segment from the page cache: its sources were not there either.
     Raises:
-        CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
+        CorruptBatchError, CorruptIndexError: the files on disk differ from what was written.
     """
     indexes = IndexBuilder(
         segment.path, segment.base_offset, interval_bytes=interval_bytes, max_index_bytes=max_index_bytes
@@ -151,7 +151,7 @@ def verify_cleaned(
         reason = f"{written}, {found.bytes}, {found.batches} and {found.messages} read back"
         raise CorruptBatchError(segment.path, found.bytes, reason)
     if found.offset_sum != segment.offset_sum:
-        raise CorruptBatchError(segment.path, found.bytes, "the offsets read back are not those that were written")
+        raise CorruptBatchError(segment.path, found.bytes, "the offsets read back differ from those written")
     for extension, content in (("index", indexes.offset_index), ("timeindex", indexes.time_index)):
         path = segment.path.with_name(segment.path.name.replace(".log.", f".{extension}."))
         if fs.read_bytes(path) != content:

@@ -1,1 +1,1 @@
-"""A round from its first look to its checkpoint."""
+"""A cleaning round, from its start to its checkpoint."""

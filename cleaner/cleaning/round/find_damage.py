@@ -1,8 +1,8 @@
 """
-What is damaged in a log and can be carried over as it is, found before anything is decided.
+Finds the damaged batches of a log that can be copied unchanged, before a round decides anything.
 
-A batch can be carried over if its length, magic and offsets can be trusted: batches before and behind it have to fit.
-Where it lies among transactions it cannot: it might be a marker, or belong to one of them.
+A batch can be kept if its length, magic and offsets can be trusted: the batches before and after it must fit. It cannot
+be kept among transactions: it might be a marker, or belong to a transaction.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ALL_OFFSETS = (-(2**63), 2**63 - 1)
 
 def find_damage(segments: Sequence[Segment], end_offset: int, memory: LaneMemory, context: RoundContext) -> KnownDamage:
     """
-    Read segments whole and list the batches that are damaged and may be carried over.
+    Read whole segments and list the damaged batches that can be kept.
 
     Args:
-        segments: all that a round may recopy, ascending.
-        end_offset: where the segment behind them begins.
+        segments: all segments that a round may recopy, ascending.
+        end_offset: base offset of the segment after them.
     Raises:
-        CorruptLogError: damage of another kind, or among transactions.
+        CorruptLogError: damage that cannot be kept, or is among transactions.
     """
     chunks = SegmentChunks(
         ((number, segment, 0) for number, segment in enumerate(segments)), memory.buffer.window_bytes, drops_behind=True
@@ -65,7 +65,7 @@ def find_damage(segments: Sequence[Segment], end_offset: int, memory: LaneMemory
 
 
 def _damage_of(path: Path, chunk: Chunk, unpacker: Unpacker) -> dict[int, CorruptBatchError]:
-    """Return what is wrong with which rows of a chunk. Raises CorruptBatchError for batches of magic 0 and 1."""
+    """Return the errors of a chunk, by row. Raises CorruptBatchError for batches of magic 0 and 1."""
     errors: dict[int, CorruptBatchError] = {}
     first = 0
     while first < len(chunk.batches):
@@ -102,7 +102,7 @@ def _batches(chunk: Chunk, errors: dict[int, CorruptBatchError], segment: int, e
     found = []
     for row, error in sorted(errors.items()):
         batch = chunk.batches[row]
-        # That it fits the batch behind it in its segment was seen when they were listed.
+        # Listing has checked that it fits the next batch in its segment.
         if batch["last_offset"] >= end_offset:
             raise _unkeepable(error, "its last offset reaches into the next segment")
         start, size = int(batch["start"]), int(batch["size"])

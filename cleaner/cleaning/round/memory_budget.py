@@ -1,13 +1,13 @@
 """
-Whether the memory that the settings ask for is there, found out at the start and not in the middle of a round.
+Checks at the start, not in the middle of a round, that there is enough memory for the settings.
 
-    base                            the interpreter, libraries, compiled kernels, and what is known of the logs
-    + log.cleaner.dedupe.buffer.size     offset maps of all workers, if there are keys enough to fill them
+    base                            the interpreter, libraries, compiled kernels, and the state of the logs
+    + log.cleaner.dedupe.buffer.size     offset maps of all workers, if there are enough keys to fill them
     + for each worker               its map's bits and first small tables
     + for each worker's lanes       windows, unpacked batches, digests, output: see `cleaning/passes/pipeline.py`
 
-A lane's share is that of batches as brokers take them. A batch made to unpack to `cleaner.max.decompressed.batch.bytes`
-takes three times that while it is worked on; nobody is refused for what an attacker might write.
+A lane's share is for batches that brokers accept. A batch made to unpack to `cleaner.max.decompressed.batch.bytes`
+takes three times that while it is processed; the check ignores such an attack, so as not to refuse normal settings.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from cleaner.storage.fs.memory_limits import MemoryLimit
 
 # Measured: a command with its kernels has 160 MB resident; a few thousand logs add some kilobytes each.
 BASE_BYTES = 192 * MIB
-# The bits of the latest offsets, at most 16 MiB, and the tables up to 16 MiB a map has grown through.
+# The bits of the latest offsets, at most 16 MiB, and the smaller tables, up to 16 MiB, that a map has grown through.
 _BESIDE_MAP_BYTES = 40 * MIB
-# Measured with batches of one record, which need most: 22 MB a lane. Larger windows or blocks mean measuring again.
+# Measured with batches of one record, which need most: 22 MB a lane. If windows or blocks grow, measure again.
 _LANE_BYTES = 24 * MIB
 # A window's carried part, the unpacked records and the rebuilt batch grow with the largest batch.
 _LANE_COPIES_OF_LARGEST_BATCH = 3
-_USUAL_BATCH_BYTES = 1_048_588  # Kafka's default of message.max.bytes; so much is among what was measured
+_USUAL_BATCH_BYTES = 1_048_588  # Kafka's default of message.max.bytes; included in the measurement
 _LEAST_MAP_BYTES = MIB
 
 _MAP_KEY = "log.cleaner.dedupe.buffer.size"
@@ -39,12 +39,12 @@ _PIPELINE_KEY = "cleaner.pipeline.threads"
 @dataclass(frozen=True)
 class MemoryBudget:
     """
-    The most a process needs, bytes.
+    The most memory a process needs, in bytes.
 
     Attributes:
-        base: whatever the settings are.
+        base: independent of the settings.
         maps: offset maps of all workers.
-        workers: all else of all workers.
+        workers: everything else of all workers.
     """
 
     base: int
@@ -53,18 +53,18 @@ class MemoryBudget:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """The sum."""
         return self.base + self.maps + self.workers
 
     @staticmethod
     def of(config: CleanerConfig) -> MemoryBudget:
-        """Compute what the settings ask for."""
+        """Compute the budget of some settings."""
         workers = config.threads * _worker_bytes(config, config.pipeline_threads)
         return MemoryBudget(BASE_BYTES, config.threads * config.map_bytes, workers)
 
 
 def _worker_bytes(config: CleanerConfig, pipeline_threads: int) -> int:
-    """Return what a worker needs beside its map."""
+    """Return the bytes that a worker needs besides its map."""
     larger_batch_bytes = max(0, config.message_max_bytes - _USUAL_BATCH_BYTES)
     lane_bytes = _LANE_BYTES + _LANE_COPIES_OF_LARGEST_BATCH * larger_batch_bytes
     return _BESIDE_MAP_BYTES + lanes_for(pipeline_threads) * lane_bytes
@@ -72,13 +72,13 @@ def _worker_bytes(config: CleanerConfig, pipeline_threads: int) -> int:
 
 def require_memory(config: CleanerConfig, limit: MemoryLimit | None) -> None:
     """
-    Refuse settings that ask for more memory than the process may have.
+    Refuse settings that need more memory than the process may have.
 
     Args:
         config: the settings.
-        limit: what it may have; None: not known, nothing is refused.
+        limit: of the process; None: unknown, nothing is refused.
     Raises:
-        ConfigError: names the setting whose change alone would do, the dedupe buffer first, and its largest value.
+        ConfigError: names one setting whose change is enough, preferably the dedupe buffer, and its largest value.
     """
     needed = MemoryBudget.of(config)
     if limit is None or needed.total <= limit.size:
@@ -90,7 +90,7 @@ def require_memory(config: CleanerConfig, limit: MemoryLimit | None) -> None:
         raise ConfigError(_MAP_KEY, config.dedupe_buffer_size, f"{why}: at most {for_maps} here")
     fitting = (limit.size - needed.base) // (_worker_bytes(config, pipeline_threads) + _LEAST_MAP_BYTES)
     if fitting >= 1:
-        # Their share of what is asked for may be too large still; then the next attempt says so.
+        # The other settings may still need too much; then the next attempt reports that.
         raise ConfigError(_THREADS_KEY, threads, f"{why}: at most {fitting} here")
     for fewer in range(pipeline_threads - 1, 0, -1):
         if needed.base + _worker_bytes(config, fewer) + _LEAST_MAP_BYTES <= limit.size:

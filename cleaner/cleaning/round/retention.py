@@ -1,4 +1,4 @@
-"""Retention of one log: after a round, the segments that have expired as a whole go (R-712, R-901)."""
+"""Retention of one log: after a round, deletes segments that have expired as a whole (R-712, R-901)."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
 """
 One cleaning round of one log (R-503).
 
-A log has two sections. The *clean* section was cleaned before and holds a key at most once; the *dirty* section, from
-the first dirty offset on, may hold keys of either again. A round
+A log has two sections. The *clean* section was cleaned before and holds each key at most once; the *dirty* section,
+from the first dirty offset on, may repeat keys of both. A round
 
-    1. reads the dirty section and remembers for each key its last offset (`build_map.py`), checking every batch;
+    1. reads the dirty section, checks every batch, and maps each key to its last offset (`build_map.py`);
     2. divides all segments up to the end of the map into groups, each small enough to become one segment;
-    3. recopies group by group, leaving out every record whose key comes again later (`recopy/group.py`), reads it back,
-       and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
-    4. writes the checkpoint: the next round's dirty section begins where this one's map ended.
+    3. recopies group by group, leaving out every record whose key occurs again later (`recopy/group.py`), reads the
+       output back, and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
+    4. writes the checkpoint: the next round's dirty section begins where this round's map ended.
 
-A tombstone (a record with a null value) deletes its key's earlier records at once and itself stays until its batch's
-delete horizon has passed, so that readers who have seen the earlier record get to see the tombstone too. Data of
-aborted transactions goes at once; a marker stays as long as data of its transaction does, and then until a horizon of
-its own. The last batch of every active producer stays, without records if need be, for its sequence number.
+A tombstone (a record with a null value) deletes its key's earlier records at once. It stays until its batch's delete
+horizon has passed, so that readers who have seen the earlier record also see the tombstone. Data of aborted
+transactions is removed at once; a marker stays as long as its transaction has data, and then until its own horizon.
+The last batch of every active producer stays for its sequence number, without records if none are retained.
 
-A map that fills up ends the round early: what it covers is cleaned, the checkpoint advances that far, and the next
-round goes on from there.
+A full map ends the round early: the covered part is cleaned, the checkpoint advances that far, and the next round
+continues from there.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from cleaner.storage.segment.segment import Segment
 @dataclass(frozen=True)
 class RoundResult:
     """
-    What a round did.
+    The result of a round.
 
     Attributes:
         first_dirty_offset, end_offset: the dirty section covered; `end_offset` is the new checkpoint.
         map_full: the map ended before the cleanable section did: another round is due.
         map_bytes_read, map_messages_read, map_entries: of the first pass.
         bytes_read, bytes_written, messages_read, messages_written: of the second.
-        invalid_messages: records without a key that went (R-718).
-        removed: records that went, by reason.
+        invalid_messages: removed records without a key (R-718).
+        removed: removed records, by reason.
         map_seconds, copy_seconds: durations.
-        kept_damage: damaged batches that were carried over as they are.
+        kept_damage: damaged batches that were copied unchanged.
     """
 
     first_dirty_offset: int
@@ -85,16 +85,16 @@ def clean_log(
     Clean one log once.
 
     Args:
-        log: loaded in full; what its load would change on disk is settled here, once the dirty section is known good.
+        log: fully loaded; the changes of its load are written here, once the dirty section is known to be good.
         cleanable: the range to clean; it must not be empty.
         topic, config: the settings.
-        context: the surroundings.
+        context: of the round.
     Raises:
         CorruptLogError: damage. In the dirty section: nothing was changed. In the clean section: the groups before it
             are swapped in, each sound by itself.
-        UncleanableError: Kafka's cleaner could not either; as for damage in the clean section.
+        UncleanableError: Kafka's cleaner could not clean it either; state as for damage in the clean section.
         CleaningAborted: stopped; swapped groups stay.
-        LogChangedError: a writer has cut the log; swapped groups stay.
+        LogChangedError: a writer has truncated the log; swapped groups stay.
         PolicyRefusedError: see `RoundContext.refuse_keyless`.
         NoSpaceError, LogDirOfflineError: the disk refused.
     """
@@ -193,7 +193,7 @@ def _clean_group(
     damage: KnownDamage,
 ) -> None:
     """
-    Recopy a group, read the result back, and swap it in. On any failure before the swap the group is as it was.
+    Recopy a group, read the result back, and swap it in. On any failure before the swap the group is unchanged.
     """
     target = CleanedSegment(
         context.fs,
@@ -221,5 +221,5 @@ def _clean_group(
     except BaseException:
         target.discard()
         raise
-    # Removing files is waiting for the disk: as many threads as may work beside the one that coordinates them.
+    # Removing files mostly waits for the disk: use all threads that may work next to the coordinating one.
     install_group(log, group, context, discard=target.discard, threads=threads_of(lanes) + 1)

@@ -18,7 +18,7 @@ from cleaner.storage.swap.swap import fsync_sources, remove_deleted, replace_seg
 
 
 def refuse_keyless(log: LoadedLog, keyless_messages: int, context: RoundContext) -> None:
-    """Raise PolicyRefusedError for records without a key, where the caller does not want them removed."""
+    """Raise PolicyRefusedError for records without a key, if the caller does not want them removed."""
     if context.refuse_keyless and keyless_messages:
         reason = f"{keyless_messages} records without a key would be removed; name the partition to clean it"
         raise PolicyRefusedError(f"{log.directory}: {reason}")
@@ -26,11 +26,11 @@ def refuse_keyless(log: LoadedLog, keyless_messages: int, context: RoundContext)
 
 def settle_before_swaps(log: LoadedLog, context: RoundContext) -> None:
     """
-    Force the sources to disk and make the changes of the load, once the dirty section is known to be sound.
+    Force the sources to disk and write the changes of the load, once the dirty section is known to be sound.
 
-    A swap drops older values for newer ones: those, and all names, must be on disk first (D-10). So must the rest of a
-    log that somebody only copied here: what the swap makes durable must not be all that a power cut leaves. Beside a
-    writer the active segment is left to it.
+    A swap drops older values for newer ones: the newer ones, and all names, must be on disk first (D-10). So must the
+    rest of a log that was only copied here: otherwise a power cut could leave only the swapped segments. If a writer is
+    active, the active segment is left to it.
     """
     sources = log.segments[:-1] if log.is_beside_writer else log.segments
     fsync_sources(context.fs, log.directory, [segment.base_offset for segment in sources])
@@ -50,7 +50,7 @@ def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offs
 
 
 def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: RoundContext) -> RecopyRules:
-    """Return what the retention of batches depend on; to be asked before the first swap."""
+    """Return the rules for the retention of batches; call before the first swap."""
     clean = log.segments_between(0, cleanable.first_dirty_offset)
     last_clean_ms = clean[-1].mtime_ms if clean else None
     legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)
@@ -69,11 +69,10 @@ def install_group(
     """
     Swap in the finished `.cleaned` segment of a group.
 
-    Files are removed when the partition is free again: that takes longer than all renames.
+    Old files are removed after the partition is released: that takes longer than all renames.
 
     Args:
-        discard: removes the `.cleaned` files; called if the old segments could not be kept, or the log was changed
-            meanwhile.
+        discard: removes the `.cleaned` files; called if the old segments could not be kept, or the log has changed.
         threads: how many may remove files.
     """
     new_base = group[0].base_offset

@@ -1,9 +1,9 @@
 """
-Getting every kernel of a round ready before it is needed.
+Prepares every kernel of a round before it is needed.
 
-A kernel is compiled, or loaded from the cache, when it is first called. A process that gives up root must have all of
-them by then, as the cache belongs to root; a daemon must not keep its first partition waiting. So a log of a few
-records is taken through both passes, in memory: the same calls with the same types as a real one.
+A kernel is compiled, or loaded from the cache, at its first call. A process that gives up root must load all of them
+before, because the cache belongs to root; a daemon must not keep its first partition waiting. So both passes run over a
+log of a few records in memory: the same calls with the same types as for a real log.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _wrapper(offset: int, packed: bytes) -> bytes:
 
 
 def _log() -> bytes:
-    """Return batches of every kind that has kernels of its own: plain, packed with snappy, odd, and of magic 0."""
+    """Return batches of every kind that has its own kernels: plain, packed with snappy, odd, and of magic 0."""
     packed = GrowingBuffer()
     size = compress(SNAPPY, memoryview(bytearray(_RECORD)), packed, 0)
     log = _batch(0, 0, _RECORD) + _batch(1, SNAPPY, packed.view[:size].tobytes()) + _batch(2, 0, _ODD_RECORD)
@@ -86,14 +86,14 @@ def _log() -> bytes:
 
 
 def _encode() -> None:
-    """Build batches as an append does, whose kernels take other arrays than a round's."""
+    """Build batches as an append does: its kernels take other arrays than those of a round."""
     columns = join_columns([b"value", None], [b"k", None], 0, [[("h", b"x")], []])
     for codec in (NONE, LZ4):
         encode_batches(columns, GrowingBuffer(), codec=codec, batch_bytes=1024, scratch=GrowingBuffer())
 
 
 def _split_columns(layout: Layout) -> None:
-    """Put keys and headers one behind the other, as a DataFrame has them."""
+    """Put keys and headers into columns, as for a DataFrame."""
     count = len(layout)
     ends, is_there = np.zeros(count + 1, np.int32), np.zeros(count // 8 + 1, np.uint8)
     target = GrowingBuffer()
@@ -103,7 +103,7 @@ def _split_columns(layout: Layout) -> None:
 
 
 def _prove(chunk: Chunk, layout: Layout) -> None:
-    """Hold a chunk and its records against themselves, as a proof does two logs."""
+    """Compare a chunk and its records with themselves, as a proof compares two logs."""
     rows, partners = chunk.batches, np.zeros(len(chunk.batches), np.int64)
     proof.find_same_batches(chunk.data, rows, chunk.data, rows, partners, np.zeros(len(rows), np.uint8))
     keys = np.zeros(proof.DIGEST_WORDS, np.uint64)
@@ -124,8 +124,8 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
 
 def warm_up() -> None:
     """
-    Compile or load every kernel a round, an append or a reader uses: some 20 seconds the first time on a machine, then
-    a third of one.
+    Compile or load every kernel that a round, an append or a reader uses: about 20 seconds the first time on a machine,
+    then a third of a second.
     """
     _encode()
     log = _log()
@@ -164,7 +164,7 @@ def warm_up() -> None:
             offset_map.put(digests.of(path, block, no_flags, offset_map.keys))
             survivors.judge(path, block, retention, verdicts)
             by_bits.judge(path, block, retention, verdicts)
-            verdicts[:] = map_kernel.KEEP_TOMBSTONE  # a horizon: all are rebuilt, some of them packed
+            verdicts[:] = map_kernel.KEEP_TOMBSTONE  # sets a horizon: all batches are rebuilt, some of them packed
             writer.write(path, block, retention, verdicts)
         written.append(writer.end().written)
     written.close()

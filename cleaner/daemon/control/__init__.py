@@ -1,6 +1,6 @@
 """
-How a running daemon is steered: a UNIX socket, one JSON object a line.
+Steering of a running daemon: a UNIX socket, one JSON object per line.
 
-`server.py` stands around a `Steering`, `client.py` is what commands talk through. Who may connect is a matter of the
-socket's file permissions; who did, the kernel says. The protocol is in docs/steering.md.
+`server.py` serves a `Steering`, and commands use `client.py`. The socket's file permissions decide who may connect; the
+kernel tells which user did. The protocol is in docs/steering.md.
 """

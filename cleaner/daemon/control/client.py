@@ -1,6 +1,6 @@
 """
-How a command talks to the daemon: a connection a question, so that neither a restart nor a time-out is in the way of
-the next one.
+How a command talks to the daemon: one connection per question, so that a restart or a time-out does not affect the next
+question.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Value = TypeVar("Value")
 
 class Control:
     """
-    The daemon that listens at a socket; nothing is opened before the first question.
+    The daemon that listens at a socket; no connection is opened before a question.
 
     Args:
         path: the socket's file.
@@ -49,9 +49,9 @@ class Control:
         Ask for something; returns the answer's fields.
 
         Raises:
-            SteeringError: the daemon will not; its words.
-            NoDaemonError: none listens, it is busy, or it says nothing that can be understood.
-            NotPermittedError: the socket is not for this user.
+            SteeringError: the daemon refuses, with its reason.
+            NoDaemonError: none listens, it is busy, or its answer cannot be understood.
+            NotPermittedError: this user may not use the socket.
         """
         question = format_json({"v": VERSION, "do": do, **fields}).encode("ascii") + b"\n"
         answer = self._understood(self._exchange(question))
@@ -64,10 +64,10 @@ class Control:
 
     def value(self, kind: type[Value], answer: Mapping[str, JsonValue], name: str) -> Value:
         """
-        Return a field of an answer as the frozen value it stands for.
+        Return a field of an answer as a frozen value.
 
         Raises:
-            NoDaemonError: it stands for none.
+            NoDaemonError: it is not such a value.
         """
         try:
             return from_json(kind, answer.get(name))
@@ -91,7 +91,7 @@ class Control:
             try:
                 self._connect(connection)
                 connection.settimeout(self._timeout_seconds)
-                # One that is too busy answers and closes without having read.
+                # A server that is too busy answers and closes without reading.
                 refused = _send(connection, question)
                 received = bytearray()
                 while not received.endswith(b"\n") and len(received) <= MAX_ANSWER_BYTES:
@@ -111,7 +111,7 @@ class Control:
                 raise NoDaemonError(f"the daemon at {self.path} went away: {error.strerror or error}") from error
 
     def _connect(self, connection: socket.socket) -> None:
-        # Python's own time-out would fail at once where many wait to be accepted; the kernel's waits with them.
+        # With Python's time-out, connecting fails at once if the queue is full; with the kernel's, it waits.
         seconds = _TIMEVAL.pack(int(self._timeout_seconds), int(self._timeout_seconds % 1 * 1e6))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
         try:
@@ -122,7 +122,7 @@ class Control:
             raise NotPermittedError(f"{self.path} is {_whose(self.path)}") from error
         except BlockingIOError as error:
             raise TimeoutError from error
-        except (OSError, ValueError) as error:  # a path no socket can have
+        except (OSError, ValueError) as error:  # such as a path no socket can have
             raise NoDaemonError(f"no daemon can be reached at {self.path}: {error}") from error
 
 
@@ -135,7 +135,7 @@ def _send(connection: socket.socket, question: bytes) -> OSError | None:
 
 
 def _whose(path: Path) -> str:
-    """Say for whom the socket is, as far as this user can see."""
+    """Say which user and group may use the socket, as far as this user can see."""
     try:
         status = path.stat()
     except OSError:

@@ -1,10 +1,10 @@
 """
-The socket's file: who may put one there, what becomes of a stale one, and who may connect.
+The socket's file: where it may be, how a stale one is replaced, and who may connect.
 
-The directory must be one only its owner can write to, so that the name leads nowhere else. A socket file outlives a
-killed process. It is replaced under a lock of its own: of two daemons that both find it stale, the slower one would
-remove the socket of the faster. The new socket gets its mode before it begins to listen: until then nobody can connect,
-whatever the umask.
+Only the directory's owner may be able to write to it, so that no other user can replace the file. A socket file
+outlives a killed process. It is replaced under its own lock: of two daemons that both find it stale, the slower one
+would otherwise remove the socket of the faster. The new socket gets its mode before it begins to listen: until then no
+client can connect, whatever the umask.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class ListeningSocket:
     A UNIX stream socket that listens, and its file.
 
     Args:
-        fs: the door to the file system.
-        path: where; links on the way are followed once, here, a link in its last place is not.
+        fs: the file system.
+        path: of the socket; links in its directory part are followed once, here; the last part is not followed.
     Attributes:
         socket: does not block.
         path: links followed.
     Raises:
-        ConfigError: no place for a socket: the directory is not there, not this user's or open to others, the path is
-            too long, or something else has the name.
+        ConfigError: a socket cannot be there: the directory does not exist, is not this user's or is open to others,
+            the path is too long, or another kind of file has the name.
         StateDirLockedError: another process listens there.
         LogDirOfflineError, NoSpaceError: the disk failed.
     """
@@ -85,7 +85,7 @@ class ListeningSocket:
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Return who connected, as the kernel noted when he did."""
+    """Return the uid of the client, as the kernel recorded it when the client connected."""
     _pid, uid, _gid = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return int(uid)
 
@@ -104,7 +104,7 @@ def _checked(fs: FileSystem, path: Path) -> Path:
 
 
 def _require_free(fs: FileSystem, path: Path) -> None:
-    """Make sure that nobody listens at a path who does not know of our lock; a stale socket may go."""
+    """Make sure that no process listens at a path without our lock; a stale socket may be removed."""
     try:
         status = fs.stat(path)
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """
-The control socket's server: one thread for all who connect.
+The control socket's server: one thread for all clients.
 
-Nobody can keep it from the others. It waits for all of them at once and never for one; a line has a length it may not
-exceed, and a request, its answer and the time between two of them each have an end; there are only so many connections,
-and only half of them for one user. When all are taken, one that only waits gives way.
+No client can block the others. The server waits for all of them at once and never for one. The length of a line is
+limited, and so are the times for a request, for its answer and between requests. The number of connections is limited,
+and one user gets at most half of them. When all are taken, an idle one is closed.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ ANSWER_SECONDS = 30
 """From the first byte of an answer to its last."""
 
 MAX_WAITING_BYTES = 16 << 20
-"""Of answers not yet read: beyond it there is no further one, or slow readers would cost memory without end."""
+"""Of unread answers: with more, requests are refused, or slow readers would take unlimited memory."""
 
 _READ_BYTES = 16 << 10
-_RETRY_SECONDS = 1  # when the system has no descriptor for a connection more
+_RETRY_SECONDS = 1  # when there is no descriptor for another connection
 _LISTENER = object()
 _WAKER = object()
 
 
 class _Connection:
-    """One who connected. Either a request is coming in, or an answer is going out."""
+    """One client's connection. Either a request is coming in, or an answer is going out."""
 
     def __init__(self, connected: socket.socket, uid: int, now_ns: int) -> None:
         self.socket = connected
@@ -50,7 +50,7 @@ class _Connection:
         self.incoming = bytearray()
         self.outgoing = memoryview(b"")
         self.is_last = False
-        self.since_ns = now_ns  # of what the deadline is counted from
+        self.since_ns = now_ns  # the deadline counts from here
 
     @property
     def has_line(self) -> bool:
@@ -58,12 +58,12 @@ class _Connection:
 
     @property
     def is_idle(self) -> bool:
-        """It only waits: nothing is lost when it has to go."""
+        """It only waits: nothing is lost if it is closed."""
         return not self.outgoing and not self.incoming
 
     @property
     def events(self) -> int:
-        """What to wait for. With a line at hand that is room for its answer, so that nobody has two turns in a row."""
+        """What to wait for; with a complete line, room for the answer, so that no client has two turns in a row."""
         return selectors.EVENT_WRITE if self.outgoing or self.has_line else selectors.EVENT_READ
 
     @property
@@ -72,7 +72,7 @@ class _Connection:
         return self.since_ns + seconds * 1_000_000_000
 
     def receive(self, now_ns: int) -> bool:
-        """Take what has come; returns False at the end."""
+        """Receive data; returns False at the end of the stream."""
         data = self.socket.recv(_READ_BYTES)
         if data and not self.incoming:
             self.since_ns = now_ns
@@ -98,11 +98,11 @@ class ControlServer:
     Listens from its creation on, serves from `start` to `close`; use it in a `with` block for both.
 
     Args:
-        fs: the door to the file system.
-        path: the socket's file; see `ListeningSocket` for what may be wrong with it.
+        fs: the file system.
+        path: the socket's file; see `ListeningSocket`.
         steering: the daemon; called from the server's thread.
         clock: for time-outs.
-        on_error: called with errors that are internal errors, from the server's thread; not to raise.
+        on_error: called with internal errors, from the server's thread; must not raise.
     Raises:
         ConfigError, StateDirLockedError, LogDirOfflineError, NoSpaceError: as `ListeningSocket`.
     """
@@ -118,7 +118,7 @@ class ControlServer:
         self._wake_receiver, self._wake_sender = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="cleaner-control", daemon=True)
         self._is_closing = threading.Event()
-        # All below belongs to the thread.
+        # Only the thread uses the fields below.
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, _WAKER)
         self._selector.register(self._listening.socket, selectors.EVENT_READ, _LISTENER)
@@ -156,7 +156,7 @@ class ControlServer:
             self._drop(connection)
 
     def turn(self, seconds: float | None) -> None:
-        """Wait for so long (None: for ever) until something can be done, do it, and drop those whose time is up."""
+        """Wait at most this long (None: forever) for something to do, do it, and drop connections whose time is up."""
         for key, events in self._selector.select(seconds):
             if key.data is _LISTENER:
                 self._accept()
@@ -170,7 +170,7 @@ class ControlServer:
             self._selector.register(self._listening.socket, selectors.EVENT_READ, _LISTENER)
 
     def _patience(self) -> float | None:
-        """Return for how many seconds nothing is due; None: for ever."""
+        """Return the seconds until the next deadline; None: there is none."""
         moments = [connection.deadline_ns for connection in self._connections]
         if self._deaf_until_ns is not None:
             moments.append(self._deaf_until_ns)
@@ -198,7 +198,7 @@ class ControlServer:
         self._selector.register(connected, connection.events, connection)
 
     def _make_room(self, uid: int) -> bool:
-        """Tell whether one more may connect; one that only waits gives way, the one that has waited longest."""
+        """Tell whether another client may connect; if needed, drop the connection that has been idle longest."""
         same_user = [one for one in self._connections if one.uid == uid]
         if len(same_user) >= MAX_CONNECTIONS_OF_ONE_USER:
             rivals = same_user
@@ -218,7 +218,7 @@ class ControlServer:
             return
         except OSError:
             is_open = False  # the client has gone
-        except Exception as error:  # noqa: BLE001 - one caller is lost by an internal error, not all of them
+        except Exception as error:  # noqa: BLE001 - an internal error drops one client, not all of them
             self._on_error(error)
             is_open = False
         if is_open:
@@ -263,4 +263,4 @@ def _try_send(connected: socket.socket, line: bytes) -> None:
     try:
         connected.send(line)
     except OSError:
-        return  # the client has gone, or sees only the end
+        return  # the client has gone, or only sees the connection end

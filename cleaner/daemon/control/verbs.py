@@ -1,12 +1,12 @@
 """
-What can be asked, and how each question is answered: one line in, one line out.
+The requests of the control socket and their answers: one line in, one line out.
 
     {"v": 1, "do": "pause", "scope": "orders"}
     {"v": 1, "ok": true, "stopping": ["orders-3"]}
     {"v": 1, "ok": false, "code": "refused", "error": "no such topic or partition: orders"}
 
-A field that is not known here is refused, not passed over: `{"do": "throttle", ..., "logdir": "/a"}` would else slow
-down all workers instead of those of one log dir.
+An unknown field is refused, not ignored: otherwise `{"do": "throttle", ..., "logdir": "/a"}` would slow down all
+workers instead of those of one log dir.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from cleaner.daemon.steering import Steering
 from cleaner.errors import CleanerError, SteeringError
 
 VERSION = 1
-"""Of requests and answers alike. A field more is the same version; another meaning of one is another version."""
+"""Of requests and answers. An added field does not change the version; a changed meaning of a field does."""
 
 MAX_REQUEST_BYTES = 64 << 10
 """Longest line of a request: hundreds of names."""
 
 MAX_ANSWER_BYTES = 64 << 20
-"""Longest answer: ten times what a daemon with 5 000 logs has to say."""
+"""Longest answer: ten times that of a daemon with 5 000 logs."""
 
-# A topic's name, or a partition's; which of the two is for the daemon to find out.
+# A topic's name, or a partition's; the daemon finds out which of the two.
 _SCOPE = re.compile(r"[a-zA-Z0-9._-]{1,260}\Z")
 
 Answer = dict[str, JsonValue]
@@ -59,7 +59,7 @@ class Reply:
 
     Attributes:
         line: with its line end.
-        is_last: whatever follows in the connection cannot be trusted to be a request.
+        is_last: close the connection, since what follows in it may not be a request.
     """
 
     line: bytes
@@ -67,7 +67,7 @@ class Reply:
 
 
 class ControlRequest:
-    """The fields of a request; each is asked for once, and all of them have to be."""
+    """The fields of a request; each is taken once, and all of them must be taken."""
 
     def __init__(self, values: Mapping[str, JsonValue]) -> None:
         self._values = {name: value for name, value in values.items() if name not in ("v", "do")}
@@ -77,7 +77,7 @@ class ControlRequest:
         return self._values.pop(name, default)
 
     def must(self, name: str) -> JsonValue:
-        """Return a field that has to be there, if only as null."""
+        """Return a required field, which may be null."""
         if name not in self._values:
             raise BadControlRequestError(f"{name} is missing")
         return self._values.pop(name)
@@ -91,7 +91,7 @@ class ControlRequest:
             raise BadControlRequestError(f"partition: {error}") from error
 
     def scope(self) -> str | None:
-        """Return the field `scope`; None, or not there: everything."""
+        """Return the field `scope`; None, or missing: everything."""
         value = self.take("scope")
         if value is None:
             return None
@@ -105,27 +105,27 @@ class ControlRequest:
         return _whole(name, self.must(name))
 
     def flag(self, name: str) -> bool:
-        """Return a truth value, false when it is not there."""
+        """Return a truth value, false if it is missing."""
         value = self.take(name, False)
         if not isinstance(value, bool):
             raise BadControlRequestError(f"{name}: neither true nor false")
         return value
 
     def end(self) -> None:
-        """Refuse what nobody asked for."""
+        """Refuse fields that were not taken."""
         if self._values:
             raise BadControlRequestError(f"unknown fields: {', '.join(sorted(self._values))}")
 
 
 def answer(line: bytes, steering: Steering, uid: int, on_error: Callable[[Exception], None]) -> Reply:
     """
-    Do what a line asks, and say how it went.
+    Carry out a request line, and return the answer.
 
     Args:
         line: as received, without its end.
         steering: the daemon.
-        uid: who asks.
-        on_error: called with an error that is an internal error; the asker hears no more than its class.
+        uid: the calling user.
+        on_error: called with an internal error; the caller gets only its class.
     """
     try:
         values = parse_json(line)
@@ -137,16 +137,16 @@ def answer(line: bytes, steering: Steering, uid: int, on_error: Callable[[Except
         return refusal(error.code, str(error))
     except SteeringError as error:
         return refusal("refused", str(error))
-    except CleanerError as error:  # the disk of the state directory, say
+    except CleanerError as error:  # such as a failed disk of the state directory
         return refusal("failed", str(error))
-    except Exception as error:  # noqa: BLE001 - a daemon that shows an internal error is still to be steered
+    except Exception as error:  # noqa: BLE001 - a daemon with an internal error can still be steered
         on_error(error)
-        return refusal("failed", f"a mistake in the cleaner: {type(error).__name__}; its log has more")
+        return refusal("failed", f"an internal error of the cleaner: {type(error).__name__}; its log has more")
 
 
 def refusal(code: str, reason: str, *, is_last: bool = False) -> Reply:
-    """Return the line that says no."""
-    # Reasons repeat what was asked: bounded, or an answer could be six times a request.
+    """Return a refusal."""
+    # Reasons quote the request: they are bounded, or an answer could be six times as long as a request.
     return replace(_line({"v": VERSION, "ok": False, "code": code, "error": reason[:4096]}), is_last=is_last)
 
 
@@ -260,7 +260,7 @@ VERBS: Mapping[str, Callable[[ControlRequest, Steering, int], Answer]] = {
 
 
 def _chosen(logs: tuple[LogView, ...], names: Collection[str] | None, most: int | None) -> tuple[LogView, ...]:
-    """Return the logs that are named, and of those the dirtiest."""
+    """Return the named logs, and of those the dirtiest."""
     found = [view for view in logs if names is None or str(view.partition) in names or view.partition.topic in names]
     if most is not None:
         found = sorted(found, key=lambda view: -(view.ratio or 0.0))[:most]

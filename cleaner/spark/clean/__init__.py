@@ -1,6 +1,6 @@
 """
-Logs as Spark sees them: a round spread over tasks, and a data source.
+Cleans logs with Spark: one round is spread over tasks.
 
-pyspark, pyarrow and pandas are the extra `spark`. They are imported in this room only, and inside functions, so that
-asking whether Spark is there costs nothing.
+pyspark, pyarrow and pandas are the extra `spark`. They are imported only below `cleaner.spark`, and inside functions,
+so that checking whether Spark is installed costs nothing.
 """

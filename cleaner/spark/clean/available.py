@@ -1,4 +1,4 @@
-"""Is Spark there, with all it takes? Asked without loading any of it."""
+"""Checks whether Spark and everything it needs are installed, without loading any of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGES = ("pyspark", "pyarrow", "pandas")
 
 
 def why_not_available() -> str:
-    """Return what is missing, and what to do about it; empty when nothing is."""
+    """Return what is missing, and what to do about it; empty if nothing is missing."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return f"{', '.join(missing)} is not installed here: pip install 'kafka-log-cleaner[spark]'"

@@ -1,8 +1,8 @@
 """
-Spark in a process of its own, for a process that runs for years: its heap, its signals and its crashes stay there.
+Runs Spark in a child process, to keep its heap, signals and crashes out of a daemon that runs for years.
 
-The session is started for the first job, and kept as long as somebody is at work and for a while behind: starting one
-takes some ten seconds, and several logs are often due at a time. What the child and its JVM print is kept in a file.
+The session is started for the first job, and kept while jobs run and for some time after: a start takes about ten
+seconds, and several logs are often due at the same time. The output of the child and its JVM goes to a file.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ IDLE_SECONDS = 120.0
 
 class _Child:
     """
-    One process with a session.
+    One child process with a session.
 
     Raises:
-        SparkJobError: it is not started, as where this process may not read its own program any more.
+        SparkJobError: it cannot be started, for example because this process may no longer read its own program.
     """
 
     def __init__(self, given: Mapping[str, str], log: Path) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[Any]] = {}  # guarded by _lock
-        self._gone = ""  # why no job is taken any more; guarded by _lock
+        self._gone = ""  # why the child accepts no more jobs; guarded by _lock
         self._numbers = itertools.count(1)
         self._pipe, theirs = Pipe()
         started: Future[subprocess.Popen[bytes]] = Future()
-        # The thread that starts the process stays as long as it does: the process is killed when that thread ends.
+        # The thread that starts the process must outlive it: the process is killed when that thread ends.
         arguments = started, theirs, log
         self._reader = threading.Thread(target=self._serve, args=arguments, name="cleaner-spark", daemon=True)
         self._reader.start()
@@ -55,7 +55,7 @@ class _Child:
         try:
             with theirs, log_path.open("wb") as log:
                 process = subprocess.Popen(
-                    # -P: not from the directory we were started in, which may be anybody's.
+                    # -P: import nothing from the current directory, which may belong to another user.
                     [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid()), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -68,7 +68,7 @@ class _Child:
             started.set_exception(SparkJobError(f"Python is not started for Spark: {error}"))
             return
         started.set_result(process)
-        with contextlib.suppress(EOFError, OSError):  # killed, perhaps in the middle of an answer
+        with contextlib.suppress(EOFError, OSError):  # the child was killed, perhaps in the middle of an answer
             while True:
                 number, result, failure = self._pipe.recv()
                 with self._lock:
@@ -87,11 +87,11 @@ class _Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether jobs can be given to it."""
+        """Whether it accepts jobs."""
         return self._reader.is_alive() and self._process.poll() is None
 
     def begin(self, what: str, *arguments: object) -> Future[Any]:
-        """Begin a job. Raises SparkJobError where the process is gone; if it is gone later, its future does."""
+        """Begin a job. Raises SparkJobError if the process is gone; if it ends later, the future raises it."""
         with self._lock:
             if self._gone:
                 raise SparkJobError(self._gone)
@@ -105,22 +105,22 @@ class _Child:
             self._pipe.send(message)
 
     def close(self) -> None:
-        """End it, and wait until it has ended."""
+        """End the process, and wait for its end."""
         self._process.kill()
         self._reader.join()
 
 
 class ChildJobs:
     """
-    Runs jobs in a child process, which is started when it is needed and ended when it is not. Thread-safe.
+    Runs jobs in a child process, which is started when it is needed and ended when it is idle. Thread-safe.
 
     Args:
         given: `spark.*` keys.
-        work_dir: where the child's output is kept.
-        idle_seconds: how long a child without work is kept.
+        work_dir: directory of the child's output file.
+        idle_seconds: how long an idle child is kept.
 
     Attributes:
-        given: of the next child that is started.
+        given: `spark.*` keys of the next child that is started.
     """
 
     def __init__(self, given: Mapping[str, str], work_dir: Path, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -156,11 +156,11 @@ class ChildJobs:
         with self._lock:
             child = self._child
         if child is not None:
-            with contextlib.suppress(SparkJobError):  # it is gone, and its jobs with it
+            with contextlib.suppress(SparkJobError):  # the child is gone, and its jobs too
                 child.begin("cancel", name)
 
     def close(self) -> None:
-        """End the child; jobs that are under way fail. The next job would start another one."""
+        """End the child; running jobs fail. The next job starts another child."""
         with self._lock:
             child, self._child = self._child, None
             if self._timer is not None:

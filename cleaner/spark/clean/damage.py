@@ -1,8 +1,8 @@
 """
-Errors on their way from a task to the driver.
+Errors as values, from a task to the driver.
 
-What is wrong with a log is a result, not a failure: Spark would run a task that fails again, and again, and then tell
-its traceback. What the disk or the network did is a failure, and is tried again.
+Damage in a log is a result, not a failure: Spark would run a failing task several times, and then report its traceback.
+Errors of the disk or the network are failures, and are tried again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from cleaner.storage.segment.names import name_in_place_of
 Told = dict[str, str | int]
 
 REPORTED = (CorruptLogError, UncleanableError, NoSpaceError)
-"""What a task gives back; everything else it raises."""
+"""Errors that a task returns; it raises all others."""
 
 _LOCATED = {kind.__name__: kind for kind in (CorruptBatchError, CorruptIndexError, CorruptCheckpointError)}
 
 
 def tell(error: CorruptLogError | UncleanableError | NoSpaceError) -> Told:
-    """Write an error down. A file of an attempt is told of by the name it would have had otherwise."""
-    as_value(error)  # what it came through held a task's buffers
+    """Return an error as a value. A file of an attempt is given the name that it would have had without the attempt."""
+    as_value(error)  # its traceback would keep the task's buffers alive
     path = str(error.path.with_name(name_in_place_of(error.path.name)))
     match error:
         case CorruptLogError():
@@ -44,7 +44,7 @@ def tell(error: CorruptLogError | UncleanableError | NoSpaceError) -> Told:
 
 
 def hear(told: Told) -> CleanerError:
-    """Return the error that was written down."""
+    """Return the error of a value."""
     path = Path(str(told["path"]))
     match told["kind"]:
         case "UncleanableError":

@@ -1,12 +1,12 @@
 """
-What a task does with a range of batches: every batch checked, every key digested, one row for each key.
+A task checks every batch of a range, digests every key, and emits one row for each key.
 
-A row is a key's digest and an offset code (`plan.py`). Of a key that comes again and again only the last record has a
-row, as long as the task remembers the key; when it has as many keys as it may hold, it emits them all and begins anew.
-So its memory is bounded whatever the keys are. Records whose keys do not count, those of the clean section and of
-aborted transactions, have a row each, which only asks.
+A row is a key's digest and an offset code (`plan.py`). If a key repeats, only its last record has a row, as long as the
+task remembers the key. When the task holds as many keys as it may, it emits them all and starts again with none, so its
+memory is bounded for any keys. Records whose keys do not count (of the clean section and of aborted transactions) have
+one row each, which only asks.
 
-What a range is like beside its rows is left in a small file of the job's directory, for the driver.
+The task also writes a report on the range, a small file in the job's directory, for the driver.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class DigestRows(NamedTuple):
 @dataclass(frozen=True)
 class RangeStart:
     """
-    What a range is digested with.
+    A range and what a task needs to digest it.
 
     Attributes:
-        range: which.
-        copied, mapped: what the second and the first pass know where it begins. `mapped` is None where the first pass
-            of a round of one process does not come by.
+        range: the range.
+        copied, mapped: state of the second and the first pass at the range's start. `mapped` is None if the first pass
+            of a round of one process does not read the range.
     """
 
     range: Range
@@ -70,14 +70,14 @@ class RangeStart:
 @dataclass
 class RangeReport:
     """
-    What a range is like.
+    The report on a range.
 
     Attributes:
-        messages, keyless: records seen of the dirty section, and those without a key among them (R-718).
-        first_offset, first_last_offset: base and last offset of its first batch; -1 without any.
-        last_offset: of its last batch; -1 without any.
-        copied, mapped: how it changes what the passes know.
-        error: what is wrong with it, if anything is.
+        messages, keyless: records of the dirty section, and how many of them have no key (R-718).
+        first_offset, first_last_offset: base and last offset of its first batch; -1 if it has none.
+        last_offset: of its last batch; -1 if it has none.
+        copied, mapped: how the range changes the state of the passes.
+        error: the error in the range, if any.
     """
 
     messages: int = 0
@@ -90,7 +90,7 @@ class RangeReport:
     error: Told | None = None
 
     def to_json(self) -> str:
-        """Write it down."""
+        """Return the report as JSON."""
         values = dataclasses.asdict(self)
         for name in ("copied", "mapped"):
             summary = values[name]
@@ -110,19 +110,19 @@ def _summary(values: dict[str, Any]) -> PassSummary:
 
 
 def report_path(work_dir: Path, number: int) -> Path:
-    """Return where the report of a range lies."""
+    """Return the path of a range's report."""
     return work_dir / f"range-{number:07d}.json"
 
 
 def digest_range(fs: FileSystem, settings: JobSettings, start: RangeStart) -> Iterator[DigestRows]:
-    """Digest a range and leave its report; see above. Raises what the disk did."""
+    """Digest a range and write its report; see above. Raises errors of the disk."""
     digester = RangeDigester(fs, settings, start)
     try:
         yield from digester.rows()
     except REPORTED as error:
         digester.report.error = tell(error)
     path = report_path(settings.work_dir, start.range.number)
-    # Several attempts may be at it at a time, and what they have to say is the same.
+    # Several attempts may write it at the same time; their content is the same.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     with fs.create(temporary, like=settings.work_dir) as file:
         file.write(digester.report.to_json().encode("ascii"), 0)
@@ -134,11 +134,11 @@ class RangeDigester:
     Digests one range.
 
     Args:
-        fs: the door to the disk.
-        settings, start: what it is given.
+        fs: access to the disk.
+        settings, start: the task's input.
 
     Attributes:
-        report: what the range is like, as far as it was read.
+        report: on the range, as far as it was read.
     """
 
     def __init__(self, fs: FileSystem, settings: JobSettings, start: RangeStart) -> None:
@@ -157,7 +157,7 @@ class RangeDigester:
         self._throttle = settings.throttle()
 
     def rows(self) -> Iterator[DigestRows]:
-        """Yield the rows of the range. Raises what is wrong with it."""
+        """Yield the rows of the range. Raises the error in it."""
         buffer = WindowBuffer()
         chunks = SegmentChunks(iter([(0, self._segment, self._range.start)]), buffer.window_bytes, drops_behind=True)
         try:
@@ -177,7 +177,7 @@ class RangeDigester:
             self.report.mapped = PassSummary(PassState.of(self._mapped), committed, aborted)
 
     def _digest(self, arranged: ArrangedChunk) -> Iterator[DigestRows]:
-        """Digest a chunk; what is wrong is raised in the order in which the first pass of a round tells it."""
+        """Digest a chunk; errors are raised in the same order as in the first pass of a round."""
         listed, error = arranged.chunk, None
         skipped: Flags = np.zeros(len(listed.batches), np.uint8)
         try:
@@ -196,7 +196,7 @@ class RangeDigester:
             raise chunk.failure
 
     def _skipped(self, arranged: ArrangedChunk) -> Flags:
-        """Follow both passes' transactions through a chunk; returns 1 for aborted batches by the first pass."""
+        """Follow both passes' transactions through a chunk; returns 1 for batches aborted in the first pass."""
         chunk, path = arranged.chunk, arranged.claim.path
         if not len(chunk.batches) or not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
             return np.zeros(len(chunk.batches), np.uint8)
@@ -227,7 +227,7 @@ class RangeDigester:
             yield from self._ask(task, is_control, None)
             return
         first_dirty = self._settings.first_dirty_offset
-        # Offsets of legacy batches are known to their end only, before they are unpacked.
+        # Before a legacy batch is unpacked, only its last offset is known.
         before = np.concatenate(([-1], rows["last_offset"][:-1]))
         is_legacy_below = (rows["magic"] < 2) & (before + 1 < first_dirty)
         is_below = ((rows["base_offset"] < first_dirty) | is_legacy_below).astype(np.uint8)
@@ -244,7 +244,7 @@ class RangeDigester:
         yield from self._put(self._digested.rows)
 
     def _put(self, rows: Words) -> Iterator[DigestRows]:
-        """Put keys into the task's map, which emits all it has whenever it is full."""
+        """Put keys into the task's map; emit all of them whenever it is full."""
         left = rows[: int(np.searchsorted(_offsets(rows), self._settings.latest_offset, side="right"))]
         while len(left):
             left = left[self._map.put(left) :]
@@ -261,7 +261,7 @@ class RangeDigester:
         self._map.keys = self._keys
 
     def _ask(self, task: DirtyChunk, unwanted: Flags, below: int | None) -> Iterator[DigestRows]:
-        """Emit a row for each record with a key of the batches that are wanted."""
+        """Emit a row for each record with a key in the wanted batches."""
         task.skipped = unwanted
         self._asking.digest(task, self._unpacker, 0, self._keys)
         if self._asking.error is not None:
@@ -274,22 +274,22 @@ class RangeDigester:
 
     def _rows(self, rows: Words, *, puts: bool) -> DigestRows:
         codes = self._range.codes(_offsets(rows), puts=puts)
-        # Copies: what they are cut from is used again while Spark still reads them.
+        # Copies: the buffer is reused while Spark still reads the rows.
         return DigestRows(rows[:, SIP].astype(np.int64), rows[:, MURMUR].astype(np.int64), codes)
 
 
 def _offsets(rows: Words) -> npt.NDArray[np.int64]:
-    """Return the offsets of digests' rows, or of the map's."""
+    """Return the offsets of rows of digests, or of the map."""
     return rows[:, OFFSET_PLUS_1].astype(np.int64) - 1
 
 
 def _open(fs: FileSystem, directory: Path, part: Range) -> tuple[Segment, IndexFollower | None]:
-    """Return a range as a segment that ends where it does, and what holds the index against it."""
+    """Return a range as a segment that ends where the range ends, and the follower that checks its index."""
     whole = Segment.open(fs, directory, part.base_offset)
     if whole.size < part.size:
         raise CorruptBatchError(whole.log_path, whole.size, f"the file became shorter, from {part.size} bytes")
     segment = Segment(fs, directory, part.base_offset, size=part.end, mtime_ns=whole.mtime_ns)
-    segment.rebuilt = SegmentIndexes.empty()  # its own is held against its batches here
+    segment.rebuilt = SegmentIndexes.empty()  # its own index is compared with its batches here
     if not part.checks_index:
         return segment, None
     entries = whole.offset_index()

@@ -1,9 +1,9 @@
 """
-The first pass of a bulk round: the keys of all ranges digested by tasks, and what to make of what they tell.
+The first pass of a bulk round: tasks digest the keys of all ranges, and the driver evaluates their reports.
 
-Usually that is one job. It is run again when a range began with a wrong idea of the transactions before it, when a
-segment was cut where its index is wrong, or when a key has more records that only ask than one reduction can answer;
-each of these happens to odd logs only, and each time the next job knows better.
+Usually that is one job. It runs again if a range began with a wrong state of transactions, if a segment was cut where
+its index is wrong, or if a key has more records that only ask than one reduction can answer. Each of these happens only
+in unusual logs, and each time the next job has the correction.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _DIFFERENT_BATCHES = "its offset is not above the one before"
 @dataclass(frozen=True)
 class FirstPass:
     """
-    What the first pass found.
+    The result of the first pass.
 
     Attributes:
-        ranges, reports: the ranges, and what each is like.
+        ranges, reports: the ranges, and a report for each.
         bits: verdicts of each group that has any, by its number.
-        copied, mapped: what the second and the first pass know where each group begins; `mapped` is None where the
-            first does not come by.
-        damaged: number of the first group that cannot be recopied; None usually.
-        damage: what was seen there.
+        copied, mapped: state of the second and the first pass at the start of each group; `mapped` is None if the first
+            pass does not read the group.
+        damaged: number of the first group that cannot be recopied; usually None.
+        damage: the error in that group.
     """
 
     ranges: Sequence[Range]
@@ -64,7 +64,7 @@ class FirstPass:
 
     @property
     def keyless(self) -> int:
-        """Records without a key among them."""
+        """Records without a key in the dirty section."""
         return sum(report.keyless for report in self.reports)
 
 
@@ -73,11 +73,11 @@ class FirstPassRunner:
     Runs the first pass of one round.
 
     Args:
-        fs: the door to the disk.
-        log, cleanable, groups: what is to be cleaned.
+        fs: access to the disk.
+        log, cleanable, groups: what to clean.
         settings: of the job.
-        run: runs a job of Spark.
-        range_bytes: the size of a range; None for one that suits the log's size.
+        run: runs a Spark job.
+        range_bytes: the size of a range; None: chosen by the log's size.
     """
 
     def __init__(
@@ -102,10 +102,10 @@ class FirstPassRunner:
 
     def run(self) -> FirstPass:
         """
-        Run as many jobs as it takes.
+        Run as many jobs as needed.
 
         Raises:
-            CorruptLogError: damage in the dirty section, the first there is.
+            CorruptLogError: the first damage in the dirty section.
             SparkJobError: a job failed.
         """
         while True:
@@ -135,7 +135,7 @@ class FirstPassRunner:
         self._mapped = assume_states(self._ranges, self._mapped_aborts, self._first_dirty)
 
     def _run_certain(self) -> FirstPass | None:
-        """Run jobs over the ranges until transactions are certain; None to cut the log anew."""
+        """Run jobs over the ranges until all transaction states are right; None: cut the log into ranges again."""
         is_crowded = False
         certain = -1
         while True:
@@ -149,13 +149,13 @@ class FirstPassRunner:
                 return None
             copied, copied_until = self._follow(self._copied_aborts, self._copied, reports, 0)
             mapped, mapped_until = self._follow(self._mapped_aborts, self._mapped, reports, self._first_dirty)
-            # Behind damage nothing is recopied.
+            # Nothing after damage is recopied.
             copied_end = len(self._ranges) if damaged is None else damaged
             if copied_until >= copied_end and mapped_until == len(self._ranges):
                 return self._found(result, reports, copied, mapped, damaged)
-            # Each job makes one more range certain at least, or the files are not the same from job to job.
+            # Each job settles at least one more range, unless the files change from job to job.
             if copied_until + mapped_until <= certain:
-                raise SparkJobError("what its tasks tell of transactions does not agree: the log has changed meanwhile")
+                raise SparkJobError("its tasks disagree about transactions: the log has changed since it began")
             certain = copied_until + mapped_until
             self._copied, self._mapped = copied, mapped
 
@@ -164,7 +164,7 @@ class FirstPassRunner:
             RangeStart(each, self._copied[each.number], self._mapped[each.number] if each.is_dirty else None)
             for each in self._ranges
         )
-        # The range that the dirty section begins in may hold records from before it, too.
+        # The range in which the dirty section begins may also hold earlier records.
         has_asking = self._settings.first_dirty_offset > self._groups[0][0].base_offset
         has_asking |= any(len(aborts) for aborts in self._mapped_aborts)
         bases = tuple(group[0].base_offset for group in self._groups)
@@ -177,10 +177,9 @@ class FirstPassRunner:
 
     def _first_damage(self, reports: Sequence[RangeReport]) -> int | None:
         """
-        Return the number of the range that is damaged: of the dirty section's, or else of the clean section's the
-        first.
+        Return the number of the first damaged range of the dirty section, or else of the clean section.
 
-        That ranges of a segment follow each other is looked at here, as no task sees more than one.
+        Also checks that the offsets of a segment's ranges ascend: no task sees more than one range.
         """
         previous = None
         for part, report in zip(self._ranges, reports, strict=True):
@@ -193,12 +192,12 @@ class FirstPassRunner:
 
     def _look_closely(self, damaged: int, reports: Sequence[RangeReport]) -> bool:
         """
-        Read a damaged segment of the dirty section from where a round of one process does, to tell the same.
+        Read a damaged segment of the dirty section from where a round of one process does, to get the same error.
 
         Returns:
-            Whether it was only cut in the wrong place: the job is then to be planned anew.
+            Whether the segment was only cut in the wrong place: then the job must be planned again.
         Raises:
-            CorruptLogError: it is damaged.
+            CorruptLogError: the segment is damaged.
         """
         part = self._ranges[damaged]
         if not part.is_dirty:
@@ -251,7 +250,7 @@ class FirstPassRunner:
         )
 
     def _mapped_at(self, mapped: Sequence[PassState], start: Range) -> PassState | None:
-        """Return what the first pass knows where a group begins, or where it begins itself within the group."""
+        """Return the state of the first pass at the start of a group, or where the pass begins within the group."""
         last = max(part.number for part in self._ranges if part.group == start.group)
         if last < self._first_dirty:
             return None

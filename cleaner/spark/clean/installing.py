@@ -1,8 +1,8 @@
 """
-From what a task wrote to a segment in its place: taken over, read back, swapped in; by the driver alone.
+The driver takes the files of a task, reads them back and swaps them in.
 
-Tasks write under names that mean nothing to anybody (`storage/segment/names.py`). The files of the attempt that is
-taken get the names of a swap, are verified like those of any other round, and swapped.
+Tasks write under temporary names (`storage/segment/names.py`). The files of the attempt that the driver takes get the
+names of a swap, are verified as in any other round, and are swapped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TakenSegment:
 
 class Installer:
     """
-    Takes over what tasks have written for one log.
+    Takes the files that tasks have written for one log.
 
     Args:
         log, topic, config, context: of the round.
@@ -63,11 +63,11 @@ class Installer:
 
     def take(self, group: Sequence[Segment], result: GroupResult) -> TakenSegment:
         """
-        Give the files of an attempt the names of a swap, and read them back. On failure they are gone.
+        Give the files of an attempt the names of a swap, and read them back. On failure they are removed.
 
         Raises:
-            CorruptBatchError, CorruptIndexError: what is on disk is not what was written.
-            LogDirOfflineError: the disk failed, or the files are not there.
+            CorruptBatchError, CorruptIndexError: the files on disk differ from what was written.
+            LogDirOfflineError: the disk failed, or the files are missing.
         """
         fs, directory, base_offset = self._context.fs, self._log.directory, group[0].base_offset
         discard_cleaned(fs, directory, base_offset)
@@ -102,7 +102,7 @@ class Installer:
             )
 
     def swap(self, group: Sequence[Segment]) -> None:
-        """Swap in what was taken."""
+        """Swap in the taken segment."""
         fs, directory, base_offset = self._context.fs, self._log.directory, group[0].base_offset
         install_group(
             self._log,
@@ -113,14 +113,14 @@ class Installer:
         )
 
     def discard_attempts(self, job: str) -> None:
-        """Remove what tasks of a job have written and nobody has taken."""
+        """Remove the files of a job's tasks that were not taken."""
         fs, directory = self._context.fs, self._log.directory
         names = [name for name in fs.list_files(directory) if (attempt_of(name) or "").startswith(job)]
         fs.remove_all(directory, names)
 
 
 def _take_file(fs: FileSystem, source: Path, target: Path, like: Path) -> None:
-    """Rename a file; one that belongs to another user, as executors may run as one, is copied."""
+    """Rename a file, or copy it if it belongs to another user, as executors may run as another user."""
     try:
         mine, model = fs.stat(source), fs.stat(like)
     except FileNotFoundError as error:

@@ -1,14 +1,14 @@
 """
-The process that has the Spark session of another one (`python -m cleaner.spark.clean.job`); `child.py` starts it.
+The child process that holds the Spark session (`python -m cleaner.spark.clean.job`); `child.py` starts it.
 
-They talk over a connection of `multiprocessing`: first the settings of the session, then jobs, several of which may run
-at a time:
+Parent and child talk over a connection of `multiprocessing`: first the settings of the session, then jobs, several of
+which may run at a time:
 
     (3, "recopy", (SETTINGS, RULES, WORK, NAME))     a method of `SessionJobs`, or an attribute, and its arguments
     (3, RESULT, None) or (3, None, "why it failed")
 
-It holds no lock and swaps nothing: what it leaves when it is killed are files that mean nothing. It ends with the
-connection, and with the process that started it.
+The child holds no lock and swaps nothing: if it is killed, it leaves only temporary files. It ends with the connection,
+and with the process that started it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class _Server:
-    """Runs the jobs that are asked for, each in a thread of its own, once the session has started."""
+    """Runs the requested jobs, each in its own thread, once the session has started."""
 
     def __init__(self, given: dict[str, str], parent: Connection) -> None:
         self._parent = parent
@@ -40,15 +40,15 @@ class _Server:
     def _start(self, given: dict[str, str]) -> None:
         try:
             self._session.set_result(start_jobs("cleaner", given))
-        except Exception as error:  # noqa: BLE001 - each job says so
+        except Exception as error:  # noqa: BLE001 - each job reports it
             self._session.set_exception(error)
 
     def run(self, number: int, what: str, arguments: tuple[Any, ...]) -> None:
-        """Do a job and answer."""
+        """Run a job and answer."""
         try:
             found = getattr(self._session.result(), what)
             self._answer(number, found(*arguments) if callable(found) else found, None)
-        except Exception as error:  # noqa: BLE001 - the other process says so
+        except Exception as error:  # noqa: BLE001 - the parent reports it
             words = str(error) if isinstance(error, CleanerError) else f"{type(error).__name__}: {error}"
             self._answer(number, None, words)
 
@@ -58,7 +58,7 @@ class _Server:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Be killed when the parent is gone, even if something still holds the other end of the pipe."""
+    """Let the kernel kill this process when the parent dies, even if the other end of the pipe is still open."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -74,7 +74,7 @@ def main() -> None:
         while True:
             threading.Thread(target=server.run, args=parent.recv(), daemon=True).start()
     except (EOFError, OSError):
-        os._exit(0)  # the JVM ends with the pipe it has from this process
+        os._exit(0)  # the JVM ends when its pipe from this process closes
 
 
 if __name__ == "__main__":

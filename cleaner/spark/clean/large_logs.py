@@ -1,7 +1,7 @@
 """
-Which of a daemon's logs are cleaned with Spark, and by what: those above a size, by a child process, if Spark is there.
+Chooses which of a daemon's logs are cleaned with Spark: logs above a size, in a child process, if Spark is installed.
 
-Of a log that is large enough and is cleaned by the engine all the same, the reason is told with its round.
+If a log is large enough and the engine cleans it anyway, the log line of its round gives the reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.spark.clean.available import why_not_available
 
-if TYPE_CHECKING:  # a daemon that has no large log loads none of it
+if TYPE_CHECKING:  # a daemon without large logs must not load them
     from cleaner.cleaning.context import RoundContext
     from cleaner.cleaning.round.round import RoundResult
     from cleaner.config.values import CleanerConfig, TopicConfig
@@ -25,10 +25,10 @@ if TYPE_CHECKING:  # a daemon that has no large log loads none of it
 
 class LargeLogs:
     """
-    Chooses for each log, and has the child process that all large ones share. Thread-safe.
+    Chooses for each log, and owns the child process that all large logs share. Thread-safe.
 
     Args:
-        why_not: what keeps Spark from being used; asked for each log that is large enough.
+        why_not: returns why Spark cannot be used, or an empty text; called for each log that is large enough.
     """
 
     def __init__(self, why_not: Callable[[], str] = why_not_available) -> None:
@@ -37,7 +37,7 @@ class LargeLogs:
         self._jobs: ChildJobs | None = None  # guarded by _lock
 
     def choose(self, found: Cleanable, config: CleanerConfig) -> tuple[CleanRound | None, str]:
-        """Return what does a log's rounds, None for the engine; and a word for the operator where there is a choice."""
+        """Return the function that runs a log's rounds (None: the engine), and a note for the operator if large."""
         if found.clean_bytes + found.cleanable_bytes < config.bulk_min_bytes:
             return None, ""
         if not config.bulk_enable:
@@ -56,7 +56,7 @@ class LargeLogs:
         with self._lock:
             if self._jobs is None:
                 self._jobs = ChildJobs(dict(config.spark), options.work_dir)
-            self._jobs.given = dict(config.spark)  # of the next child: one that runs has its session already
+            self._jobs.given = dict(config.spark)  # for the next child: a running one has its session already
             jobs = self._jobs
         return BulkCleaner(lambda _: jobs, lambda _config, _log_dir: options).clean(
             log, cleanable, topic, config, context

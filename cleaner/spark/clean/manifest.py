@@ -1,12 +1,12 @@
 """
-What a job must remember so that another process can finish it: two files in a directory of its own.
+The state of a job, with which another process can finish it: two files in the job's directory.
 
-    job.json        the range, the moment, the digest key, the groups with their sources and the verdicts on them;
+    job.json        the range, the time, the digest key, the groups with their sources and the verdicts on them;
                     written once, before the first group is swapped
-    progress.json   how many groups are swapped in, and how large each came out; replaced for each group
+    progress.json   how many groups are swapped in, and the size of each; replaced for each group
 
-The directory is outside of all log dirs, one for each partition of each log dir. Losing it costs the work done so far:
-groups that were swapped in are sound by themselves, and the next round begins anew.
+There is one directory for each partition of each log dir, outside of all log dirs. If it is lost, only the work done so
+far is lost: groups that were swapped in are sound by themselves, and the next round starts again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROGRESS_NAME = "progress.json"
 
 @dataclass(frozen=True)
 class MapFigures:
-    """What the first pass found (R-718)."""
+    """Figures of the first pass (R-718)."""
 
     bytes_read: int = 0
     messages: int = 0
@@ -49,15 +49,15 @@ class Job:
     Attributes:
         directory: of the partition.
         digest_key: of SipHash, as one number; drawn for this job.
-        cleanable: the range when it began.
+        cleanable: the cleanable range when the job began.
         end_offset: first offset that is not covered.
-        settings: of the topic, as far as the result depends on them.
-        rules: of the recopying; they hold the moment of the job.
-        works: the groups and what is known of them.
-        expected_bytes: about how large each comes out.
+        settings: the topic's settings that the result depends on.
+        rules: of the recopying; they hold the job's time.
+        works: the groups and the tasks' input for them.
+        expected_bytes: estimated output size of each group.
         figures: of the first pass.
-        damaged: number of the first group that will fail, for something the first pass has seen; None usually.
-        damage: what it has seen, as `damage.tell` writes it.
+        damaged: number of the first group that the first pass found damaged; usually None.
+        damage: its error, as `damage.tell` returns it.
     """
 
     directory: str
@@ -76,13 +76,13 @@ class Job:
 @dataclass(frozen=True)
 class Progress:
     """
-    How far a job is.
+    Progress of a job.
 
     Attributes:
-        sizes: of the segments groups have become, in order; the last one may not have been swapped in.
-        swapped: how many of them were, for certain.
-        counts: of the groups in `sizes`, added up.
-        before: the same without the last one.
+        sizes: of the new segments, in the order of the groups; the last one may not have been swapped in.
+        swapped: how many were certainly swapped in.
+        counts: sum over the groups in `sizes`.
+        before: the same sum without the last group.
     """
 
     sizes: tuple[int, ...] = ()
@@ -96,7 +96,7 @@ class JobFiles:
     The files of one partition's job.
 
     Args:
-        fs: the door to the disk.
+        fs: access to the disk.
         work_dir: the directory of all jobs.
         directory: of the partition.
     """
@@ -118,34 +118,34 @@ class JobFiles:
         )
 
     def load(self) -> tuple[Job, Progress] | None:
-        """Return what an earlier process left; None when there is nothing that can be used."""
+        """Return the job that an earlier process left; None if there is none that can be used."""
         if not self._fs.exists(self.path):
             return None
         job, progress = self._job.load().content, self._progress.load().content
         return None if job is None or progress is None else (job, progress)
 
     def begin(self) -> None:
-        """Make the directory, empty; whatever an earlier job left is removed."""
+        """Create the directory, empty; files of an earlier job are removed."""
         self.remove()
-        # Executors may be other users: who may use the directory of all jobs may use this one.
+        # Executors may run as other users: give it the permissions of the directory of all jobs.
         mode = self._fs.stat(self.path.parent).st_mode & 0o777
         self._fs.make_dir(self.path, mode)
 
     def save(self, job: Job) -> None:
-        """Save a job of which nothing is swapped in."""
+        """Save a new job, with no group swapped in."""
         self._progress.save(Progress())
         self._job.save(job)
 
     def save_progress(self, progress: Progress) -> None:
-        """Save how far it is."""
+        """Save the progress."""
         self._progress.save(progress)
 
     def remove(self) -> None:
         """
-        Remove the directory and all that is in it.
+        Remove the directory with its files.
 
         Raises:
-            LogDirOfflineError: what has its name is no directory, but a link perhaps, which is not followed.
+            LogDirOfflineError: it is not a directory, but perhaps a link, which is not followed.
         """
         if self._fs.exists(self.path):
             with self._fs.hold(self.path):
@@ -155,10 +155,10 @@ class JobFiles:
 
 def swapped_groups(job: Job, progress: Progress, log: LoadedLog) -> int | None:
     """
-    Tell how many groups are swapped in, by what is there; None when the log is not the one the job was planned for.
+    Return how many groups are swapped in, by the log's segments; None if the job was planned for another log.
 
-    The process may have died between a swap and its note, or during the swap, which the load of the log has completed
-    or undone since.
+    The process may have died between a swap and saving the progress, or during the swap, which loading the log has
+    completed or undone since.
     """
     found = [Source(segment.base_offset, segment.size, segment.mtime_ns) for segment in log.segments]
     for swapped in (progress.swapped, progress.swapped + 1):

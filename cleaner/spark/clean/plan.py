@@ -1,9 +1,9 @@
 """
-How a round is cut up: ranges of batches to be digested by a task each, and groups of segments to be recopied by one.
+How a round is split: one task digests a range of batches, one task recopies a group of segments.
 
-All of it are plain values that travel to tasks. A row that a task emits carries an *offset code*: the group's number,
-the distance of the record's offset from the group's first one, and whether the record takes part in what its key's last
-offset is. Codes ascend with offsets, so that records compare by their codes as by their offsets.
+The plan consists of plain values that are sent to tasks. A row that a task emits carries an *offset code*: the group's
+number, the record's offset relative to the group's first one, and whether the record counts for its key's last offset.
+Codes ascend with offsets, so comparing codes compares offsets.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ Codes = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class JobSettings:
     """
-    What all tasks of a job have in common.
+    Settings that all tasks of a job share.
 
     Attributes:
         directory: of the partition.
-        work_dir: of the job, where tasks leave their results.
-        probe: what the job's probe files hold.
+        work_dir: of the job; tasks write their results there.
+        probe: content of the job's probe files.
         digest_key: of SipHash; two words of 64 bits, as one number.
         first_dirty_offset, latest_offset: first and last offset whose keys count.
         batch_limit_bytes: most bytes a batch may unpack to.
         task_entries: keys a task holds at a time.
-        bytes_per_second: what one task may read and write.
-        rule: which of two records of a key stays.
+        bytes_per_second: bytes that one task may read and write.
+        rule: which of two records of a key is retained.
     """
 
     directory: Path
@@ -63,16 +63,16 @@ class JobSettings:
 
     @property
     def key_words(self) -> npt.NDArray[np.uint64]:
-        """The digest key as kernels take it."""
+        """The digest key in the form that kernels take."""
         return np.frombuffer(bytearray(self.digest_key.to_bytes(16, "little")), np.uint64)
 
     def throttle(self) -> Callable[[int], None]:
-        """Return what a task calls with each number of bytes; it sleeps if it must."""
+        """Return a function that a task calls with each number of bytes; it sleeps to keep to the rate."""
         return IoThrottle(self.bytes_per_second, SystemClock()).for_worker(_go_on)
 
 
 def _go_on() -> None:
-    """Nobody asks a task to stop: it is killed."""
+    """Never stops: Spark kills a task instead."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Range:
         number: in the order of the log.
         group, group_offset: number and base offset of the group the segment belongs to.
         base_offset, size: of the segment.
-        start, end: positions of the first batch and behind the last.
-        first_offset: the first batch ends at or above it, all earlier ones below.
-        is_dirty: its keys count, from the first dirty offset on; else its records only ask whether they do.
-        checks_index: hold the part of the offset index that points into it against its batches.
+        start, end: positions of the first batch and after the last.
+        first_offset: the first batch ends at or above it, all earlier ones end below.
+        is_dirty: its keys count, from the first dirty offset on; else its records only ask whether they are superseded.
+        checks_index: compare the offset index entries that point into the range with its batches.
     """
 
     number: int
@@ -103,7 +103,7 @@ class Range:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its batches."""
+        """Bytes of the range's batches."""
         return self.end - self.start
 
     def codes(self, offsets: npt.NDArray[np.int64], *, puts: bool) -> Codes:
@@ -116,7 +116,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Source:
-    """A segment to be recopied, as it was when the job was planned; no other file is taken for it."""
+    """A segment to recopy, as it was when the job was planned; identifies its file."""
 
     base_offset: int
     size: int
@@ -131,7 +131,7 @@ class Source:
 @dataclass(frozen=True)
 class GroupPlan:
     """
-    Segments that become one.
+    Segments that are recopied into one.
 
     Attributes:
         number: in the order of the log.
@@ -143,26 +143,26 @@ class GroupPlan:
 
     @property
     def base_offset(self) -> int:
-        """Of the segment they become."""
+        """Base offset of the segment they become."""
         return self.sources[0].base_offset
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all sources."""
         return sum(source.size for source in self.sources)
 
 
 @dataclass(frozen=True)
 class CopyRules:
     """
-    What the recopying of all groups of a job has in common.
+    Rules of recopying that all groups of a job share.
 
     Attributes:
-        rules: see there.
+        rules: see their class.
         interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
         log_start_offset: of the log.
         with_aborts: base offsets of the segments that have entries in a transaction index.
-        first_dirty_base, first_dirty_position: where the first pass began: a segment, and a position in it.
+        first_dirty_base, first_dirty_position: segment and position in it at which the first pass began.
     """
 
     rules: RecopyRules
@@ -184,17 +184,17 @@ def plan_ranges(
     """
     Cut the segments of a round into ranges.
 
-    A segment is cut where its offset index says that a batch begins, and where the dirty section does; the one that
-    this falls into has its index unchecked, as it is in the first pass of a round of one process.
+    A segment is cut where its offset index says that a batch begins, and where the dirty section begins. The index of
+    the segment that holds this second cut is not checked, as in the first pass of a round of one process.
 
     Args:
         groups: as they will be recopied.
-        first_dirty_offset: where the dirty section begins.
-        range_bytes: about the size of a range.
-        unsplit: base offsets of segments whose index is not to be trusted.
+        first_dirty_offset: start of the dirty section.
+        range_bytes: approximate size of a range.
+        unsplit: base offsets of segments whose index must not be used.
     Raises:
         CorruptIndexError: an offset index is damaged.
-        UncleanableError: more groups than can be told apart.
+        UncleanableError: more groups than an offset code can number.
     """
     if len(groups) > _MOST_GROUPS:
         raise UncleanableError(groups[0][0].directory, f"more than {_MOST_GROUPS} groups of segments")

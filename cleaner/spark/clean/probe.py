@@ -1,7 +1,7 @@
 """
-Do driver and executors see the same files? A token in the partition's directory and one in the job's, looked up by all.
+Checks that driver and executors see the same files, by a token in the partition's directory and one in the job's.
 
-Paths alone prove nothing: on another machine the same path may be another disk, with another broker's logs on it.
+The paths alone prove nothing: on another machine the same path may be another disk, with another broker's logs on it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUFFIX = ".probe"
 
 
 def leave_probes(fs: FileSystem, settings: JobSettings) -> None:
-    """Leave the tokens. In the partition's directory it is a file that every loader removes."""
+    """Write the tokens. The one in the partition's directory is a file that every loader removes."""
     for path, like in _places(settings):
         fs.remove(path)
         with fs.create(path, like=like) as file:
@@ -34,10 +34,10 @@ def remove_probes(fs: FileSystem, settings: JobSettings) -> None:
 
 def require_probes(fs: FileSystem, settings: JobSettings) -> None:
     """
-    Make sure, in a task, that its files are the driver's.
+    Check, in a task, that it sees the driver's files.
 
     Raises:
-        SparkJobError: they are not, or it may not read them.
+        SparkJobError: it sees other files, or may not read them.
     """
     for path, directory in _places(settings):
         try:
@@ -56,16 +56,16 @@ def require_probes(fs: FileSystem, settings: JobSettings) -> None:
 @contextlib.contextmanager
 def at_work(fs: FileSystem, settings: JobSettings) -> Iterator[None]:
     """
-    Hold the partition's directory, the driver's very own, for a task.
+    Hold the partition's directory, the same as the driver's, for a task.
 
     Raises:
         SparkJobError: as `require_probes`.
-        LogDirOfflineError: it cannot be opened.
+        LogDirOfflineError: the directory cannot be opened.
     """
     try:
         held = fs.hold(settings.directory, follow_above=True)
     except LogDirOfflineError:
-        require_probes(fs, settings)  # says it as it is: this is not the driver's machine
+        require_probes(fs, settings)  # gives the clearer error: this is not the driver's machine
         raise
     with held:
         require_probes(fs, settings)

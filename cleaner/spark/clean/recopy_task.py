@@ -1,7 +1,7 @@
 """
-What a task does with a group: recopied into files that no other attempt has a name for, and forced to disk.
+A task recopies one group into files whose names are unique to the attempt, and forces them to disk.
 
-Nothing that counts is touched. A task that is run twice, late, or for nobody leaves files that every loader removes.
+It touches no live file. A task that runs twice, late, or after its job ended leaves files that every loader removes.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PRODUCERS_NAME = "producers.npy"
 @dataclass(frozen=True)
 class GroupWork:
     """
-    A group and what a task needs to know for it.
+    A group and what a task needs to recopy it.
 
     Attributes:
-        group: which.
-        bits: the verdicts on its records; None where no bit is set.
-        copied, mapped: what the second and the first pass know where it begins. `mapped` is None where the first pass
-            does not come by.
+        group: the group.
+        bits: the verdicts on its records; None if no bit is set.
+        copied, mapped: state of the second and the first pass at the group's start. `mapped` is None if the first pass
+            does not read the group.
     """
 
     group: GroupPlan
@@ -58,11 +58,11 @@ class GroupResult:
     How the recopying of a group ended.
 
     Attributes:
-        attempt: what the names of the files tell it by.
-        size, batch_count, offset_sum: of the segment written, to be compared with what is read back.
-        counts: what was read and what stayed.
+        attempt: the part of the files' names that identifies the attempt.
+        size, batch_count, offset_sum: of the written segment; the driver compares them when it reads the segment back.
+        counts: what was read and what was retained.
         was_cold: a source was not in the page cache.
-        error: what is wrong with the group; there are no files then.
+        error: why the group cannot be recopied; then there are no files.
     """
 
     attempt: str
@@ -75,7 +75,7 @@ class GroupResult:
 
 
 def save_producers(fs: FileSystem, work_dir: Path, last_records: Aborts) -> None:
-    """Leave the last records of all active producers where the tasks find them."""
+    """Save the last records of all active producers in the job's directory, for the tasks."""
     data = io.BytesIO()
     np.save(data, last_records, allow_pickle=False)
     fs.write_atomically(work_dir / PRODUCERS_NAME, data.getvalue())
@@ -86,9 +86,9 @@ def recopy_group(fs: FileSystem, settings: JobSettings, rules: CopyRules, work: 
     Recopy a group.
 
     Args:
-        job: the job's name, the first part of the attempt's.
+        job: the job's name, the first part of the attempt's name.
     Returns:
-        What was written, or what is wrong with the group. Raises what the disk did.
+        What was written, or why the group cannot be recopied. Raises errors of the disk.
     """
     attempt = f"{job}-{os.urandom(6).hex()}"
     try:
@@ -141,7 +141,7 @@ def _open(fs: FileSystem, directory: Path, source: Source) -> Segment:
 
 
 def _model(fs: FileSystem, log_path: Path) -> Path | None:
-    """Return the file whose owner the new files get; None where only the driver may give it to them."""
+    """Return the file whose owner the new files get; None if only the driver may set the owner."""
     return log_path if can_own(fs.stat(log_path)) else None
 
 
@@ -176,7 +176,7 @@ def _make_recopier(
 
 
 class _AbortedOfGroup:
-    """The aborted transactions of a group, from its own transaction indexes and those behind it."""
+    """The aborted transactions of a group, from its own transaction indexes and later ones."""
 
     def __init__(self, fs: FileSystem, settings: JobSettings, rules: CopyRules, group: Sequence[Segment]) -> None:
         last = group[-1].base_offset
@@ -190,4 +190,4 @@ class _AbortedOfGroup:
 
 
 def _pass_over(_bytes: int) -> None:
-    """Nobody watches a task chunk by chunk."""
+    """Ignore progress: a task does not report each chunk."""

@@ -3,16 +3,16 @@ One cleaning round of one log, spread over the tasks of Spark jobs.
 
 The round is that of `cleaning/round/round.py` with a map that never fills, and leaves the same bytes:
 
-    1. tasks digest the keys of ranges of batches, and a reduction by digest finds the last record of each
+    1. tasks digest the keys of ranges of batches, and a reduction by digest finds the last record of each key
        (`first_pass.py`);
-    2. what is known then is saved, so that another process can go on from here (`manifest.py`);
-    3. tasks recopy groups, some at a time, into files that mean nothing yet (`recopy_task.py`);
-    4. this process takes them over one by one, in the order of the log, reads them back and swaps them in
-       (`installing.py`). Ascending order matters: were a later group swapped first, it could have dropped an expired
-       tombstone or an abort marker whose older data is still there;
-    5. the checkpoint.
+    2. the driver saves the result, so that another process can go on from here (`manifest.py`);
+    3. tasks recopy groups, several at a time, into temporary files (`recopy_task.py`);
+    4. the driver takes these files one group at a time, in the order of the log, reads them back and swaps them in
+       (`installing.py`). The order must ascend: a later group may have dropped an expired tombstone or an abort marker
+       while older data that needs it is still in an earlier group;
+    5. the driver writes the checkpoint.
 
-Who is killed when leaves files that every loader removes, and a directory that the next job of the partition follows.
+If a process is killed at any step, every loader removes its files, and the partition's next job uses its directory.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ Result = TypeVar("Result")
 
 _LOOK_UP_SECONDS = 0.1
 _TELL_EVERY_NS = 2_000_000_000
-_MAP_SHARE = 0.7  # of a task's entries, beside the table's free slots
+_MAP_SHARE = 0.7  # of a task's entries; the rest is the table's free slots
 
 
 @dataclass(frozen=True)
 class BulkOptions:
     """
-    How bulk rounds are done.
+    How to run bulk rounds.
 
     Attributes:
-        work_dir: where jobs keep what they must remember; every executor reads and writes there.
+        work_dir: directory of the jobs' state; every executor reads and writes there.
         groups_in_flight: groups that are recopied, or wait to be swapped in, at the same time.
-        task_memory_bytes: of the keys one task holds.
-        range_bytes: what one task digests; None for what suits the log.
-        map_entries: end the range where an offset map of so many keys would; for comparison with the engine.
+        task_memory_bytes: memory for the keys of one task.
+        range_bytes: bytes that one task digests; None: chosen by the log's size.
+        map_entries: end the round where an offset map of this many keys would; for comparison with the engine.
     """
 
     work_dir: Path
@@ -85,8 +85,8 @@ class BulkCleaner:
     Cleans logs with Spark. Thread-safe.
 
     Args:
-        make_jobs: makes what runs jobs, from the settings of the process; asked when the first log is cleaned.
-        make_options: says how to clean, from the same and the log dir.
+        make_jobs: creates the job runner from the settings of the process; called when the first log is cleaned.
+        make_options: creates the options from the settings and the log dir.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class BulkCleaner:
         self._jobs: SparkJobs | None = None  # guarded by _lock
 
     def side_by_side(self) -> int:
-        """Return how many logs to clean at a time: one until Spark has started, then as many as tasks run at a time."""
+        """Return how many logs to clean at a time: one until Spark has started, then one for each task slot."""
         with self._lock:
             jobs = self._jobs
         try:
             return 1 if jobs is None else max(1, jobs.slots)
         except SparkJobError:
-            return 1  # the logs that are left will each be told so
+            return 1  # each remaining log will get the error
 
     def clean(
         self, log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, config: CleanerConfig, context: RoundContext
@@ -187,7 +187,7 @@ class _Round:
         )
 
     def _end_offset(self) -> int:
-        """Return where the round ends: with the range, or where a map of so many keys would be full."""
+        """Return the round's end offset: that of the cleanable range, or where a map of `map_entries` would be full."""
         if self._options.map_entries is None:
             return self._cleanable.first_uncleanable_offset
         limit = self._config.batch_limit_bytes(self._topic)
@@ -197,7 +197,7 @@ class _Round:
             return MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context).build().end_offset
 
     def _resume(self) -> tuple[Job, Progress] | None:
-        """Return what an earlier process left of this very round; None to begin anew."""
+        """Return the state that an earlier process left of this same round; None: begin a new job."""
         found = self.files.load()
         if found is None:
             return None
@@ -214,7 +214,7 @@ class _Round:
             return None
         if swapped == len(progress.sizes):
             return job, replace(progress, swapped=swapped)
-        # What was taken and not swapped is recopied; it was counted, though.
+        # A group that was taken and not swapped is recopied; its counts are taken back.
         return job, Progress(progress.sizes[:swapped], swapped, progress.before)
 
     def _result_settings(self) -> dict[str, int | str]:
@@ -230,7 +230,7 @@ class _Round:
         }
 
     def _first_pass(self, settings: JobSettings, began_ns: int) -> Job:
-        """Find the survivors, and save what is known then."""
+        """Find the survivors, and save the job."""
         log, context = self._log, self._context
         end_offset = settings.latest_offset + 1
         groups = groups_of(log, self._cleanable, self._topic, end_offset)
@@ -281,7 +281,7 @@ class _Round:
         return job
 
     def _copy(self, job: Job, progress: Progress, settings: JobSettings) -> Progress:
-        """Recopy the groups that are left and swap them in, one behind the other."""
+        """Recopy the remaining groups and swap them in, one after the other."""
         waiting = deque(job.works[progress.swapped :])
         under_way: deque[tuple[GroupWork, Future[GroupResult]]] = deque()
         total_bytes = sum(work.group.size for work in job.works)
@@ -296,7 +296,7 @@ class _Round:
                     task = pool.submit(self._jobs.recopy, settings, job.rules, work, self._name)
                     under_way.append((work, task))
                     if work.group.number == job.damaged:
-                        waiting.clear()  # it will fail, and nothing behind it is swapped in
+                        waiting.clear()  # it will fail, and nothing after it is swapped in
                 work, task = under_way[0]
                 result = self._result_of(task, partial(self._context.progress, "copy", done_bytes, total_bytes))
                 if result.error is None and work.group.number == job.damaged and job.damage is not None:
@@ -312,7 +312,7 @@ class _Round:
         return progress
 
     def _has_room(self, job: Job, works: Sequence[GroupWork]) -> bool:
-        """Tell whether what some groups become fits on the disk; of one alone it must."""
+        """Tell whether the output of some groups fits on the disk. Raises NoSpaceError if it is only one group."""
         wanted = sum(job.expected_bytes[work.group.number] for work in works)
         try:
             require_room(self._context.fs, self._log.directory, wanted)
@@ -323,7 +323,7 @@ class _Round:
         return True
 
     def _install(self, work: GroupWork, result: GroupResult, progress: Progress) -> Progress:
-        """Take what a task wrote and swap it in; before and after that, note it."""
+        """Take a task's output and swap it in; save the progress before and after."""
         if result.error is not None or result.counts is None:
             raise hear(result.error or {})
         sources = work.group.sources  # neighbours
@@ -338,7 +338,7 @@ class _Round:
         return progress
 
     def _wait(self, job: Callable[[], Result], work: DigestWork) -> Result:
-        """Wait for a job of Spark in another thread, which can be told to stop, and tell how far it is."""
+        """Run a Spark job in another thread and report its progress; cancel it if the round has to stop."""
         total_bytes = sum(start.range.bytes for start in work.starts)
 
         def tell() -> None:
@@ -355,7 +355,7 @@ class _Round:
                 raise
 
     def _result_of(self, task: Future[Result], tell: Callable[[], None]) -> Result:
-        """Wait for a task, ready to stop, and let `tell` tell now and then that all is well."""
+        """Wait for a task; check for a stop, and call `tell` now and then to report progress."""
         told_ns = -_TELL_EVERY_NS
         while True:
             self._context.check_done()
@@ -374,7 +374,7 @@ def _work(found: FirstPass, number: int, group: Sequence[Segment]) -> GroupWork:
 
 
 def _expected_bytes(found: FirstPass, number: int, group: Sequence[Segment], ranges: Sequence[Range]) -> int:
-    """Estimate how large a group comes out: of a dirty one the bits say how many records stay."""
+    """Estimate the size of a group's output; for a dirty group, the bits give the number of retained records."""
     size = sum(segment.size for segment in group)
     index_bytes = sum(segment.index_bytes + segment.time_index_bytes for segment in group)
     messages = sum(found.reports[each.number].messages for each in ranges)

@@ -1,9 +1,9 @@
 """
-The Spark session of a job: our defaults, and whatever `spark.*` keys the operator gives.
+The Spark session of a job: our defaults, and the operator's `spark.*` keys.
 
-A session of Spark's own making listens on the machine's outward address, serves a page there, and runs its Python
-workers with the first `python3` on the PATH. Ours stays on the loopback interface where nobody else has a part in it,
-serves no page, and runs its workers with this Python. Every key that is given wins over ours.
+By default Spark listens on the machine's external address, serves its UI there, and runs its Python workers with the
+first `python3` on the PATH. Our session stays on the loopback interface unless other machines take part, serves no UI,
+and runs its workers with this Python. The operator's keys override our defaults.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
     "spark.driver.memory": "1g",
-    # Off by default in Spark, and then a reader that has `pushFilters` is refused.
+    # Off by default in Spark, which then refuses a reader that has `pushFilters`.
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # Rows of records come in batches of this many from our own reader; the same on the way back.
+    # Our own reader makes batches of this many rows; use the same for batches from Spark.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 
 
 def spark_settings(given: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the settings of a session: the given ones, and ours for what they leave open.
+    Return the settings of a session: the given keys, and our defaults for the others.
 
     Args:
-        given: `spark.*` keys. `spark.master` decides how much of the network is needed.
+        given: `spark.*` keys. `spark.master` decides whether the network is needed.
     """
     master = given.get(MASTER, DEFAULT_MASTER)
     settings = {MASTER: master, _PYTHON: sys.executable, **_DEFAULTS}
@@ -51,7 +51,7 @@ def spark_settings(given: Mapping[str, str]) -> dict[str, str]:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
     if _makes_secrets(master):
         settings["spark.authenticate"] = "true"
-    # Workers import from nowhere they were not told to: they begin in the directory we do, which may be anybody's.
+    # Workers start in our current directory, which may belong to another user: import nothing from it.
     settings["spark.executorEnv.PYTHONSAFEPATH"] = "1"
     settings["spark.driver.defaultJavaOptions"] = " ".join(_java_options())
     return {**settings, **given}
@@ -59,10 +59,10 @@ def spark_settings(given: Mapping[str, str]) -> dict[str, str]:
 
 def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
     """
-    Start Spark, or return the session this process has already, which then keeps its master and heap.
+    Start Spark, or return the session that this process has already, which then keeps its master and heap.
 
-    Which Python the workers are is an environment variable to Spark, so it is set here for the whole process. In the
-    main thread Spark would also take SIGINT for itself: better called from another one.
+    Spark takes the workers' Python from an environment variable, so it is set here for the whole process. In the main
+    thread Spark would also handle SIGINT: call this from another thread.
 
     Args:
         name: of the job, as the cluster shows it.
@@ -76,7 +76,7 @@ def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
     if "spark.driver.bindAddress" in settings:
         os.environ.setdefault("SPARK_LOCAL_IP", settings["spark.driver.bindAddress"])
     if not _has_account():
-        # Hadoop's libraries ask for the name of the user and fail without one.
+        # Hadoop's libraries need a user name and fail without one.
         for variable in ("HADOOP_USER_NAME", "SPARK_USER"):
             os.environ.setdefault(variable, f"uid-{os.geteuid()}")
     builder = SparkSession.builder.appName(name)
@@ -86,18 +86,18 @@ def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
 
 
 def _stays_here(master: str) -> bool:
-    """Tell whether driver and executors are all on this machine, so that the loopback interface will do."""
+    """Tell whether driver and executors are all on this machine, so that the loopback interface is enough."""
     kind, _, host = master.partition("://")
     return kind.startswith("local") or (kind == "spark" and host.startswith(_LOOPBACK_HOSTS))
 
 
 def _makes_secrets(master: str) -> bool:
-    """Tell whether Spark makes the secret itself; a standalone cluster has one of its own, or none."""
+    """Tell whether Spark creates the secret itself; a standalone cluster has its own secret, or none."""
     return master.startswith(("local", "k8s://")) or master == "yarn"
 
 
 def _java_options() -> list[str]:
-    """Return options of the driver's JVM; those of `spark.driver.extraJavaOptions` come behind them."""
+    """Return options of the driver's JVM; `spark.driver.extraJavaOptions` come after them."""
     scratch = tempfile.gettempdir()
     options = ["-XX:+UseSerialGC", f"-Djava.io.tmpdir={scratch}"]
     if not _has_account():
@@ -106,7 +106,7 @@ def _java_options() -> list[str]:
 
 
 def _has_account() -> bool:
-    """Tell whether this process's user has an entry in the password file: in a container often not."""
+    """Tell whether this process's user has an entry in the password file; in a container it often has none."""
     try:
         pwd.getpwuid(os.geteuid())
     except KeyError:

@@ -1,8 +1,8 @@
 """
-The first pass over a log that one task can hold: no rows are shuffled, and the last record of each key is found here.
+The first pass over a log that fits into one task: no rows are shuffled, and the task finds the last record of each key.
 
-A log dir has thousands of such logs for each large one. What Spark takes to plan, sort and hand on is then more than
-the work itself.
+A log dir has thousands of such logs for each large one. For them Spark would spend more time on planning, sorting and
+shuffling than on the work itself.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from cleaner.storage.fs.file_system import FileSystem
 _NO_RANK = -(2**63)
 
 _ROWS_SHARE = 4
-"""Rows are held beside the table they come from, and once more while they are sorted."""
+"""Rows are in memory together with the table they come from, and a second time while they are sorted."""
 
 
 def digest_small_log(
     fs: FileSystem, settings: JobSettings, starts: Sequence[RangeStart], base_offsets: tuple[int, ...]
 ) -> tuple[GroupBits, ...] | None:
     """
-    Digest all ranges of a log, one after the other, and leave their reports and the verdicts.
+    Digest all ranges of a log, one after the other, and write their reports and the verdicts.
 
     Args:
         base_offsets: of the groups, by number.
     Returns:
-        The verdicts of every group that has any; None where there are more rows than a task may hold.
+        The verdicts of every group that has any; None if there are more rows than a task may hold.
     """
     most_rows = settings.task_entries // _ROWS_SHARE
     held: list[DigestRows] = []
@@ -49,7 +49,7 @@ def digest_small_log(
 
 
 def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFSET) -> Codes:
-    """Return of each key the code that stays of those that count, and all it supersedes that only ask; ascending."""
+    """Return for each key the code of its last record, and those of all superseded records that only ask; sorted."""
     if not any(len(rows.codes) for rows in held):
         return np.zeros(0, np.int64)
     sip, murmur, codes = (np.concatenate(column) for column in zip(*held, strict=True))
@@ -64,7 +64,7 @@ def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFS
 
 
 def save_verdicts(fs: FileSystem, work_dir: Path, base_offsets: tuple[int, ...], codes: Codes) -> tuple[GroupBits, ...]:
-    """Leave the bits of ascending codes, a file for each group that has any."""
+    """Write the bits of ascending codes, one file for each group that has any."""
     groups = codes >> GROUP_SHIFT
     saved = []
     for some in np.split(codes, np.flatnonzero(groups[1:] != groups[:-1]) + 1):

@@ -3,15 +3,15 @@ The jobs of a round on Spark: digest all ranges and reduce by key, and recopy a 
 
     ranges -> digest_range -> rows of 24 bytes -> by digest: the code that stays -> by group: bits of offsets
 
-A small log needs no reduction by Spark: one task does all of that (`small_log.py`).
+For a small log one task does all of this, without a reduction by Spark (`small_log.py`).
 
-Rows with keys and values never leave their task. Spark sorts and spills what it cannot hold, and the driver gets one
-row a group.
+Keys and values never leave their task. Spark sorts the rows, and spills them if they do not fit into memory; the driver
+gets one row for each group.
 
-A key whose records only take part in what its last offset is (`plan.py`) needs one number: the code of highest rank is
-the record that stays (`policy/survivor_rule.py`). Of records that only ask (the clean section's, and those of aborted
-transactions) a key has at most one in a log that was cleaned before, so the same reduction answers up to two. If some
-key has more, which the rows then say, the job is run again with a join that answers any number.
+If all records of a key count for its last offset (`plan.py`), one number is enough: the code of the highest rank is the
+record that stays (`policy/survivor_rule.py`). Records of the clean section and of aborted transactions only ask. In a
+log that was cleaned before, a key has at most one such record, so the same reduction answers up to two. If a key has
+more, the rows say so, and the job runs again with a join that answers any number.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class DigestWork:
         starts: the ranges, by number.
         base_offsets: of the groups, by number.
         has_asking: there are records that only ask.
-        is_small: one task digests all of it, if it can hold its keys.
-        is_crowded: some key has more than two of them.
+        is_small: one task digests all ranges, if it can hold their keys.
+        is_crowded: some key has more than two records that only ask.
     """
 
     settings: JobSettings
@@ -76,11 +76,11 @@ class DigestWork:
 @dataclass(frozen=True)
 class DigestResult:
     """
-    What the ranges' keys came to.
+    The verdicts of a job.
 
     Attributes:
         bits: of every group that has any.
-        is_crowded: it counts for nothing: try again with `DigestWork.is_crowded`.
+        is_crowded: the result is void: try again with `DigestWork.is_crowded`.
     """
 
     bits: tuple[GroupBits, ...]
@@ -101,7 +101,7 @@ class SparkJobs(Protocol):
         """Recopy a group. Raises SparkJobError."""
 
     def cancel(self, name: str) -> None:
-        """Cancel all jobs of this name; who waits for them gets a SparkJobError."""
+        """Cancel all jobs of this name; their callers get a SparkJobError."""
 
 
 class SessionJobs:
@@ -135,9 +135,9 @@ class SessionJobs:
 
     def _require_same_files(self, settings: JobSettings) -> None:
         """
-        Ask the executors that are there whether they see the driver's files, once for each pair of directories.
+        Check that the current executors see the driver's files, once for each pair of directories.
 
-        A task that fails is tried again, several times; an answer ends the job at once.
+        The task returns the reason instead of raising it: Spark tries a failing task several times.
         """
         places = (settings.directory.parent, settings.work_dir.parent)
         if places in self._seen:
@@ -153,7 +153,7 @@ class SessionJobs:
         return self._digest(work) if bits is None else DigestResult(bits, is_crowded=False)
 
     def _digest(self, work: DigestWork) -> DigestResult:
-        spark = self._spark.newSession()  # with settings of its own: several jobs may run at a time
+        spark = self._spark.newSession()  # has its own settings: several jobs may run at a time
         if not self._fixes_reducers:
             spark.conf.set(_SHUFFLE_PARTITIONS, self._reducers(work))
         count = len(work.starts)
@@ -187,7 +187,7 @@ class SessionJobs:
 
     def _run(self, name: str, job: Callable[[], Result]) -> Result:
         with _as_job_errors("a Spark job failed"):
-            # Python and JVM threads are paired: the name counts for what this thread runs.
+            # Python and JVM threads are paired: the tag applies to the jobs of this thread.
             self._spark.sparkContext.setJobGroup(name, name, interruptOnCancel=True)
             return job()
 
@@ -200,7 +200,7 @@ def start_jobs(name: str, given: Mapping[str, str]) -> SessionJobs:
         name: as the cluster shows it.
         given: `spark.*` keys, see `session.spark_settings`.
     Raises:
-        SparkJobError: it does not start.
+        SparkJobError: Spark does not start.
     """
     with _as_job_errors("Spark does not start"):
         return SessionJobs(make_spark(name, given))
@@ -229,7 +229,7 @@ def _why_blind(settings: JobSettings, _: int) -> str | None:
 def _digest_batches(
     settings: JobSettings, starts: Sequence[RangeStart], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Digest the ranges whose numbers come in; in a task."""
+    """Digest the ranges of the given numbers; in a task."""
     import pyarrow as pa
 
     with at_work(fs := FileSystem(), settings):
@@ -242,7 +242,7 @@ def _digest_batches(
 def _gather_batches(
     settings: JobSettings, base_offsets: tuple[int, ...], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Bring the codes of a group together in a file; in a task."""
+    """Collect the codes of a group in a file; in a task."""
     import pyarrow as pa
 
     fs = FileSystem()
@@ -275,7 +275,7 @@ def _group_of(code: str) -> Column:
 
 
 def _reduced(rows: DataFrame, rule: SurvivorRule, *, has_asking: bool) -> DataFrame:
-    """Return the codes to be kept as bits, by one reduction; keys with too many records that ask say `CROWDED`."""
+    """Return the codes to store as bits, by one reduction; a key with too many records that ask gives `CROWDED`."""
     from pyspark.sql import functions as f
 
     puts, rank = f.col("code").bitwiseAND(1) == 1, rule.rank(f.col("code"))
@@ -297,7 +297,7 @@ def _reduced(rows: DataFrame, rule: SurvivorRule, *, has_asking: bool) -> DataFr
 
 
 def _joined(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
-    """Return the same whatever the number of records that ask."""
+    """Return the same for any number of records that ask."""
     from pyspark.sql import functions as f
 
     puts, rank = f.col("code").bitwiseAND(1) == 1, rule.rank(f.col("code"))
@@ -307,7 +307,7 @@ def _joined(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
 
 
 def _reason(error: Exception) -> str:
-    """Return what went wrong in a line: of a traceback of a task its last line of that kind."""
+    """Return the error in one line; of a task's traceback, the last line that names an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("cleaner.errors.", "OSError", "PermissionError", "MemoryError"))]
     if told:

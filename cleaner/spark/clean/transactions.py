@@ -1,12 +1,12 @@
 """
-Transactions across ranges: what a pass over the log knows of producers where a range begins.
+Transactions across ranges: the state of producers at the start of each range.
 
-Tasks read ranges in any order, but what becomes of a batch depends on the batches before it: is its producer's
-transaction one that was aborted, is there data of it without a marker? The aborted ones are in the transaction indexes,
-so that the state where a range begins can be *assumed*: those that began before and whose marker has not come. A task
-starts from there and tells how the range ends, and which markers it met; the driver then follows the ranges in order,
-finds out everything else, and whether the assumptions were right. In a log whose indexes fit its batches they are;
-otherwise the job is run again with what was found.
+Tasks read ranges in any order, but a batch is judged by the batches before it: was its producer's transaction aborted,
+is there data of it without a marker? The transaction indexes list the aborted transactions, so the state at the start
+of a range can be *assumed*: the aborted transactions that began before and whose marker comes later. A task starts with
+that, and returns the state at the range's end and the markers it read. The driver then follows the ranges in order,
+computes the rest of the state, and checks the assumptions. They are right in a log whose indexes fit its batches;
+otherwise the job runs again with the computed states.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ _PRODUCER = 0
 @dataclass(frozen=True)
 class PassState:
     """
-    What a pass knows at some place of the log.
+    The state of a pass at some place of the log.
 
     Attributes:
         known: rows of `CleanedTransactions.known`, by producer.
-        pending: aborted transactions it has not come to.
+        pending: aborted transactions that the pass has not reached.
     """
 
     known: tuple[Row, ...] = ()
     pending: tuple[Row, ...] = ()
 
     def begin(self) -> CleanedTransactions:
-        """Return a pass that goes on from here."""
+        """Return a pass that starts with this state."""
         rows = np.array(self.known, np.int64).reshape(-1, table.COLUMNS)
         return CleanedTransactions(rows, abort_rows([AbortedTxn(*row) for row in self.pending]))
 
     @staticmethod
     def of(transactions: CleanedTransactions) -> PassState:
-        """Take down where a pass is now."""
+        """Return the current state of a pass."""
         return PassState(_tuples(transactions.known), _tuples(transactions.pending))
 
     def aborting(self) -> PassState:
-        """Return the same as far as it can be told from transaction indexes: who is in an aborted transaction."""
+        """Return the part of the state that transaction indexes give: producers in an aborted transaction."""
         rows = [_with_state(row, kernel.ABORTED) for row in self.known if row[table.STATE] & kernel.ABORTED]
         return replace(self, known=tuple(rows))
 
     def add(self, entries: Sequence[Row]) -> PassState:
-        """Return the same with more aborted transactions to come."""
+        """Return the state with more pending aborted transactions."""
         return replace(self, pending=tuple(sorted({*self.pending, *entries}, key=_by_first)))
 
     def is_like(self, other: PassState, offset: int) -> bool:
-        """Tell whether both take batches from `offset` on for aborted alike."""
+        """Tell whether both states take the same batches from `offset` on as aborted."""
         return self._settled(offset) == other._settled(offset)
 
     def _settled(self, offset: int) -> tuple[frozenset[int], frozenset[Row]]:
@@ -73,11 +73,11 @@ class PassState:
 @dataclass(frozen=True)
 class PassSummary:
     """
-    How one range changes what a pass knows; the task began with `PassState.aborting` alone.
+    How one range changes the state of a pass; the task began with only `PassState.aborting`.
 
     Attributes:
-        end: where it ends.
-        committed, aborted: producers with a commit or an abort marker in it.
+        end: state at the range's end.
+        committed, aborted: producers with a commit or an abort marker in the range.
     """
 
     end: PassState = field(default_factory=PassState)
@@ -85,7 +85,7 @@ class PassSummary:
     aborted: frozenset[int] = frozenset()
 
     def after(self, before: PassState) -> PassState:
-        """Return what the pass knows behind the range, from all that it knew before it."""
+        """Return the state after the range, given the whole state before it."""
         end = {row[table.ID]: row for row in self.end.known}
         for row in before.known:
             producer, state = row[table.ID], row[table.STATE]
@@ -100,13 +100,12 @@ class PassSummary:
 
 def assume_states(ranges: Sequence[Range], aborts: Sequence[Aborts], first: int) -> list[PassState]:
     """
-    Assume what a pass knows where each range begins.
+    Return the assumed state of a pass at the start of each range.
 
     Args:
         ranges: of the log, in order.
-        aborts: for each range the aborted transactions the pass hears of when it comes to the range; empty where it
-            hears of none.
-        first: number of the range the pass begins with; before it, it knows nothing.
+        aborts: for each range the aborted transactions that the pass learns when it reaches the range; may be empty.
+        first: number of the range that the pass begins with; before it, the state is empty.
     """
     states = [PassState() for _ in ranges]
     state = PassState()
@@ -117,7 +116,7 @@ def assume_states(ranges: Sequence[Range], aborts: Sequence[Aborts], first: int)
 
 
 def _advance(state: PassState, offset: int, pass_offset: int) -> PassState:
-    """Go on to an offset: transactions begin at their first one, and end at their marker if the pass came by it."""
+    """Advance to an offset: transactions begin at their first offset, and end at their marker if the pass read it."""
     aborting = {row[table.ID]: row for row in state.known}
     begins = [(entry[FIRST_OFFSET], 0, entry) for entry in state.pending if entry[FIRST_OFFSET] < offset]
     entries = [*(entry for _, _, entry in begins), *((row[0], *row[2:]) for row in state.known)]
@@ -140,16 +139,16 @@ def follow(
     first: int,
 ) -> tuple[list[PassState], int]:
     """
-    Follow a pass through all ranges, by what the tasks have told.
+    Follow a pass through all ranges, with the tasks' summaries.
 
     Args:
         ranges, aborts, first: as for `assume_states`.
-        assumed: what the tasks began with.
-        summaries: what they ended with.
+        assumed: the states that the tasks began with.
+        summaries: the tasks' results.
         last_offsets: last offset of each range's first batch.
     Returns:
-        What the pass knows where each range begins; and the number of the first range of which that is not certain, so
-        that it must be tried again with it. Behind the last range all are.
+        The state at the start of each range, and the number of the first range whose assumed state was wrong, so that
+        the job must run again; `len(ranges)` if all were right.
     """
     states = [PassState() for _ in ranges]
     state, certain_until = PassState(), len(ranges)

@@ -1,9 +1,9 @@
 """
-The verdicts on a group's records, brought together by one task and kept in one file: bits of offsets.
+The verdicts on a group's records, which one task collects in one file: one bit for each offset.
 
-A bit set says of a record whose key counts that it is the last one of its key, and of any other record that a later one
-of its key is there; `cleaning/recopy/survivors.py` reads it so. A group without any has no file. A task checks it
-against the driver's checksum before it reads it: a file that lost bits would cost records.
+If a record's key counts, its bit says that it is the last one of its key. For any other record, the bit says that a
+later record of its key exists. `cleaning/recopy/survivors.py` reads them. A group without bits has no file. A task
+checks the file against the driver's checksum before it reads it: a file that lost bits would lose records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cleaner.spark.clean.plan import GROUP_SHIFT, PLACE_MASK, PLACE_SHIFT, Codes
 from cleaner.storage.fs.file_system import FileSystem
 
 CROWDED = -1
-"""In the place of a code: a key of which more records only ask than one reduction can answer."""
+"""Replaces a code: the key has more records that only ask than one reduction can answer."""
 
 _MOST_BYTES = 1 << 34
 
@@ -45,7 +45,7 @@ class GroupBits:
 @dataclass
 class Verdicts:
     """
-    The codes of one group, as they come.
+    Collects the codes of one group.
 
     Args:
         base_offsets: of all groups, by number.
@@ -57,7 +57,7 @@ class Verdicts:
     bits: OffsetBits | None = None
 
     def add(self, codes: Codes) -> None:
-        """Set the bits of some codes; those that say `CROWDED` are counted."""
+        """Set the bits of some codes; `CROWDED` ones are counted."""
         is_code = codes >= 0
         self.crowded += len(codes) - int(is_code.sum())
         codes = codes[is_code]
@@ -71,7 +71,7 @@ class Verdicts:
         self.bits.set((codes >> PLACE_SHIFT) & PLACE_MASK)
 
     def save(self, fs: FileSystem, work_dir: Path) -> GroupBits | None:
-        """Write the bits under a name of this attempt's own; None when there are none."""
+        """Write the bits to a file whose name is unique to this attempt; None if there are no bits."""
         if self.bits is None:
             return None
         data = self.bits.to_bytes()

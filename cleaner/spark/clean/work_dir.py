@@ -1,4 +1,4 @@
-"""The directory of all bulk jobs: outside of log dirs, and nobody's but those who clean."""
+"""The directory of all bulk jobs: outside of log dirs, and writable only by the users that clean."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WORK_DIR_KEY = "cleaner.bulk.work.dir"
 
 def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
     """
-    Return the directory of all jobs, links followed; it is created if it is not there, its parent too.
+    Return the directory of all jobs, with links resolved; it and its parent are created if they are missing.
 
     Raises:
-        ConfigError: it is in the log dir, no directory, open for everybody to write, or cannot be created.
+        ConfigError: it is in the log dir, not a directory, writable by everybody, or cannot be created.
     """
     resolved = real_path(path)
     if resolved.is_relative_to(real_path(log_dir)):
@@ -31,7 +31,7 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
             try:
                 fs.make_dir(directory, MODE)
             except FileExistsError:
-                continue  # another job that begins
+                continue  # another job has just created it
             except LogDirOfflineError as error:
                 reason = f"cannot be created: {error.cause.strerror}; name another with --work-dir"
                 raise ConfigError(WORK_DIR_KEY, path, reason) from error
@@ -44,7 +44,7 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
             f"belongs to user {about.st_uid}, and root works in its own only: chown root, or name another directory"
         )
         raise ConfigError(WORK_DIR_KEY, path, reason)
-    # What is in it decides which records stay.
+    # Its files decide which records are retained.
     if mode & stat.S_IWOTH:
         raise ConfigError(WORK_DIR_KEY, path, "everybody may write there: chmod o-w, or name another with --work-dir")
     return resolved
@@ -52,10 +52,10 @@ def ready_work_dir(fs: FileSystem, path: Path, log_dir: Path) -> Path:
 
 def options_of(config: CleanerConfig, log_dir: Path, work_dir: Path | None, map_entries: int | None) -> BulkOptions:
     """
-    Return how to clean, by the settings.
+    Return the options of bulk rounds, from the settings.
 
     Args:
-        work_dir, map_entries: of the command line, where they are given.
+        work_dir, map_entries: from the command line, if given.
     Raises:
         ConfigError: see `ready_work_dir`.
     """

@@ -1,9 +1,9 @@
 """
-Records as Arrow's record batches: keys, values and headers are copied column by column by kernels, and no object is
-made a record.
+Records as Arrow record batches: kernels copy keys, values and headers column by column, without a Python object for
+each record.
 
-A batch holds records of one partition. It is full with 65 536 rows, which is what Spark takes fastest, or with 64 MiB
-of keys and values.
+A batch holds records of one partition. It is full at 65 536 rows, the size that Spark handles fastest, or at 64 MiB of
+keys and values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cleaner.spark.source.columns import BAD_BATCH, BATCH_FIELDS, HEADERS, TYPES
 ROWS = 1 << 16
 _BYTES = 64 << 20
 
-_MOST_MILLIS = (2**63 - 1) // 1000  # Spark counts microseconds; what no clock will ever say is brought within
+_MOST_MILLIS = (2**63 - 1) // 1000  # Spark counts microseconds; later timestamps are cut to this
 _NO_TIMESTAMP_TYPE = -1
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
@@ -59,8 +59,8 @@ class ArrowRows(NamedTuple):
     Attributes:
         path: the segment's `.log`.
         layout: the records.
-        batches: rows of BATCH_DTYPE, those that hold the records and maybe others, in file order.
-        skipped: uint8 a batch; 1 for those without a record in the layout.
+        batches: rows of BATCH_DTYPE, in file order: the batches that hold the records, and maybe others.
+        skipped: uint8 for each batch; 1 if the layout has none of its records.
     """
 
     topic_partition: TopicPartition
@@ -78,7 +78,7 @@ class ArrowRows(NamedTuple):
 
 
 class _Part:
-    """A part of `Rows`, with what is found out only if a column asks for it."""
+    """A part of `ArrowRows`; computes arrays only when a column needs them."""
 
     def __init__(self, rows: ArrowRows) -> None:
         self.rows = rows
@@ -96,7 +96,7 @@ class _Part:
         return found
 
     def of_batch(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Spread one value a batch over the records."""
+        """Expand one value for each batch to one for each record."""
         if len(values) and (values == values[0]).all():
             return np.broadcast_to(values[0], len(self.layout))
         return values[self._batch_of]
@@ -106,7 +106,7 @@ class _Part:
         return self.of_batch(self._batches[name])
 
     def timestamp_types(self) -> npt.NDArray[Any]:
-        """Return the kind of each record's timestamp, in Kafka's numbers."""
+        """Return the timestamp type of each record, as Kafka numbers them."""
         types = (self._batches["attributes"] & TIMESTAMP_TYPE_FLAG) // TIMESTAMP_TYPE_FLAG
         types[self._batches["magic"] == 0] = _NO_TIMESTAMP_TYPE
         return self.of_batch(types)
@@ -116,7 +116,7 @@ _Fill = Callable[[_Part], npt.NDArray[Any]]
 
 
 class _Numbers:
-    """A column of numbers, copied from an array a part."""
+    """A column of numbers, copied from one array for each part."""
 
     def __init__(self, dtype: npt.DTypeLike, fill: _Fill) -> None:
         self._dtype = np.dtype(dtype)
@@ -190,7 +190,7 @@ def _joined(
 
 
 def _headers(layout: Layout) -> pa.Array:
-    """Return the headers of some records; null for a record without any, as in Spark's own source."""
+    """Return the headers of some records; null for a record without headers, as in Spark's own source."""
     count = len(layout)
     counts = np.zeros(count, np.int64)
     total = int(kernel.count_headers(layout.data, layout.header_starts, counts))
@@ -218,7 +218,7 @@ def _names(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
     names = _copied(pa.binary(), data, starts, sizes)
     try:
         return names.cast(pa.string())
-    except pa.ArrowInvalid:  # not UTF-8 throughout: as Java reads it
+    except pa.ArrowInvalid:  # not valid UTF-8: decode as Java does
         return pa.array([java_utf8(name.as_py()).decode() for name in names], pa.string())
 
 
@@ -236,7 +236,7 @@ _FILLS: dict[str, tuple[npt.DTypeLike, _Fill]] = {
 
 
 def _column(name: str) -> _Numbers | _Fields | _Headers | None:
-    """Return what collects a column; None for those that are the same in all rows of a batch."""
+    """Return the collector of a column; None for columns that are the same in all rows of a batch."""
     if name in ("key", "value"):
         return _Fields(name)
     if name == HEADERS:
@@ -251,10 +251,10 @@ def _column(name: str) -> _Numbers | _Fields | _Headers | None:
 
 class RecordBatches:
     """
-    Collects records and gives them out in record batches.
+    Collects records and yields them in record batches.
 
     Args:
-        columns: names of `columns.TYPES`, in their order.
+        columns: names of `columns.TYPES`, in the order wanted.
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
@@ -266,7 +266,7 @@ class RecordBatches:
         self._count = self._bytes = 0
 
     def add(self, rows: ArrowRows) -> Iterator[pa.RecordBatch]:
-        """Take records in, and give out the batches that are full."""
+        """Add records, and yield the batches that are full."""
         of = (rows.topic_partition, rows.path if self._has_files else None)
         if of != self._of:
             yield from self.finish()
@@ -288,7 +288,7 @@ class RecordBatches:
         self._bytes += sum(int(np.maximum(each, 0).sum()) for each in sizes)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Give out what is left."""
+        """Yield the last, partial batch."""
         if not self._count or self._of is None:
             return
         count = self._count
@@ -303,7 +303,7 @@ class RecordBatches:
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _value(self, name: str) -> object:
-        """Return what all rows of the batch have in a column."""
+        """Return the value that all rows of the batch have in a column."""
         if self._of is None or name == BAD_BATCH:
             return None
         (topic, partition), path = self._of
@@ -317,7 +317,7 @@ class RecordBatches:
         return found[:count]
 
     def report(self, topic_partition: TopicPartition, damage: CorruptBatchError) -> Iterator[pa.RecordBatch]:
-        """Give out a row that tells of damage, behind what was collected."""
+        """Yield the collected records, then a row that reports damage."""
         yield from self.finish()
         told = {"file": str(damage.path), "position": damage.position, "reason": damage.reason}
         values = {"topic": topic_partition.topic, "partition": topic_partition.partition, BAD_BATCH: told}

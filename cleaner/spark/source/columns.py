@@ -1,5 +1,5 @@
 """
-The columns a log has as a DataFrame: those of Spark's own Kafka source, and on request those of a record's batch.
+The columns of a log as a DataFrame: those of Spark's own Kafka source, and on request fields of a record's batch.
 
 Source: Spark's `KafkaRecordToRowConverter.scala` for the first eight; the others by the names of `kafka-dump-log`.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 BAD_BATCH: Final = "badBatch"
-"""Where `badBatches=report` tells of damage: null but in the rows that do."""
+"""The column in which `badBatches=report` reports damage; null in all rows that are records."""
 
 HEADERS: Final = "headers"
 
@@ -25,7 +25,7 @@ _KAFKA: Final = {
 }
 _HEADERS: Final = {HEADERS: "array<struct<key:string,value:binary>>"}
 
-# Of the batch that holds the record: column of BATCH_DTYPE, and type.
+# Fields of the batch that holds the record: column of BATCH_DTYPE, and type.
 BATCH_FIELDS: Final = {
     "batchBaseOffset": ("base_offset", "bigint"),
     "batchLastOffset": ("last_offset", "bigint"),
@@ -38,7 +38,7 @@ BATCH_FIELDS: Final = {
     "baseSequence": ("base_sequence", "int"),
     "partitionLeaderEpoch": ("leader_epoch", "int"),
 }
-# Made from a batch's attributes, or from where it lies.
+# Computed from a batch's attributes, or from its place.
 _OTHERS: Final = {"compression": "string", "isTransactional": "boolean", "file": "string"}
 _REPORT: Final = {BAD_BATCH: "struct<file:string,position:bigint,reason:string>"}
 
@@ -46,11 +46,11 @@ TYPES: Final = _KAFKA | _HEADERS | {name: kind for name, (_, kind) in BATCH_FIEL
 """The type of each column, in Spark's words."""
 
 SELECTABLE: Final = tuple(name for name in TYPES if name != BAD_BATCH)
-"""The columns that may be asked for by name."""
+"""The columns that a query may name."""
 
 
 def usual_columns(*, headers: bool) -> tuple[str, ...]:
-    """Return the columns of Spark's Kafka source, whose headers come only when asked for."""
+    """Return the columns of Spark's Kafka source; headers only if `headers` is set."""
     return (*_KAFKA, *(_HEADERS if headers else ()))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of damage: an error, or a batch that is passed over and maybe told of."""
+"""Handles damage: raises an error, or skips the batch and maybe reports it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cleaner.storage.fs.readable import OpenedFile
 
 class Damage:
     """
-    Decides on damage, and remembers what is to be told.
+    Handles damage, and remembers what to report.
 
     Args:
-        mode: `fail` raises, `skip` goes on, `report` goes on and keeps what was wrong.
+        mode: `fail` raises, `skip` goes on, `report` goes on and keeps the error.
     """
 
     def __init__(self, mode: BadBatches) -> None:
@@ -29,10 +29,10 @@ class Damage:
 
     def meet(self, error: CorruptBatchError) -> None:
         """
-        Take note of damage.
+        Handle damage.
 
         Raises:
-            CorruptBatchError: if damage is an error, saying how to read on all the same.
+            CorruptBatchError: the mode is `fail`; the message says how to read on.
         """
         if self.mode == "fail":
             self._refuse(error)
@@ -41,11 +41,11 @@ class Damage:
 
     def _refuse(self, error: CorruptBatchError) -> NoReturn:
         larger = "maxDecompressedBatch allows more, " if isinstance(error.__cause__, DecompressedTooLargeError) else ""
-        advice = f"{larger}badBatches=skip reads on behind it, badBatches=report also tells of it"
+        advice = f"{larger}badBatches=skip reads on after it, badBatches=report also reports it"
         raise CorruptBatchError(error.path, error.position, f"{error.reason}; {advice}") from error
 
     def told(self) -> list[CorruptBatchError]:
-        """Return what was met since the last call, if it is to be reported."""
+        """Return the errors to report since the last call."""
         met, self._met = self._met, []
         return met
 
@@ -58,9 +58,9 @@ def sound_chunks(
 
     Args:
         base_offset: of the segment.
-        damage: decides what becomes of batches that are none.
+        damage: handles damaged batches.
     Raises:
-        CorruptBatchError: as `damage` has it.
+        CorruptBatchError: if `damage` raises it.
     """
     order_from = base_offset
     while position < end_position:
@@ -77,7 +77,7 @@ def sound_chunks(
 
 
 def passing(mode: BadBatches) -> ReadChunks:
-    """Return what reads a log's batches for their transactions alone; damage is an error, or nothing is said of it."""
+    """Return a function that reads a log's batches only for their transactions; damage is an error, or is skipped."""
     buffer = ReadBuffer()
 
     def read(
@@ -90,13 +90,13 @@ def passing(mode: BadBatches) -> ReadChunks:
 
 
 class _Gaps(Damage):
-    """Also tells of each gap where it is met."""
+    """Also calls `passed` at each gap."""
 
     def __init__(self, mode: BadBatches, passed: Callable[[], None]) -> None:
         super().__init__(mode)
         self._passed = passed
 
     def meet(self, error: CorruptBatchError) -> None:
-        """Take note of damage; raises as `Damage.meet`."""
+        """Handle damage; raises as `Damage.meet`."""
         super().meet(error)
         self._passed()

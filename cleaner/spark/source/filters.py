@@ -1,9 +1,9 @@
 """
-Filters of a query that a plan can follow, so that what they rule out is never read.
+Filters of a query that a plan can apply, so that excluded records are never read.
 
-On topic, partition and offset they are met here entirely; on a timestamp they only spare segments and batches that are
-too old as a whole, and Spark asks them of every record again. All others are left to Spark. A state of the latest
-records is filtered when it is known: there only topic and partition may be met beforehand.
+Filters on topic, partition and offset are applied here completely. Filters on a timestamp only skip segments and
+batches that are too old as a whole; Spark applies them to every record again. All other filters are left to Spark. With
+latestPerKey the result can only be filtered once it is known: only filters on topic and partition are applied here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _NEVER = 2**63 - 1
 @dataclass(frozen=True)
 class Pruning:
     """
-    What filters leave.
+    The records that the filters select.
 
     Attributes:
-        topics: these; None: all.
+        topics: only these; None: all.
         first_partition, end_partition, first_offset, end_offset: the ends are exclusive.
-        partitions: these; None: all.
-        least_timestamp_ms: older records need not be given out.
+        partitions: only these; None: all.
+        least_timestamp_ms: older records may be left out.
     """
 
     topics: frozenset[str] | None = None
@@ -39,7 +39,7 @@ class Pruning:
     least_timestamp_ms: int | None = None
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether records of a partition are left."""
+        """Tell whether the filters select any records of a partition."""
         topic, partition = topic_partition
         return (
             (self.topics is None or topic in self.topics)
@@ -50,10 +50,10 @@ class Pruning:
 
 def follow(filters: Iterable[Any], pruning: Pruning, *, latest_per_key: bool) -> tuple[Pruning, list[Any]]:
     """
-    Return what is left with some filters, and those of them that Spark has to ask again.
+    Return `pruning` narrowed by some filters, and the filters that Spark has to apply again.
 
     Args:
-        filters: of `pyspark.sql.datasource`, each known by the name of its class.
+        filters: of `pyspark.sql.datasource`, each recognized by the name of its class.
     """
     unmet = []
     for each in filters:
@@ -81,7 +81,7 @@ def _topics(each: Any, pruning: Pruning) -> Pruning | None:
 
 
 def _values(each: Any) -> tuple[Any, ...] | None:
-    """Return the values one of which is asked for; None for another kind of filter."""
+    """Return the values of which a row must have one; None for another kind of filter."""
     kind = type(each).__name__
     if kind in ("EqualTo", "EqualNullSafe"):
         return (each.value,)
@@ -126,6 +126,6 @@ def _times(each: Any, pruning: Pruning) -> Pruning:
         return pruning
     if value.tzinfo is None:
         return pruning
-    # The millisecond the moment is in: records of it may be later than its beginning.
+    # Rounded down with a margin: only records that are surely too old may be skipped; Spark filters the rest.
     least = int(value.timestamp() * 1000) - 1
     return replace(pruning, least_timestamp_ms=max(least, pruning.least_timestamp_ms or 0))

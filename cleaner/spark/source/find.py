@@ -1,8 +1,8 @@
 """
-Which partitions a path stands for: a log dir, a partition's directory, or a pattern of either.
+Finds the partitions of a path: a log dir, a partition directory, or a pattern of either.
 
-What a directory holds tells what it is (`storage/which_dir.py`); the name of a partition's has to say whose it is.
-Patterns have the signs of a shell: `*`, `?`, `[ab]` and `{a,b}`.
+The content of a directory decides what it is (`storage/which_dir.py`); the name of a partition directory must give the
+topic and partition. Patterns use the wildcards of a shell: `*`, `?`, `[ab]` and `{a,b}`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Found = dict[TopicPartition, list[Path]]
 
 def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
     """
-    Return the directories of each partition that is wanted, usually one, in the partitions' order.
+    Return the directories of each wanted partition, usually one, in the order of the partitions.
 
     Raises:
         UsageError: the path leads to no log, a directory with segments is not named after a partition, or a partition
-            that was asked for by name is not there.
-        UnknownTopicError: a topic that was asked for is not there.
+            that the options name does not exist.
+        UnknownTopicError: a topic that the options name does not exist.
     """
     found: Found = {}
     for directory in _expanded(fs, options.path):
@@ -55,7 +55,7 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
 
 
 def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
-    """Return the directories that match a pattern, ascending, links followed."""
+    """Return the directories that match a pattern, sorted, with symbolic links resolved."""
     match = _BRACES.search(pattern)
     if match is not None:
         parts = [pattern[: match.start()] + word + pattern[match.end() :] for word in match[1].split(",")]
@@ -73,7 +73,7 @@ def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
 
 
 def _plain(pattern: str) -> str:
-    """Return a path without the scheme in front."""
+    """Return a path without its URL scheme."""
     scheme, colon, rest = pattern.partition("://")
     if colon and scheme != "file":
         raise UsageError(f"{pattern}: logs are read from file systems that are mounted, not from {scheme}://")

@@ -1,9 +1,9 @@
 """
-Following logs: what a stream may read, from where it is, and what has gone meanwhile.
+Follows logs: what a stream may read next, and which records are gone since its last micro-batch.
 
-A segment that is rolled does not grow any more, so its end is an offset to stop at; the active one waits for its roll,
-or is read up to the high watermark, below which nothing is taken back. Offsets are kept by partition, each with a mark
-to know the log by. A partition that turns up later is read from its beginning.
+A rolled segment does not grow any more, so its end is an offset to stop at. The active segment waits until it is
+rolled, or is read up to the high watermark, below which nothing is truncated. Each partition has its offset, and a mark
+that identifies the log. A partition that appears later is read from its beginning.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _to_stderr(text: str) -> None:
 
 class FollowedLogs:
     """
-    What is to be read of the partitions that a path stands for, as it becomes more.
+    The readable offsets of a path's partitions, as the logs grow.
 
     Args:
-        fs: the door to the file system.
+        fs: access to the file system.
         options: of the stream.
-        tell: gets a line about each partition whose active segment waits, once, and about each that was cleaned under
-            a micro-batch.
+        tell: gets one line for each partition whose active segment waits, and a line when a log was cleaned during a
+            micro-batch.
     Raises:
         UsageError: options that a stream cannot have.
     """
@@ -57,8 +57,8 @@ class FollowedLogs:
         self._until: Positions | None = None
 
     def first(self) -> Positions:
-        """Return where a stream begins that has read nothing yet."""
-        # `latest` is the end of what may be read: what waits in the active segment is read when it is rolled.
+        """Return the offsets at which a new stream begins."""
+        # `latest` means the readable end: records that wait in the active segment are read when it is rolled.
         return {
             name: min(first_offset(log, self._options), max(self._readable_end(log), log.start_offset))
             for name, log in self._logs().items()
@@ -66,11 +66,11 @@ class FollowedLogs:
 
     def latest(self, start: Positions, most: int | None = None) -> Positions:
         """
-        Return where to read up to.
+        Return the offsets to read up to.
 
         Args:
-            start: where the stream is.
-            most: how many offsets to go on at most, shared out as there is to read.
+            start: the stream's place.
+            most: how many offsets to read at most; each log's share is proportional to what it has to read.
         """
         logs = self._logs()
         found = {name: max(self._readable_end(log), start.get(name, log.start_offset)) for name, log in logs.items()}
@@ -82,20 +82,20 @@ class FollowedLogs:
         return {**start, **(found if most is None else _limited(begin, found, most))}
 
     def ends(self) -> Positions:
-        """Return where the logs end, their active segments included: what a stream lags behind."""
+        """Return the end offsets of the logs, active segments included; a stream's lag is measured against them."""
         return {name: log.end_offset for name, log in self._logs().items()}
 
     def stop_at_present(self) -> None:
-        """Go no further than what may be read now."""
+        """Fix the stream's end at the offsets that are readable now."""
         self._until = {name: self._readable_end(log) for name, log in self._logs().items()}
 
     def marks(self, start: Positions, end: Positions, known: Marks) -> Marks:
         """
-        Return a mark for each place to read up to.
+        Return a mark for each offset to read up to.
 
         Args:
-            start: where the stream is.
-            known: the marks of these places.
+            start: the stream's place.
+            known: its marks.
         """
         taker, found = LogSnapshots(self._fs), dict(known)
         for name, log in self._logs().items():
@@ -110,11 +110,11 @@ class FollowedLogs:
         Return the tasks that read from one place to another.
 
         Args:
-            start_marks, end_marks: of these places, as far as there are any.
+            start_marks, end_marks: the marks of these places; a checkpoint may have none.
         Raises:
-            OffsetOutOfRangeError: records in between have gone, or the log was made anew.
-            LogChangedError: it was cut back and written anew.
-            UsageError: a partition has gone.
+            OffsetOutOfRangeError: records in between are gone, or the log was created again.
+            LogChangedError: it was truncated and rewritten.
+            UsageError: a partition is gone.
         """
         logs = self._logs()
         for name, until in sorted(end.items()):
@@ -149,7 +149,7 @@ class FollowedLogs:
         return _look(LogSnapshots(self._fs), log, found)
 
     def _compare(self, log: LogSnapshot, begin: int, offset: int, mark: StreamMark) -> None:
-        """Tell whether the records from one offset to another are those that there were when it was marked."""
+        """Check that the records between two offsets are still those of the mark: raise or warn if not."""
         taker = LogSnapshots(self._fs)
         now = _look(taker, log, lambda log: mark_of(taker, log, offset))
         since = f"{log.directory}: since a micro-batch was to read up to offset {offset}"
@@ -157,10 +157,10 @@ class FollowedLogs:
             why = change(mark, now, begin)
         except LogChangedError as error:
             if self._options.fail_on_data_loss:
-                raise LogChangedError(f"{since}, {error}; failOnDataLoss=false reads what there is") from error
+                raise LogChangedError(f"{since}, {error}; failOnDataLoss=false reads the rest") from error
             why = str(error)
         if why is not None and begin < offset:
-            self._tell(f"kafkalog: {since}, {why}: it may have less records than it had")
+            self._tell(f"kafkalog: {since}, {why}: it may have fewer records than before")
 
     def _logs(self) -> dict[TopicPartition, LogSnapshot]:
         taker = LogSnapshots(self._fs)
@@ -171,9 +171,9 @@ class FollowedLogs:
         }
 
     def _readable_end(self, log: LogSnapshot) -> int:
-        """Return the offset behind what may be read."""
+        """Return the end of the readable offsets, exclusive."""
         if self._options.reads_active:
-            # Where damage hides the end, and no checkpoint has a high watermark, to the last segment.
+            # If damage hides the end and no checkpoint has a high watermark: up to the last segment.
             end = log.high_watermark if log.high_watermark < UNKNOWN_END else log.places[-1].base_offset
         else:
             end = log.places[-1].base_offset if log.places else log.start_offset
@@ -195,7 +195,7 @@ def _look(taker: LogSnapshots, log: LogSnapshot, work: Callable[[LogSnapshot], R
 
 
 def _limited(start: Positions, end: Positions, most: int) -> Positions:
-    """Bring ends nearer so that no more than `most` offsets lie before them, each log's share as large as its part."""
+    """Reduce the ends so that at most `most` offsets are read, shared in proportion to what each log has to read."""
     total = sum(end[name] - start[name] for name in end)
     if total <= most:
         return end

@@ -1,4 +1,4 @@
-"""Rows that are to be written: taken out of Arrow's record batches by partition, as the encoder wants them."""
+"""Splits the rows of Arrow record batches by partition, into the arrays that the encoder takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_PARTITION = 2**31 - 1
 
 
 class Group(NamedTuple):
-    """Rows of one partition, in the order in which they came."""
+    """Rows of one partition, in their order of arrival."""
 
     topic_partition: TopicPartition
     columns: RecordArrays
@@ -30,12 +30,12 @@ class Group(NamedTuple):
 
 def groups_of(batch: pa.RecordBatch, options: WriteOptions, now_ms: int) -> Iterator[Group]:
     """
-    Give the rows of a batch, partition by partition.
+    Yield the rows of a batch, partition by partition.
 
     Args:
         now_ms: the timestamp of rows without one.
     Raises:
-        UsageError: a row without a topic, a partition that is none, or a timestamp before 1970.
+        UsageError: a row without a topic, with an invalid partition, or with a timestamp before 1970.
     """
     if not batch.num_rows:
         return
@@ -49,7 +49,7 @@ def groups_of(batch: pa.RecordBatch, options: WriteOptions, now_ms: int) -> Iter
 
 
 def _topics(batch: pa.RecordBatch, options: WriteOptions) -> tuple[Sequence[str], Longs]:
-    """Return topics, and the number of each row's."""
+    """Return the topics, and for each row the index of its topic."""
     if "topic" not in batch.schema.names:
         return [options.topic or ""], np.zeros(batch.num_rows, np.int64)
     named = batch.column("topic").dictionary_encode()
@@ -97,7 +97,7 @@ def _binary(rows: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _joined(array: pa.Array) -> tuple[npt.NDArray[np.uint8], Longs]:
-    """Return the bytes of an array one behind the other, and their lengths, -1 for null."""
+    """Return the bytes of an array's values, concatenated, and their lengths, -1 for null."""
     count = len(array)
     lengths = np.full(count, -1, np.int64)
     there = np.ones(count, bool)

@@ -1,8 +1,8 @@
 """
 The last record of every key of a partition, in offset order.
 
-`LatestByKey` says which these are; a last pass gives them out. All segments are held open from before the end is looked
-for: what a cleaner removes later is still in these files.
+`LatestByKey` finds them; a last pass yields them. All segments are opened before the end is determined, and stay open:
+records that a cleaner removes later are still in these files.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _WHOLE_SEGMENTS = 2**62
 
 def latest_rows(fs: FileSystem, options: ReadOptions, task: LatestTask, damage: Damage) -> Iterator[ArrowRows]:
     """
-    Give out the last record of every key; raises as `task.run_task`.
+    Yield the last record of every key; raises as `task.run_task`.
 
-    Records without a key are left out, and keys whose last value is null unless the options want them.
+    Records without a key are left out. Keys whose last value is null are left out unless the options include them.
     """
     with ExitStack() as stack:
         held, first, end = _hold(fs, options, task, stack)
@@ -65,11 +65,11 @@ def latest_rows(fs: FileSystem, options: ReadOptions, task: LatestTask, damage: 
 def _hold(
     fs: FileSystem, options: ReadOptions, task: LatestTask, stack: ExitStack
 ) -> tuple[list[tuple[Span, File]], int, int]:
-    """Open all segments, then see how far they are to be read."""
+    """Open all segments, then determine the end offset to read to."""
 
     def hold(log: LogSnapshot) -> tuple[list[tuple[Span, File]], int, int]:
         if not log.places and options.fail_on_data_loss:
-            # It was planned because it had some: nothing removes the last one.
+            # It had segments when it was planned, and nothing removes the last one.
             gone = FileNotFoundError(ENOENT, "its segments have gone, or never were there")
             raise LogDirOfflineError(task.directory, gone)
         with ExitStack() as attempt:

@@ -1,9 +1,9 @@
 """
-What a stream keeps of a log beside an offset, to know it again: a micro-batch that is tried again, maybe days later, is
-of the same rows, or the stream says why it is not.
+The marks that a stream keeps with its offsets, to detect that a log has changed: a micro-batch that is tried again,
+maybe days later, has the same rows, or the stream says why not.
 
-A log that was cut back and written anew has other records at the same offsets: the batch below the offset tells. A
-cleaner that went by has left records out: its checkpoint tells, or the batch that it has rebuilt.
+A log that was truncated and rewritten has other records at the same offsets: the batch below the offset shows it. A
+cleaner may have removed records: its checkpoint shows it, or the batch that it rebuilt.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.storage.segment.batch_source import batch_headers
 
 _MODERN = 2
-# What a cleaner leaves as it is when it rebuilds a batch.
+# The fields that a cleaner keeps when it rebuilds a batch.
 _KEPT = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence")
 
 NO_BATCH = -1
-"""Stands for a batch where none lies below the offset: nothing was written yet, or it was cleaned away."""
+"""There is no batch below the offset: nothing was written yet, or it was cleaned away."""
 
 
 class StreamMark(NamedTuple):
     """
-    What a log was like when a stream was to read up to an offset.
+    The state of a log when a stream planned to read up to an offset.
 
     Attributes:
-        origin: tells the batch that holds the offset below from any that is not made of it, or `NO_BATCH`.
-        content: tells it from any other, or `NO_BATCH`.
+        origin: identifies the batch that holds the offset below, also after a cleaner rebuilt it; or `NO_BATCH`.
+        content: identifies this batch as it is now; or `NO_BATCH`.
         clean_end: the offset up to which the log was cleaned.
     """
 
@@ -49,7 +49,7 @@ def mark_of(taker: LogSnapshots, log: LogSnapshot, offset: int) -> StreamMark:
     Return the mark of a log at an offset.
 
     Raises:
-        FileNotFoundError: a segment has gone since it was listed.
+        FileNotFoundError: a segment was removed after it was listed.
         CorruptCheckpointError: the cleaner's checkpoint is damaged.
     """
     for place, last, _ in log.bounds(offset - 1, offset):
@@ -61,18 +61,18 @@ def mark_of(taker: LogSnapshots, log: LogSnapshot, offset: int) -> StreamMark:
 
 def change(before: StreamMark, now: StreamMark, begin: int) -> str | None:
     """
-    Return why the records from an offset to a marked one may be less than they were, None if they are the same.
+    Return why some records between an offset and a marked one may be missing now; None if all are the same.
 
     Raises:
-        LogChangedError: they are other ones.
+        LogChangedError: they are different records.
     """
     is_there = NO_BATCH not in (before.origin, now.origin)
     if is_there and before.origin != now.origin:
-        raise LogChangedError("it was cut back and written anew")
+        raise LogChangedError("it was truncated and rewritten")
     if now.clean_end > max(begin, before.clean_end):
         return f"it was cleaned up to offset {now.clean_end}"
-    # In the middle of a round, whose checkpoint comes last.
-    return "it was cleaned, or cut back and written anew" if is_there and before.content != now.content else None
+    # A cleaning round may be under way; it writes its checkpoint last.
+    return "it was cleaned, or truncated and rewritten" if is_there and before.content != now.content else None
 
 
 def _batch_with(segment: OpenSegment, offset: int, size: int) -> tuple[int, int]:
@@ -89,5 +89,5 @@ def _batch_with(segment: OpenSegment, offset: int, size: int) -> tuple[int, int]
             head = segment.file.read(HEADER_BYTES, int(row["position"]))
             return zlib.crc32(kept.encode()), zlib.crc32(head)
     except CorruptBatchError:
-        pass  # who reads it says it better
+        pass  # the reader reports the damage
     return NO_BATCH, NO_BATCH

@@ -1,9 +1,9 @@
 """
-Where to begin and end, as options say it: for all partitions alike, or one by one in the JSON of Spark's Kafka source.
+Options for where to begin and end: one value for all partitions, or one each in the JSON of Spark's Kafka source.
 
     earliest   latest   1000   {"prices": {"0": 1000, "1": -2}}      -2 is earliest, -1 latest
 
-Partitions that the JSON does not name begin or end as without the option.
+Partitions that the JSON does not name begin or end as they do without the option.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cleaner.errors import UsageError
 
 EARLIEST, LATEST = -2, -1
 MARKS = "@"
-"""Stands beside the topics in a stream's place, which may be given as an option, too; no topic can have this name."""
+"""A key next to the topics in a stream's place, which may be given as an option, too; no topic can have this name."""
 
 _NAMES = {"earliest": EARLIEST, "latest": LATEST}
 _MOST = 2**63 - 1
@@ -25,21 +25,21 @@ _MOST = 2**63 - 1
 @dataclass(frozen=True)
 class Offsets:
     """
-    An offset for each partition, `EARLIEST` or `LATEST`.
+    For each partition an offset, `EARLIEST` or `LATEST`.
 
     Attributes:
-        usual: of partitions that are not in `by_partition`.
+        usual: for partitions that are not in `by_partition`.
     """
 
     usual: int
     by_partition: dict[TopicPartition, int] = field(default_factory=dict)
 
     def of(self, topic_partition: TopicPartition) -> int:
-        """Return a partition's."""
+        """Return the offset of a partition."""
         return self.by_partition.get(topic_partition, self.usual)
 
     def resolve(self, topic_partition: TopicPartition, start_offset: int, end_offset: int) -> int:
-        """Return a partition's as an offset within what its log has."""
+        """Return the offset of a partition, limited to the range of its log."""
         offset = self.of(topic_partition)
         if offset < 0:
             return start_offset if offset == EARLIEST else end_offset
@@ -48,25 +48,25 @@ class Offsets:
 
 @dataclass(frozen=True)
 class Times:
-    """Milliseconds since 1970 for each partition; None in `usual`: only those that are named."""
+    """Milliseconds since 1970 for each partition; `usual` is None: only the named partitions have a time."""
 
     usual: int | None
     by_partition: dict[TopicPartition, int] = field(default_factory=dict)
 
     def of(self, topic_partition: TopicPartition) -> int | None:
-        """Return a partition's."""
+        """Return the time of a partition."""
         return self.by_partition.get(topic_partition, self.usual)
 
 
 def parse_offsets(name: str, text: str, usual: int) -> Offsets:
     """
-    Read an option's text.
+    Parse an option's text.
 
     Args:
         name: of the option.
         usual: for partitions that are not named.
     Raises:
-        UsageError: it makes no sense.
+        UsageError: the text is invalid.
     """
     if text.lower() in _NAMES:
         return Offsets(_NAMES[text.lower()])
@@ -75,13 +75,13 @@ def parse_offsets(name: str, text: str, usual: int) -> Offsets:
 
 
 def parse_times(name: str, text: str) -> Times:
-    """Read an option's text of milliseconds, for all or in JSON. Raises UsageError."""
+    """Parse an option's text of milliseconds, one number for all or JSON. Raises UsageError."""
     found = _read(name, text, least=0)
     return Times(found) if isinstance(found, int) else Times(None, found)
 
 
 def offsets_json(offsets: dict[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return offsets as what `parse_offsets` reads, before it is made a text."""
+    """Return offsets as a structure whose JSON text `parse_offsets` reads."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -101,16 +101,16 @@ def _read(name: str, text: str, least: int) -> int | dict[TopicPartition, int]:
 
 
 def offsets_of(name: str, found: dict[str, object], least: int = 0) -> dict[TopicPartition, int]:
-    """Return the offsets of parsed JSON, without the marks that a stream has there. Raises UsageError."""
+    """Return the offsets of parsed JSON, without a stream's marks. Raises UsageError."""
     offsets: dict[TopicPartition, int] = {}
     for topic, partitions in found.items():
         if topic == MARKS:
             continue
         if not isinstance(partitions, dict):
-            raise UsageError(f'{name}: what stands for topic {topic} is not as {{"0": 1000}}')
+            raise UsageError(f'{name}: the value of topic {topic} is not of the form {{"0": 1000}}')
         for partition, offset in partitions.items():
             if not partition.isdecimal() or not _is_offset(offset, least):
-                raise UsageError(f"{name}: {partition}: {offset} of topic {topic} is no partition and number")
+                raise UsageError(f"{name}: {partition}: {offset} of topic {topic} is not a partition and a number")
             offsets[TopicPartition(topic, int(partition))] = int(offset)
     return offsets
 

@@ -1,8 +1,8 @@
 """
-The options of `spark.read.format("kafkalog")`, by name and type; what nobody knows is refused, with the name it may be.
+The options of `spark.read.format("kafkalog")`, by name and type; an unknown option is refused, with the nearest name.
 
-Those of Spark's own Kafka source mean here what they mean there; the ones about brokers and consumers mean nothing, and
-are passed over with a note. Spark hands options over as texts, under names whose case means nothing.
+Options of Spark's own Kafka source have the same meaning here; options about brokers and consumers are ignored with a
+note. Spark passes options as texts, under case-insensitive names.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ READ_DEFAULTS = {
     "maxOffsetsPerTrigger": "",
     "activeSegment": "wait",
 }
-"""Every option of a read, with the text that stands for its default."""
+"""Every option of a read, with the text of its default."""
 
 NOT_HERE = (
     "groupIdPrefix",
@@ -66,7 +66,7 @@ NOT_HERE = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
-"""Options of Spark's Kafka source that mean nothing where no broker is asked; so do all that begin with `kafka.`."""
+"""Options of Spark's Kafka source that are ignored without a broker, like all that begin with `kafka.`."""
 
 _KAFKA = "kafka."
 _TOPIC_OPTIONS = ("topics", "subscribe", "subscribePattern", "assign")
@@ -77,32 +77,32 @@ _SMALLEST_MAP_BYTES = 1 << 16
 @dataclass(frozen=True)
 class ReadOptions:
     """
-    What is to be read, and how.
+    What to read, and how.
 
     Attributes:
         path: of log dirs or partition directories; may hold the wildcards of `glob`.
         topics, partitions: only these; None: all.
         topic_pattern: only topics whose whole name matches; None: all.
         assigned: only these partitions; None: all.
-        starting, ending: where to begin and end, the end exclusive.
-        starting_times, ending_times: begin, or end, at the first record of this time or later; goes before `starting`
-            and `ending`.
+        starting, ending: offsets to begin and end at, the end exclusive.
+        starting_times, ending_times: begin, or end, at the first record of this time or later; they take precedence
+            over `starting` and `ending`.
         needs_start_time: a partition without a record of its starting time is an error.
-        committed: leave out aborted transactions, and all from the first undecided one on.
-        columns: in their order, `BAD_BATCH` among them when damage is to be reported.
+        committed: leave out aborted transactions, and everything from the first undecided transaction on.
+        columns: in the order wanted; includes `BAD_BATCH` when damage is reported.
         latest_per_key: only the last record of each key of a partition.
-        tombstones: with `latest_per_key`, keys whose last value is null, too.
-        map_bytes: what a task may take for the keys it compares.
-        batch_bytes: what a batch may unpack to; more is damage, or an attack on the memory of tasks.
-        bad_batches: what becomes of damage.
-        longest_replica: of a partition found twice the one that reaches furthest counts.
-        task_bytes: what one task reads, about.
-        least_tasks: as many tasks, if there are as many offsets.
-        most_records: offsets one task reads at most; None: any number.
-        push_filters: let filters choose what is read, see `source.FilteringReader`.
-        fail_on_data_loss: whether it is an error that offsets are gone.
-        max_offsets: the most a stream reads at a time; None: all there is.
-        reads_active: a stream reads the active segment, too, up to the high watermark.
+        tombstones: with `latest_per_key`, also keys whose last value is null.
+        map_bytes: memory that a task may use for the keys it compares.
+        batch_bytes: size to which a batch may unpack; more is damage, or an attack on the memory of tasks.
+        bad_batches: how to treat damage.
+        longest_replica: if a partition is found twice, read the replica with the largest end offset.
+        task_bytes: about how much one task reads.
+        least_tasks: at least this many tasks, if there are as many offsets.
+        most_records: the most offsets that one task reads; None: any number.
+        push_filters: let filters limit what is read, see `source.FilteringReader`.
+        fail_on_data_loss: missing offsets are an error.
+        max_offsets: the most offsets that a stream reads in a micro-batch; None: any number.
+        reads_active: a stream also reads the active segment, up to the high watermark.
     """
 
     path: str
@@ -132,7 +132,7 @@ class ReadOptions:
     reads_active: bool
 
     def wants(self, topic_partition: TopicPartition) -> bool:
-        """Tell whether a partition is to be read."""
+        """Tell whether the options select a partition."""
         topic, partition = topic_partition
         return (
             (self.topics is None or topic in self.topics)
@@ -144,10 +144,10 @@ class ReadOptions:
 
 def given_options(options: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the text of every option, under its proper name.
+    Return the text of every option, under the name in `defaults`.
 
     Raises:
-        UsageError: an option that is not in `defaults`; the message has the nearest that is.
+        UsageError: an option that is not in `defaults`; the message gives the nearest one.
     """
     names = {name.lower(): name for name in defaults}
     texts = dict(defaults)
@@ -162,7 +162,7 @@ def given_options(options: Mapping[str, str], defaults: Mapping[str, str]) -> di
 
 
 def ignored_options(options: Mapping[str, str]) -> list[str]:
-    """Return the options that mean nothing here, of those that Spark's Kafka source has."""
+    """Return the given options of Spark's Kafka source that are ignored here."""
     names = {name.lower(): name for name in NOT_HERE}
     return sorted(names.get(key.lower(), key) for key in options if _is_ignored(key))
 
@@ -175,10 +175,10 @@ def _is_ignored(key: str) -> bool:
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """
-    Read the options of a batch or a stream.
+    Parse the options of a batch or a stream.
 
     Raises:
-        UsageError: an unknown option, or a text that makes no sense.
+        UsageError: an unknown option, or an invalid text.
     """
     texts = given_options(options, READ_DEFAULTS)
     if not texts["path"]:
@@ -224,7 +224,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def flag(texts: Mapping[str, str], name: str) -> bool:
-    """Return a truth value. Raises UsageError."""
+    """Return a boolean. Raises UsageError."""
     return choice({name: texts[name].lower()}, name, ("true", "false")) == "true"
 
 
@@ -244,7 +244,7 @@ def number(texts: Mapping[str, str], name: str, least: int) -> int:
 
 
 def size(texts: Mapping[str, str], name: str, least: int) -> int:
-    """Return a size in bytes, as Spark and all here write it: `134217728`, `128m`, `1gb`. Raises UsageError."""
+    """Return a size in bytes, written as in Spark: `134217728`, `128m`, `1gb`. Raises UsageError."""
     try:
         found = parse_size(texts[name])
     except ValueError as error:
@@ -316,7 +316,7 @@ def _isolation(texts: Mapping[str, str], given: set[str]) -> str:
 
 
 def _times(texts: Mapping[str, str], for_all: str, by_partition: str) -> Times | None:
-    """Read two options, the first of which goes before the other, as in Spark's Kafka source."""
+    """Parse two options; the first takes precedence, as in Spark's Kafka source."""
     name = for_all if texts[for_all] else by_partition
     text = texts[name]
     if not text:

@@ -1,4 +1,4 @@
-"""A task as Spark hands it from the planner to an executor."""
+"""A task, as Spark passes it from the planner to an executor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass
 class TaskPartition(InputPartition):
     """
-    A task, and how it reads.
+    A task, and its read options.
 
     Attributes:
         least_timestamp_ms: older records may be left out.
@@ -34,8 +34,8 @@ class TaskPartition(InputPartition):
 def task_partitions(
     tasks: Iterable[Task], options: ReadOptions, least_timestamp_ms: int | None = None
 ) -> list[InputPartition]:
-    """Return tasks as Spark takes them."""
-    # What the plan was made of may be long, and each task would carry it.
+    """Return tasks in the form that Spark needs."""
+    # Options that only the plan uses may be long, and each task would carry them.
     own = replace(options, topics=None, partitions=None, assigned=None, starting=Offsets(EARLIEST))
     own = replace(own, ending=Offsets(LATEST), starting_times=None, ending_times=None)
     return [TaskPartition(task, own, least_timestamp_ms) for task in tasks]
@@ -43,13 +43,13 @@ def task_partitions(
 
 def read_partition(partition: InputPartition, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """
-    Do a task, on an executor; raises as `task.run_task`.
+    Run a task, on an executor; raises as `task.run_task`.
 
     Args:
-        columns: these instead of those of the options.
+        columns: replace the columns of the options.
     """
     if not isinstance(partition, TaskPartition):
-        return iter(())  # there is nothing to read, and Spark makes a task all the same
+        return iter(())  # Spark makes a task even when there is nothing to read
     from cleaner.spark.source.task import run_task
 
     options = partition.options

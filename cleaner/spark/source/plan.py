@@ -1,8 +1,8 @@
 """
-A query made into tasks: which partitions, from which offset to which, and who reads what.
+Turns a query into tasks: which partitions, which offsets, and which task reads what.
 
-Small spans share a task, large segments are cut into several; the last records of all keys are the work of one task a
-partition, as it has to see all of them.
+Small spans share a task, and large segments are split among several. With latestPerKey there is one task a partition,
+because it has to see all records.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
-_LEAST_COST = 64 << 10  # of a span: opening a file takes as long as reading so many bytes
+_LEAST_COST = 64 << 10  # bytes a span: opening a file takes as long as reading this many
 
 
 @dataclass(frozen=True)
 class SpansTask:
-    """Read spans, one behind the other."""
+    """Read spans, one after the other."""
 
     spans: tuple[Span, ...]
 
@@ -41,7 +41,7 @@ class LatestTask:
     Read the last record of every key of a partition.
 
     Attributes:
-        first_offset, end_offset: of what counts; an end of None is where the log ends when the task begins.
+        first_offset, end_offset: range of the records that count; an end of None is the log's end when the task starts.
     """
 
     topic_partition: TopicPartition
@@ -58,9 +58,10 @@ def plan(fs: FileSystem, options: ReadOptions, pruning: Pruning) -> list[Task]:
     Return the tasks of a batch query.
 
     Raises:
-        UsageError, UnknownTopicError: the options name what is not there, or a partition is there twice.
-        OffsetOutOfRangeError: offsets that were asked for have gone.
-        CorruptLogError: damage where a plan has to look.
+        UsageError, UnknownTopicError: the options name a topic or partition that does not exist, or a partition is in
+            two directories.
+        OffsetOutOfRangeError: offsets that the options name are gone.
+        CorruptLogError: damage in files that the plan reads.
     """
     taker = LogSnapshots(fs)
     found = {each: paths for each, paths in find_partitions(fs, options).items() if pruning.has(each)}
@@ -77,10 +78,10 @@ def plan(fs: FileSystem, options: ReadOptions, pruning: Pruning) -> list[Task]:
 
 def tasks_of(spans_with: Callable[[int | None], list[Span]], options: ReadOptions) -> list[Task]:
     """
-    Return as many tasks as the options want at least, or less if there are less offsets.
+    Return at least as many tasks as the options want, or fewer if there are fewer offsets.
 
     Args:
-        spans_with: finds what is to be read, in spans of so many offsets at most.
+        spans_with: returns the spans to read, each of at most this many offsets.
     """
     most = options.most_records
     spans = spans_with(most)
@@ -94,10 +95,10 @@ def tasks_of(spans_with: Callable[[int | None], list[Span]], options: ReadOption
 
 def one_replica_each(taker: LogSnapshots, found: Found, options: ReadOptions) -> dict[TopicPartition, Path]:
     """
-    Return one directory a partition.
+    Return one directory for each partition.
 
     Raises:
-        UsageError: there are several, and nobody said that the longest is meant.
+        UsageError: a partition has several, and the options do not choose the longest.
     """
     chosen = {}
     for topic_partition, paths in found.items():
@@ -122,7 +123,7 @@ def planned_spans(
     pruning: Pruning,
     most_records: int | None = None,
 ) -> list[Span]:
-    """Return the spans of a partition, of so many offsets at most; raises as `plan`."""
+    """Return the spans of a partition, each of at most `most_records` offsets; raises as `plan`."""
 
     def found(log: LogSnapshot) -> list[Span]:
         first, end = bounds(log, options)
@@ -144,7 +145,7 @@ def _latest(
 
 
 def bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int, int]:
-    """Return where to begin and end in a log, the end exclusive."""
+    """Return the offsets to begin and end at in a log, the end exclusive."""
     first = first_offset(log, options)
     end = end_offset(log, options)
     if options.committed and first < end:
@@ -153,7 +154,7 @@ def bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int, int]:
 
 
 def end_offset(log: LogSnapshot, options: ReadOptions) -> int:
-    """Return where to end in a log, the end exclusive."""
+    """Return the offset to end at in a log, exclusive."""
     time = _time_of(options.ending_times, log)
     found = None if time is None else _offset_of_time(log, time)
     if found is not None:
@@ -165,11 +166,11 @@ def end_offset(log: LogSnapshot, options: ReadOptions) -> int:
 
 def first_offset(log: LogSnapshot, options: ReadOptions) -> int:
     """
-    Return where to begin in a log.
+    Return the offset to begin at in a log.
 
     Raises:
-        OffsetOutOfRangeError: at an offset that it has no more, or has not yet.
-        UsageError: it has no record of a time that it has to have.
+        OffsetOutOfRangeError: the options name an offset that the log no longer has, or does not have yet.
+        UsageError: no record has the starting time or a later one, and the options make that an error.
     """
     name = log.topic_partition
     time = _time_of(options.starting_times, log)
@@ -190,7 +191,7 @@ def first_offset(log: LogSnapshot, options: ReadOptions) -> int:
 def out_of_range(log: LogSnapshot, offset: int) -> OffsetOutOfRangeError:
     """Return the error for an offset that a log does not have."""
     error = OffsetOutOfRangeError(log.directory, offset, log.start_offset, log.end_offset)
-    error.args = (f"{error}; failOnDataLoss=false reads what there is",)
+    error.args = (f"{error}; failOnDataLoss=false reads the rest",)
     return error
 
 
@@ -207,7 +208,7 @@ def _offset_of_time(log: LogSnapshot, timestamp_ms: int) -> int | None:
 
 
 def pack(spans: list[Span], task_bytes: int, most_records: int | None = None) -> list[Task]:
-    """Put neighbouring spans together up to a task's size."""
+    """Group adjacent spans into tasks, up to a task's size."""
     tasks: list[Task] = []
     taken: list[Span] = []
     cost = records = 0

@@ -1,8 +1,8 @@
 """
-Only the columns that a query uses are read: Spark's Python sources are not told them, an optimizer rule tells ours.
+Column pruning: Spark does not tell Python sources which columns a query uses; our optimizer rule does.
 
-The rule is Java (`PruneColumns.java`), as Spark's optimizer is; the compiler that Spark has for its own generated code
-makes it a class of the driver's JVM. Tasks come here for what to do instead of what was planned for all columns.
+The rule is Java (`PruneColumns.java`), like Spark's optimizer. Spark's compiler for generated code compiles it into a
+class of the driver's JVM. The rule gets from here the command that replaces the one planned for all columns.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _RULE = "PruneColumns"
 
 def add_rule(spark: SparkSession) -> None:
     """
-    Give the rule to a session; nothing if it has it.
+    Add the rule to a session; does nothing if the session has it already.
 
     Raises:
-        Py4JError: it does not fit this Spark.
+        Py4JError: the rule does not fit this version of Spark.
     """
     experimental = spark._jsparkSession.experimental()
     rules = experimental.extraOptimizations()
@@ -47,16 +47,17 @@ def _compiled(spark: SparkSession) -> Any:
 
 
 def rule_source() -> str:
-    """Return the rule's Java."""
+    """Return the rule's Java source."""
     return (files(__package__) / f"{_RULE}.java").read_text()
 
 
 def read_command(names: str) -> tuple[Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], StructType]:
     """
-    Return what a task of Spark's does and the type of its rows, as `pyspark.sql.worker.plan_data_source_read` has it.
+    Return the function that a Spark task runs and the type of its rows, as `pyspark.sql.worker.plan_data_source_read`
+    does.
 
     Args:
-        names: of the columns, with commas between them.
+        names: column names, separated by commas.
     """
     import pickle
 

@@ -1,12 +1,13 @@
 """
-The end of a write: staged segments get their offsets and names, and partitions appear, each whole.
+The end of a write: staged segments get their offsets and names, and complete partitions appear.
 
-    1. the log dir is made if need be, and locked as by any writer; its marker is taken away
-    2. of each partition, in its nascent directory: offsets into the batches, final names, what belongs to a log
-    3. the nascent directories get the partitions' names, one by one
-    4. checkpoints, and the marker if all that is there may be trusted
+    1. create the log dir if it is missing, lock it as any writer does, and remove its clean shutdown marker
+    2. for each partition, in its nascent directory: write offsets into the batches, give the files their final names,
+       add the other files of a log
+    3. rename the nascent directories to the partitions' names, one by one
+    4. write checkpoints, and the marker if the whole log dir may be trusted
 
-A crash on the way leaves whole partitions, or directories that wait to be removed.
+A crash at any step leaves complete partitions, or directories marked for removal.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ _SUFFIXES = (LOG, INDEX, TIME_INDEX)
 
 def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[Staged]) -> dict[TopicPartition, int]:
     """
-    Make a log dir of what tasks have written.
+    Make a log dir of the segments that tasks have written.
 
     Args:
-        staged: all segments, those of a partition in the order of their records.
+        staged: all segments; the segments of a partition are in the order of their records.
     Returns:
         The partitions' log end offsets.
     Raises:
-        UsageError: a partition is there already, or the directory belongs to another cluster; nothing has changed.
-        LogDirLockedError: a broker, a writer or a cleaner is at work there.
-        NoSpaceError, LogDirOfflineError: the disk.
+        UsageError: a partition exists already, or the directory belongs to another cluster; nothing has changed.
+        LogDirLockedError: a broker, a writer or a cleaner is using the directory.
+        NoSpaceError, LogDirOfflineError: the disk is full, or refuses.
     """
     parts: dict[TopicPartition, list[Staged]] = {}
     for each in staged:
@@ -90,14 +91,14 @@ def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[St
 def _require_room(fs: FileSystem, log_dir: Path, parts: Mapping[TopicPartition, object]) -> None:
     for name in sorted(parts):
         if fs.exists(log_dir / str(name)):
-            reason = "is there already; a write makes partitions, and appends to none"
+            reason = "exists already; a write creates partitions and does not append to one"
             raise UsageError(f"{log_dir / str(name)}: {reason}: remove it, write elsewhere, or use `cleaner produce`")
 
 
 def _topic_ids(
     fs: FileSystem, log_dir: Path, parts: Mapping[TopicPartition, object], options: WriteOptions
 ) -> dict[str, uuid.UUID]:
-    """Return the ids of the topics: as given, as other partitions of a topic have it, or new."""
+    """Return the ids of the topics: the given id, the id in other partitions of the topic, or a new one."""
     if not options.writes_meta:
         return {}
     ids = {}
@@ -114,7 +115,7 @@ def _topic_ids(
 
 
 def _complete(fs: FileSystem, directory: Path, staged: Sequence[Staged], ids: Mapping[str, uuid.UUID]) -> int:
-    """Make a whole log of a nascent directory; returns its end offset."""
+    """Turn a nascent directory into a complete log; returns its end offset."""
     next_offset = 0
     for each in staged:
         _fill_in(fs, directory, each.stem, next_offset)
@@ -123,7 +124,7 @@ def _complete(fs: FileSystem, directory: Path, staged: Sequence[Staged], ids: Ma
         fs.remove(directory / (each.stem + BATCHES))
         next_offset += each.offset_count
     kept = {segment_file_name(base, suffix) for base in _bases(staged) for suffix in _SUFFIXES}
-    # What attempts have left that failed, or were not the first.
+    # Files of attempts that failed, or were not the first to finish.
     fs.remove_all(directory, [name for name in fs.list_files(directory) if name not in kept])
     write_snapshot(fs, directory / snapshot_file_name(next_offset), [])
     write_leader_epochs(fs, directory / LEADER_EPOCHS, [EpochEntry(0, 0)])
@@ -139,7 +140,7 @@ def _bases(staged: Sequence[Staged]) -> list[int]:
 
 
 def _fill_in(fs: FileSystem, directory: Path, stem: str, base_offset: int) -> None:
-    """Raise the offsets of a staged segment's batches, which count from its beginning."""
+    """Add the base offset to the offsets of a staged segment's batches, which count from 0."""
     if base_offset == 0:
         return
     with fs.open(directory / (stem + LOG), write=True) as file:
@@ -150,7 +151,7 @@ def _fill_in(fs: FileSystem, directory: Path, stem: str, base_offset: int) -> No
 
 
 def discard(fs: FileSystem, options: WriteOptions, job: str) -> None:
-    """Remove what tasks have written, and no one will publish."""
+    """Remove what the tasks of a failed job have written."""
     log_dir = real_path(Path(options.path))
     if not log_dir.is_dir():
         return

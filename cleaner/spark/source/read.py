@@ -1,8 +1,8 @@
 """
-Reading spans: their batches, chunk by chunk, unpacked and judged, for who lays the records out or digests their keys.
+Reads the batches of spans, chunk by chunk: unpacks them and decides which ones the caller may see.
 
-A span names a file and positions in it. Where a cleaner or a broker has put another file in its place since, the same
-offsets are looked up anew; where retention has removed them, that is an error unless the query says otherwise.
+A span names a file and positions in it. If a cleaner or a broker has replaced the file since, the same offsets are
+looked up again; if retention has removed them, that is an error unless the query says otherwise.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _MODERN = 2
 class SpanReader:
     """
     Args:
-        fs: the door to the file system.
-        options: isolation, and what becomes of damage and of offsets that have gone.
-        damage: decides on damage.
-        least_timestamp_ms: batches all of whose records are older are passed over.
+        fs: access to the file system.
+        options: isolation, and how to treat damage and missing offsets.
+        damage: handles damage.
+        least_timestamp_ms: batches whose records are all older are skipped.
     """
 
     def __init__(
@@ -54,14 +54,14 @@ class SpanReader:
 
     def each(self, span: Span, work: Work[Result]) -> Iterator[Result]:
         """
-        Do something with every block of a span, in order.
+        Call `work` for every block of a span, in order, and yield its results.
 
         Args:
-            work: gets the segment's path, a block, and for each of its batches 1 if its records are not to be seen. It
-                raises CorruptBatchError for a damaged record, before it has done anything with the block.
+            work: gets the segment's path, a block, and for each of its batches 1 if its records are hidden. It raises
+                CorruptBatchError for a damaged record, before it has done anything with the block.
         Raises:
-            CorruptLogError: damage, unless it is passed over.
-            OffsetOutOfRangeError: offsets have gone.
+            CorruptLogError: damage, unless the options skip it.
+            OffsetOutOfRangeError: offsets are gone.
             LogChangedError: the files are replaced faster than they can be opened.
         """
         for part, file in self._opened(span):
@@ -69,7 +69,7 @@ class SpanReader:
                 yield from self.each_of(part, file, work)
 
     def each_of(self, span: Span, file: File, work: Work[Result]) -> Iterator[Result]:
-        """Do the same with a span whose file is open already."""
+        """Do the same for a span whose file is open already."""
         aborts: Aborts | None = None
         chunks = sound_chunks(file, span.base_offset, span.position, span.end_position, self._damage, self._buffer)
         for chunk in chunks:
@@ -84,12 +84,12 @@ class SpanReader:
                 return
 
     def _hidden(self, span: Span, chunk: Chunk) -> Flags:
-        """Tell which batches hold nothing that is wanted."""
+        """Return 1 for each batch that holds no wanted record."""
         rows = chunk.batches
         is_modern = rows["magic"] == _MODERN
         hidden: npt.NDArray[np.bool_] = is_modern & (rows["attributes"] & CONTROL_FLAG != 0)
         hidden |= rows["last_offset"] < span.first_offset
-        # Of a wrapper of magic 0 or 1 only the last offset is known.
+        # The header of a wrapper of magic 0 or 1 has only the last offset.
         hidden |= is_modern & (rows["base_offset"] >= span.end_offset)
         if self._least_timestamp_ms is not None:
             hidden |= rows["max_timestamp"] < self._least_timestamp_ms
@@ -122,7 +122,7 @@ class SpanReader:
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def _opened(self, span: Span) -> Iterator[tuple[Span, File]]:
-        """Open the file of a span, or those that have taken its place."""
+        """Open the file of a span, or the files that have replaced it."""
         file = self._open(span)
         if file is not None:
             yield span, file
@@ -149,7 +149,7 @@ class SpanReader:
         return None
 
     def _look_up(self, span: Span, offset: int, log: LogSnapshot) -> tuple[Span | None, File | None]:
-        """Return what holds a span's offsets from one on now, and its file."""
+        """Return the span that now holds a span's offsets from `offset` on, and its file."""
         if offset < log.start_offset and self._options.fail_on_data_loss:
             raise out_of_range(log, offset)
         for part in spans_of(log, offset, min(span.end_offset, log.end_offset), self._options.task_bytes):

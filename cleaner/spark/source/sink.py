@@ -1,4 +1,4 @@
-"""`df.write.format("kafkalog")`: a log dir made of a DataFrame's rows."""
+"""`df.write.format("kafkalog")`: writes a DataFrame's rows as a log dir."""
 
 from __future__ import annotations
 
@@ -24,23 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task has written."""
+    """The segments that a task has written."""
 
     task: int
     staged: list[Staged]
 
 
 class LogWriter(DataSourceArrowWriter):
-    """Writes partitions that are not there yet; they appear when all tasks are done."""
+    """Writes new partitions; they appear when all tasks are done."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self.options = write_options(options)
         if overwrite:
-            raise UsageError(
-                "kafkalog replaces no log; use mode('append'), which makes partitions that are not there yet"
-            )
+            raise UsageError("kafkalog does not replace a log; use mode('append'), which creates new partitions")
         check_columns({field.name: field.dataType.simpleString() for field in schema}, self.options.topic)
-        # Before any task puts a directory of its own there.
+        # Check this before any task creates a directory there.
         require_log_dir(FileSystem(), Path(self.options.path), may_be_new=True)
         self.job = uuid.uuid4().hex
 

@@ -1,7 +1,7 @@
 """
-The data source as Spark knows it: `spark.read.format("kafkalog")` and its stream and sink.
+The classes that Spark calls for `spark.read.format("kafkalog")` and its stream and sink.
 
-Loaded by Spark only. What it does with a log is done by the other files of this room.
+Only Spark loads this file. The other files of this package do the work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KafkaLogSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        # In the driver's planning, once for each `load()` and `save()`: copies come out of a pickle.
+        # Runs once for each `load()` and `save()`, in the driver: copies are unpickled and do not come here.
         if ignored := ignored_options(options):
             print(f"kafkalog: no broker is asked; ignored: {', '.join(ignored)}", file=sys.stderr, flush=True)
 
@@ -48,7 +48,7 @@ class KafkaLogSource(DataSource):
         return "kafkalog"
 
     def schema(self) -> str:
-        """Return the columns the options ask for."""
+        """Return the columns that the options select."""
         return ddl(read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -63,14 +63,14 @@ class KafkaLogSource(DataSource):
         return LogStreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Return what writes a DataFrame."""
+        """Return the writer of a DataFrame."""
         from cleaner.spark.source.sink import LogWriter
 
         return LogWriter(self.options, schema, overwrite=overwrite)
 
 
 class KafkaLogReader(DataSourceReader):
-    """Reads what the options say."""
+    """The reader of a batch query."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = read_options(options)
@@ -82,27 +82,27 @@ class KafkaLogReader(DataSourceReader):
         return task_partitions(tasks, self.options, self.pruning.least_timestamp_ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Do a task, on an executor."""
+        """Run a task, on an executor."""
         return read_partition(partition)
 
 
 class FilteringReader(KafkaLogReader):
     """
-    The same, told the query's filters.
+    The reader of a batch query that gets the query's filters.
 
-    Spark refuses a reader with this method unless `spark.sql.python.filterPushdown.enabled` is set. Up to 4.3 it keeps
-    what was planned with filters for the DataFrame they were asked of, and takes it for any later query of that
-    DataFrame: rows would be missing, silently. Hence only who asks for it gets this reader.
+    Spark refuses a reader with this method unless `spark.sql.python.filterPushdown.enabled` is set. Spark up to 4.3
+    caches the filtered plan with the DataFrame, and uses it for any later query of that DataFrame: rows would be
+    missing, silently. Hence this reader is used only if `pushFilters=true`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Follow filters, and give back those that Spark has to ask again."""
+        """Apply filters, and return those that Spark has to apply again."""
         self.pruning, unmet = follow(filters, self.pruning, latest_per_key=self.options.latest_per_key)
         return iter(unmet)
 
 
 def _is_pushing() -> bool:
-    """Tell whether this process was started to be told filters; only then are they allowed."""
+    """Tell whether Spark started this process to push filters; only then may the reader have `pushFilters`."""
     main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
     return _PUSHING in sys.modules or (spec is not None and spec.name == _PUSHING)

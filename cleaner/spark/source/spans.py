@@ -1,7 +1,7 @@
 """
-What a task reads: spans of segments, cut where an index leads to a batch.
+The spans of segments that a task reads, cut where an index entry points to a batch.
 
-A segment without an index is one span, as only reading it tells where its batches begin.
+A segment without an index is one span, because only reading it shows where its batches begin.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from cleaner.storage.segment.indexes import read_offset_index
 @dataclass(frozen=True)
 class Span:
     """
-    Neighbouring batches of a segment, and which of their records are wanted.
+    Adjacent batches of a segment, and which of their records are wanted.
 
     Attributes:
-        directory: the partition's.
-        path: the segment's `.log`, as it was named when this was planned.
-        inode: of that file; another one there holds other batches at these positions.
+        directory: of the partition.
+        path: the segment's `.log`, under its name at planning time.
+        inode: of that file; another file of this name holds other batches at these positions.
         base_offset: of the segment.
-        position, end_position: where the batches are, the end exclusive.
-        first_offset, end_offset: the records wanted, the end exclusive.
+        position, end_position: range of the batches in the file, the end exclusive.
+        first_offset, end_offset: range of the records wanted, the end exclusive.
     """
 
     topic_partition: TopicPartition
@@ -48,7 +48,7 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Bytes to be read."""
+        """Bytes to read."""
         return self.end_position - self.position
 
 
@@ -61,14 +61,14 @@ def spans_of(
     most_records: int | None = None,
 ) -> Iterator[Span]:
     """
-    Give the spans that hold a log's records within a range of offsets, in order.
+    Yield the spans that hold a log's records within a range of offsets, in order.
 
     Args:
-        task_bytes: none is much larger if an index says where to cut.
-        least_timestamp_ms: segments all of whose records are older are left out, if their time index says so.
+        task_bytes: no span is much larger if an index says where to cut.
+        least_timestamp_ms: segments whose time index says that all records are older are left out.
         most_records: no span has more offsets; None: any number.
     Raises:
-        FileNotFoundError: a segment has gone since it was listed.
+        FileNotFoundError: a segment was removed after it was listed.
     """
     for place, first, end in log.bounds(first_offset, end_offset):
         with OpenSegment(log.fs, place) as segment:
@@ -93,7 +93,7 @@ def spans_of(
 
 
 def _divided(segment: OpenSegment, span: Span, most_records: int | None) -> Iterator[Span]:
-    """Give a span in parts of so many offsets; a batch that belongs to two parts is read for each."""
+    """Split a span into parts of at most `most_records` offsets; a batch that belongs to two parts is read twice."""
     if most_records is None or span.end_offset == UNKNOWN_END:
         yield span
         return
@@ -104,7 +104,7 @@ def _divided(segment: OpenSegment, span: Span, most_records: int | None) -> Iter
 
 
 def _cuts(log: LogSnapshot, segment: OpenSegment, start: int, size: int, task_bytes: int) -> list[tuple[int, int]]:
-    """Return positions where batches begin, some `task_bytes` apart, and the offsets of these."""
+    """Return positions where batches begin, about `task_bytes` apart, and the batches' base offsets."""
     if size - start < 2 * task_bytes:
         return []
     place: SegmentFiles = segment.place
@@ -120,7 +120,8 @@ def _cuts(log: LogSnapshot, segment: OpenSegment, start: int, size: int, task_by
         position, largest = int(positions[row]), place.base_offset + int(entries["relative_offset"][row])
         head = segment.file.read(HEAD_BYTES, position)
         offset = base_offset_of(head)
-        # An entry that leads into a batch leads to no offset of its own. Of magic 0 and 1 the offset is a last one.
+        # An entry that points into the middle of a batch gives no base offset. In magic 0 and 1 the header's offset is
+        # a last offset.
         if len(head) == HEAD_BYTES and head[MAGIC_AT] == MAGIC and place.base_offset <= offset <= largest:
             found.append((position, offset))
     return found

@@ -1,11 +1,11 @@
 """
-A task's part of a log that is written: segments of its own for each partition, under names of the attempt.
+A task's part of a log that is being written: its own segments for each partition, named after the attempt.
 
-Where its records will lie is known when all tasks are done, so offsets count from the segment's own beginning. They are
-outside of a batch's checksum and are filled in later (`publish.py`); indexes count from the segment's base anyway.
+The final offsets are known only when all tasks are done, so offsets count from the start of the segment. A batch's
+offset is outside its checksum and is filled in later (`publish.py`); indexes are relative to the segment's base anyway.
 
-Until then a partition is a directory `prices-0.<job>-delete`: what a broker and a cleaner take for one that waits to be
-removed, should nobody come back.
+Until then a partition is a directory `prices-0.<job>-delete`. If the job dies, a broker or a cleaner takes it for a
+deleted partition and removes it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Staged:
 
     Attributes:
         stem: of its files' names, in the partition's nascent directory.
-        offset_count: how many offsets it takes.
+        offset_count: how many offsets it covers.
     """
 
     topic_partition: TopicPartition
@@ -59,19 +59,19 @@ class Staged:
 
 
 def nascent_dir(log_dir: Path, topic_partition: TopicPartition, job: str) -> Path:
-    """Return where a partition is made; `job` is 32 hex digits."""
+    """Return the directory in which a partition is built; `job` is 32 hex digits."""
     return log_dir / partition_dir_name(topic_partition, DirKind.DELETE, job)
 
 
 class Stage:
     """
-    What one attempt of one task writes.
+    Writes the segments of one attempt of one task.
 
     Args:
-        fs: the door to the file system.
-        options: where to, and how.
+        fs: access to the file system.
+        options: where to write, and how.
         job: 32 hex digits, the same for all tasks.
-        attempt: of this task, unlike any other's.
+        attempt: name of this attempt, unique in the job.
         now_ms: the timestamp of rows without one.
     """
 
@@ -89,12 +89,12 @@ class Stage:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
         """
-        Write rows; what comes back is on disk, in order for each partition.
+        Write rows; returns the segments, which are on disk, in order for each partition.
 
         Raises:
-            UsageError: a row that is no record.
+            UsageError: a row that cannot be a record.
             InvalidTopicError: a topic's name that Kafka would refuse.
-            NoSpaceError, LogDirOfflineError: the disk.
+            NoSpaceError, LogDirOfflineError: the disk is full, or refuses.
         """
         try:
             for batch in batches:
@@ -154,7 +154,7 @@ class Stage:
 
 
 class _Segment:
-    """A staged segment that is written to."""
+    """A staged segment that is being written."""
 
     def __init__(self, fs: FileSystem, directory: Path, stem: str) -> None:
         self.stem = stem
@@ -170,7 +170,7 @@ class _Segment:
         self._file = fs.create(path, like=directory)
 
     def fitting(self, batches: Sequence[NewBatch], segment_bytes: int) -> int:
-        """Return how many of some batches the segment takes; an empty one takes at least one."""
+        """Return how many of the batches fit into the segment; an empty segment takes at least one."""
         end = self._size
         for number, batch in enumerate(batches):
             end += batch.size
@@ -179,7 +179,7 @@ class _Segment:
         return len(batches)
 
     def append(self, out: GrowingBuffer, batches: Sequence[NewBatch]) -> None:
-        """Write batches that lie one behind the other."""
+        """Write batches that are contiguous in the buffer."""
         start, base = batches[0].start, self.next_offset - batches[0].first_record
         place(out.view, batches, base, _LEADER_EPOCH)
         written = np.zeros(len(batches), WRITTEN_DTYPE)
@@ -195,7 +195,7 @@ class _Segment:
         self.next_offset = int(written[-1]["last_offset"]) + 1
 
     def close(self) -> None:
-        """Complete all files and force them to disk."""
+        """Finish all files and force them to disk."""
         self._indexes.close()
         self._file.fsync()
         self._file.close()
@@ -207,5 +207,5 @@ class _Segment:
                 file.fsync()
 
     def abandon(self) -> None:
-        """Close the file; the end of the job takes it over."""
+        """Close the file; the end of the job removes it."""
         self._file.close()

@@ -1,8 +1,8 @@
 """
-`spark.readStream.format("kafkalog")`: logs, followed as they grow.
+`spark.readStream.format("kafkalog")`: follows logs as they grow.
 
-Spark keeps a stream's place as JSON, the next offset of each partition: `{"prices": {"0": 1000}}`. Behind a name that
-no topic can have are the marks of these places (`marks.py`); checkpoints of earlier releases have none.
+Spark keeps a stream's place as JSON, the next offset of each partition: `{"prices": {"0": 1000}}`. The marks of these
+places (`marks.py`) are under a name that no topic can have; checkpoints of earlier releases have none.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ _Json = dict[str, Any]
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what the options say."""
+    """The reader of a stream."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = read_options(options)
         self.logs = FollowedLogs(FileSystem(), self.options)
 
     def initialOffset(self) -> _Json:
-        """Return where a new query begins."""
+        """Return the offsets at which a new query begins."""
         first = self.logs.first()
         return _json(first, self.logs.marks({}, first, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return how much is read at a time."""
+        """Return the read limit of a micro-batch."""
         most = self.options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: _Json, limit: ReadLimit) -> _Json:
-        """Return where to read up to."""
+        """Return the end of the next micro-batch."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         begin = _positions(start)
         end = self.logs.latest(begin, most)
-        # To Spark another text is more to read.
+        # Spark takes any different text as more to read.
         return start if end == begin else _json(end, self.logs.marks(begin, end, _marks(start)))
 
     def reportLatestOffset(self) -> _Json:
-        """Return where the logs end, for the query's progress; the active segments are part of it."""
+        """Return the end offsets of the logs, active segments included, for the query's progress."""
         return offsets_json(self.logs.ends())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Go no further than what may be read now."""
+        """Fix the end of the query at the offsets that are readable now."""
         self.logs.stop_at_present()
 
     def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
@@ -66,7 +66,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return task_partitions(tasks, self.options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Do a task, on an executor."""
+        """Run a task, on an executor."""
         return read_partition(partition)
 
 

@@ -1,4 +1,4 @@
-"""A task of a query: its part of the log, as record batches."""
+"""A task of a query: reads its part of the log as record batches."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def run_task(
     fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """
-    Read what a task is to read.
+    Read a task's records.
 
     Args:
         least_timestamp_ms: older records may be left out.
     Raises:
-        CorruptLogError: damage, unless it is passed over.
-        OffsetOutOfRangeError: offsets have gone.
-        LogDirOfflineError: the disk refuses, or the partition is not where it was planned.
+        CorruptLogError: damage, unless the options skip it.
+        OffsetOutOfRangeError: offsets are gone.
+        LogDirOfflineError: the disk refuses, or the partition is not where the plan found it.
     """
     try:
         yield from _read(fs, options, task, least_timestamp_ms)
@@ -61,7 +61,7 @@ def _read(fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: 
 def _told(
     batches: RecordBatches, damage: Damage, topic_partition: TopicPartition, found: Iterator[ArrowRows]
 ) -> Iterator[pa.RecordBatch]:
-    """Take rows in, and tell of damage before those that were found behind it."""
+    """Add rows, and report damage before the rows that follow it in the log."""
     for rows in found:
         for error in damage.told():
             yield from batches.report(topic_partition, error)
@@ -71,7 +71,7 @@ def _told(
 
 
 def _laid_out(span: Span) -> Callable[[Path, Block, Flags], ArrowRows]:
-    """Return what lays out the records of a span."""
+    """Return the function that lays out the records of a span."""
 
     def work(path: Path, block: Block, hidden: Flags) -> ArrowRows:
         layout = lay_out(path, block, hidden, span.first_offset, span.end_offset)

@@ -26,12 +26,12 @@ WRITE_DEFAULTS: Final = {
     "nodeId": "",
     "topicIds": "",
 }
-"""Every option of a write, with the text that stands for its default."""
+"""Every option of a write, with the text of its default."""
 
 TAKEN: Final = ("key", "value", "topic", "partition", "timestamp", "headers")
 """The columns that are written."""
 IGNORED: Final = ("offset", "timestampType")
-"""Those that a log has when it is read, and that it gives itself when it is written."""
+"""Columns that a read has, and that the log assigns itself in a write."""
 
 _MOST_SEGMENT_BYTES = 2**31 - 1
 _MOST_PARTITIONS = 1 << 20
@@ -40,18 +40,18 @@ _MOST_PARTITIONS = 1 << 20
 @dataclass(frozen=True)
 class WriteOptions:
     """
-    What is to be written, and how.
+    What to write, and how.
 
     Attributes:
         path: the log dir.
-        topic: of records without a column that says; None: there is one.
-        partition_count: of a topic, for records without a partition: their key chooses.
+        topic: for rows without a topic; None: every row has one.
+        partition_count: of a topic; the key chooses the partition of a row without one.
         codec: number of the compression.
-        segment_bytes: a segment is full then.
-        batch_bytes: a batch is, unpacked.
+        segment_bytes: size of a full segment.
+        batch_bytes: size of a full batch, unpacked.
         writes_meta: write `meta.properties` and `partition.metadata`.
-        cluster_id, node_id: for `meta.properties`; None: as in a directory that has one, or else new.
-        topic_ids: for `partition.metadata`; others are new.
+        cluster_id, node_id: for `meta.properties`; None: the directory's own if it has them, else new.
+        topic_ids: for `partition.metadata`; other topics get new ones.
     """
 
     path: str
@@ -68,10 +68,10 @@ class WriteOptions:
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
     """
-    Read the options of a write.
+    Parse the options of a write.
 
     Raises:
-        UsageError: an unknown option, or a text that makes no sense.
+        UsageError: an unknown option, or an invalid text.
     """
     texts = given_options(options, WRITE_DEFAULTS)
     if not texts["path"].startswith("/"):
@@ -107,13 +107,13 @@ def _topic_ids(text: str) -> dict[str, uuid.UUID]:
 
 def check_columns(columns: Mapping[str, str], topic: str | None) -> None:
     """
-    Refuse a DataFrame that is no log.
+    Refuse a DataFrame that cannot be written as a log.
 
     Args:
-        columns: names and types, in Spark's words.
+        columns: names and types, as Spark writes them.
         topic: of the option, None without it.
     Raises:
-        UsageError: a column is missing, nobody knows what to do with one, or its type is another.
+        UsageError: a column is missing, unknown, or of the wrong type.
     """
     for name, kind in columns.items():
         if name in IGNORED:

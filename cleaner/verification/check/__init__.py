@@ -1,1 +1,1 @@
-"""Everything in a log dir read and held against each other: `cleaner check`."""
+"""`cleaner check`: reads every file in a log dir and compares them with each other."""

@@ -1,7 +1,7 @@
 """
-Every batch of a chunk checked, those behind a damaged one too: checksum, header, compressed stream, records.
+Checks every batch of a chunk, also after a damaged one: checksum, header, compressed stream, records.
 
-Rounds stop at the first damage, so that readers and kernels do; here they are asked again for what is behind it.
+Rounds stop at the first damage, and so do readers and kernels; here they are called again for the batches after it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NO_KEYS: Words = np.zeros(2, np.uint64)
 @dataclass
 class CheckedChunk:
     """
-    A chunk, and what is wrong in it.
+    A chunk, and its findings.
 
     Attributes:
         chunk: all of its batches.
-        good: a flag for each.
-        findings: at most one a batch, in no order.
-        digests: rows of `KeyDigests`, of records with a key; in memory of the lane.
+        good: for each batch, whether it is good.
+        findings: at most one for each batch, in no order.
+        digests: rows of `KeyDigests`, of records with a key; in the lane's memory.
     """
 
     chunk: Chunk
@@ -45,11 +45,11 @@ class CheckedChunk:
 
 class BatchChecker:
     """
-    Checks chunks, one lane's.
+    Checks the chunks of one lane.
 
     Args:
-        limit_bytes: the most a batch may unpack to.
-        keys: the SipHash key digests are made with.
+        limit_bytes: most bytes a batch may unpack to.
+        keys: the SipHash key for digests.
     """
 
     def __init__(self, limit_bytes: int, keys: Words = _NO_KEYS) -> None:
@@ -86,7 +86,7 @@ class BatchChecker:
             first += 1
 
     def _first_bad(self, path: Path, chunk: Chunk, digest_from: int) -> tuple[int, CorruptBatchError] | None:
-        """Return the first batch whose records cannot be read, and why; all before it were read."""
+        """Return the first batch whose records cannot be read, and why; all batches before it were read."""
         done = 0
         try:
             for block in self._unpacker.blocks(path, chunk):
@@ -98,7 +98,7 @@ class BatchChecker:
                 done = block.first + len(block.batches)
         except CorruptBatchError as error:
             at = _row_of(chunk, error)
-            # Those before it in the same block were unpacked, and not looked at.
+            # Earlier batches of the same block were unpacked, but not checked.
             earlier = self._first_bad(path, replace(chunk, batches=chunk.batches[done:at]), digest_from)
             return (at, error) if earlier is None else (done + earlier[0], earlier[1])
         return None
@@ -130,7 +130,7 @@ def _note(path: Path, checked: CheckedChunk, row: int, kind: FindingKind, reason
 
 
 def _check_headers(path: Path, checked: CheckedChunk) -> None:
-    """Check what no checksum tells: whether a header makes sense (R-210, R-240)."""
+    """Check what a checksum does not cover: whether a header is consistent (R-210, R-240)."""
     rows = checked.chunk.batches
     for code, bad in _header_faults(rows):
         for row in np.flatnonzero(bad & checked.good).tolist():

@@ -1,4 +1,4 @@
-"""What a check has to say: one finding a place, of a kind whose name is kept for ever (`docs/check.md`)."""
+"""The findings of a check: one for each place, of a kind whose name never changes (`docs/check.md`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class FindingKind(enum.Enum):
-    """What is wrong; the values are names in JSON, fixed for ever."""
+    """The kind of a finding; the values are names in JSON, which never change."""
 
     BATCH_LENGTH = "batch-length"
     BATCH_MAGIC = "batch-magic"
@@ -59,21 +59,21 @@ BATCH_KINDS = frozenset(
         FindingKind.BATCH_TRANSACTION,
     )
 )
-"""Damage to a `.log`: what is in it no longer says what its indexes should be."""
+"""Damage to a `.log`: its indexes can no longer be derived from it."""
 
 
 @dataclass(frozen=True)
 class Finding:
     """
-    Something that is not as it should be.
+    One problem that a check found.
 
     Attributes:
-        kind: what.
+        kind: of the problem.
         path: the file or directory.
         reason: in words; never a byte of a key or value.
-        position: byte position in the file; None where it is about the whole.
-        offset: the batch's base offset, or the record's; None where it cannot be told.
-        is_damage: False for what the next start of a broker, or `cleaner recover`, settles by itself.
+        position: byte position in the file; None if it concerns the whole file.
+        offset: the batch's base offset, or the record's offset; None if it is unknown.
+        is_damage: False if the next start of a broker, or `cleaner recover`, fixes it.
     """
 
     kind: FindingKind

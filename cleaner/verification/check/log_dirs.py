@@ -1,5 +1,5 @@
 """
-Log dirs as wholes: their checkpoints, ids and directories, and what several of one broker say of each other (D-14).
+Checks whole log dirs: their checkpoints, ids and directories, and whether several dirs of one broker agree (D-14).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from cleaner.verification.check.small_files import read_as
 @dataclass
 class SurveyedLogDir:
     """
-    A log dir as far as it can be read.
+    A log dir, as far as it can be read.
 
     Attributes:
         log_dir: the directory.
         listing: its partitions.
-        offsets: its checkpoints; those that are damaged are empty.
+        offsets: its checkpoints; a damaged one is empty.
         properties: `meta.properties`; None without it.
         is_clean: it has its clean-shutdown marker.
-        is_in_use: a broker, a writer or a cleaner is at work in it.
-        findings: what is wrong with it.
+        is_in_use: a broker, a writer or a cleaner is using it.
+        findings: of this log dir.
     """
 
     log_dir: LogDir
@@ -46,12 +46,12 @@ class SurveyedLogDir:
     findings: list[Finding] = field(default_factory=list)
 
     def offset(self, kind: OffsetKind, topic_partition: TopicPartition) -> int | None:
-        """Return a partition's line."""
+        """Return the offset in a partition's line of a checkpoint; None without one."""
         return self.offsets[kind].get(topic_partition)
 
 
 def survey(fs: FileSystem, path: Path) -> SurveyedLogDir:
-    """Read what belongs to a log dir as a whole. Raises LogDirOfflineError: it cannot be listed."""
+    """Read the files of a log dir as a whole. Raises LogDirOfflineError: it cannot be listed."""
     log_dir = LogDir(fs, path)
     found = SurveyedLogDir(log_dir, is_clean=log_dir.has_clean_shutdown_marker(), is_in_use=is_in_use(fs, path))
 
@@ -79,13 +79,13 @@ def _fill(found: SurveyedLogDir, kind: OffsetKind) -> None:
 
 
 def is_in_use(fs: FileSystem, path: Path) -> bool:
-    """Tell whether anybody holds the lock of a log dir; it is not taken to find out."""
+    """Tell whether a process holds the lock of a log dir, without taking the lock."""
     report = probe(fs, path)
     return report.has_writer or report.holder is not LockHolder.NOBODY
 
 
 def compare(found: Sequence[SurveyedLogDir]) -> list[Finding]:
-    """Find what cannot be said by several log dirs of one broker, or within one (D-14, R-105, R-107, R-110, R-442)."""
+    """Find contradictions between log dirs of one broker, or within one (D-14, R-105, R-107, R-110, R-442)."""
     return [*_find_doubles(found), *_compare_properties(found), *_compare_topic_ids(found)]
 
 
@@ -131,7 +131,7 @@ def _compare_properties(found: Sequence[SurveyedLogDir]) -> list[Finding]:
 
 
 def _compare_topic_ids(found: Sequence[SurveyedLogDir]) -> list[Finding]:
-    """Find partitions whose topic id is not that of the topic's other partitions: a broker sets them aside (R-107)."""
+    """Find partitions whose topic id differs from the topic's other partitions: a broker sets them aside (R-107)."""
     findings = []
     seen: dict[str, tuple[UUID, Path]] = {}
     for topic, place, topic_id in _topic_ids(found):

@@ -1,8 +1,8 @@
 """
-One `.log` file read from end to end, on several lanes side by side, whatever is wrong in it.
+Reads one `.log` file to its end, with several lanes in parallel, even if it is damaged.
 
-Behind a damaged batch reading goes on where `format/next_batch.py` says; bytes between that are no batch by their own
-length are told of as one finding.
+After a damaged batch, reading continues at the position that `format/next_batch.py` returns; skipped bytes that do not
+form a batch are one finding.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from cleaner.verification.check.findings import Finding, FindingKind
 
 
 class Checker(Protocol):
-    """Looks at the batches of a chunk; `BatchChecker` is one."""
+    """Checks the batches of a chunk; `BatchChecker` is one."""
 
     def check(self, path: Path, chunk: Chunk, digest_from: int) -> CheckedChunk:
-        """Return the chunk with what is wrong in it."""
+        """Return the chunk with its findings."""
 
 
 @dataclass
 class CheckLaneMemory:
-    """What a lane needs, used again for every file."""
+    """Memory of a lane, reused for every file."""
 
     buffer: WindowBuffer
     checker: Checker
@@ -44,13 +44,13 @@ class LogFileReader:
 
     Args:
         file: the open `.log`.
-        size: bytes of it that count.
-        lanes: memory; as many as `lanes_for` says.
-        base_offset: of the segment; None if the file's name does not say it.
+        size: bytes of it to read.
+        lanes: memory; as many as `lanes_for` returns.
+        base_offset: of the segment; None if the file's name does not give it.
         digest_from: see `BatchChecker.check`.
-        on_chunk: given every chunk in order.
-        on_gap: told where bytes that cannot be read begin and end, in order, too.
-        check_done: asked before each chunk; raises CleaningAborted to stop.
+        on_chunk: called with every chunk, in order.
+        on_gap: called with start and end of bytes that cannot be read, in order, too.
+        check_done: called before each chunk; raises CleaningAborted to stop.
 
     Attributes:
         findings: damaged batches and gaps, by position once `run` has returned.
@@ -81,16 +81,16 @@ class LogFileReader:
 
     @property
     def path(self) -> Path:
-        """Of the file."""
+        """Path of the file."""
         return self._file.path
 
     def run(self) -> None:
         """
-        Read all of it.
+        Read the whole file.
 
         Raises:
-            LogChangedError: the file became shorter meanwhile.
-            LogDirOfflineError: the disk.
+            LogChangedError: the file became shorter in the meantime.
+            LogDirOfflineError: the disk refuses.
         """
         position = 0
         while position < self._size:
@@ -114,14 +114,14 @@ class LogFileReader:
             raise LogChangedError(str(error)) from error
 
     def add(self, checked: CheckedChunk) -> None:
-        """Take in the next chunk."""
+        """Add the next chunk."""
         self.findings += checked.findings
         if len(checked.chunk.batches):
             self._on_chunk(checked)
         self._failure = checked.chunk.failure or self._failure
 
     def _pass(self, failure: CorruptBatchError) -> int:
-        """Say what is wrong where listing batches ended; returns where to go on."""
+        """Report the damage where listing batches ended; returns the position to continue at."""
         start = failure.position
         head = self._file.read(HEADER_BYTES, start)
         kind = _kind_of(head, self._size - start)
@@ -131,14 +131,14 @@ class LogFileReader:
         else:
             where = "nothing behind it can be read" if end == self._size else f"the next whole batch begins at {end}"
             reason = f"{failure.reason}; {where}, {end - start} bytes are lost"
-            # No offset: what stands where it should be may be anything, even a part of a value.
+            # No offset: the bytes in its place may be anything, even a part of a value.
             self.findings.append(Finding(kind, self.path, reason, start))
         self._on_gap(start, end)
         return end
 
 
 class _Lane:
-    """One chunk on its way through."""
+    """The steps of one chunk."""
 
     _window: Window
     _chunk: Chunk
@@ -171,11 +171,11 @@ class _Lane:
         self._owner.add(self._checked)
 
     def finish(self) -> None:
-        """Everything is taken in."""
+        """Do nothing: `commit` has added everything."""
 
 
 def _kind_of(head: bytes, left: int) -> FindingKind:
-    """Tell by a batch's head what ended the listing there."""
+    """Return, by a batch's head, why the listing ended there."""
     if len(head) < HEAD_BYTES:
         return FindingKind.BATCH_CUT_OFF
     size, magic = size_of(head), head[MAGIC_AT]

@@ -1,8 +1,8 @@
 """
-One partition: every file in its directory.
+Checks one partition: every file in its directory.
 
-Nothing is locked and nothing written, so a writer may be at work: a file that has gone makes the directory be listed
-again, and a segment that was replaced while it was read is read once more.
+It locks and writes nothing, so a writer may be active: if a file is gone, the directory is listed again; if a segment
+was replaced while it was read, it is read again.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _ATTEMPTS = 5
 @dataclass(frozen=True)
 class Surveyed:
     """
-    What a partition's place in its log dir says of it.
+    What the log dir records about a partition.
 
     Attributes:
-        name: as its directory is named.
-        directory: where.
+        name: from its directory's name.
+        directory: of the partition.
         log_start_offset, recovery_point: its lines in the checkpoints, 0 without one.
-        cleaner_offset: up to where it is clean; None without a line.
+        cleaner_offset: the offset up to which it is clean; None without a line.
         is_clean: the log dir has its clean-shutdown marker.
-        is_in_use: somebody who may write to the log holds the log dir's lock.
+        is_in_use: a process that may write to the log holds the log dir's lock.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Surveyed:
 @dataclass(frozen=True)
 class CheckContext:
     """
-    What every partition is checked with.
+    The context of a check, the same for every partition.
 
     Attributes:
-        fs: the door to the disk.
+        fs: access to the disk.
         lanes: memory.
-        progress: called with a phase, bytes done and bytes in all.
-        check_done: asked before each chunk; raises CleaningAborted to stop.
-        clean_section: also look for keys that occur twice below the checkpoint.
-        memory_bytes: for that.
+        progress: called with a phase, bytes done and total bytes.
+        check_done: called before each chunk; raises CleaningAborted to stop.
+        clean_section: also search for keys that occur twice below the checkpoint.
+        memory_bytes: memory for that search.
     """
 
     fs: FileSystem
@@ -81,11 +81,11 @@ class CheckedPartition:
     A partition that was checked.
 
     Attributes:
-        partition: as its directory is named.
+        partition: from its directory's name.
         segments, bytes: of its `.log` files.
-        log_end_offset: behind the last good batch.
-        in_use: somebody could write to it meanwhile, so what is told is a moment in the past.
-        findings: what is wrong, file by file.
+        log_end_offset: after the last good batch.
+        in_use: another process could write to it during the check, so the result describes a past state.
+        findings: file by file.
     """
 
     partition: str
@@ -110,10 +110,10 @@ class PartitionCheck:
 
     def run(self) -> CheckedPartition:
         """
-        Check all of it.
+        Check the partition.
 
         Raises:
-            CleaningAborted: `check_done` said so.
+            CleaningAborted: from `check_done`.
         """
         here = self._surveyed
         transactions = TransactionFollower(self._context.fs, here.directory)
@@ -140,7 +140,7 @@ class PartitionCheck:
     def _walk(
         self, transactions: TransactionFollower | None, keys: KeyWatch | None, *, only_keys: bool = False
     ) -> None:
-        """Check the segments one after the other; those that vanish are looked for anew."""
+        """Check the segments one after the other; if one vanishes, list the directory again."""
         self._bytes = self._segments = 0
         last_read = -1
         for _ in range(_ATTEMPTS):
@@ -164,14 +164,14 @@ class PartitionCheck:
             try:
                 segments = list_segments(self._context.fs, self._surveyed.directory)
             except FileNotFoundError:
-                continue  # a file has gone since the names were read, or the directory with all of them
+                continue  # a file, or the whole directory, was removed after the names were read
             if only_keys:
                 segments = [s for s in segments if s.base_offset < (self._surveyed.cleaner_offset or 0)]
             return segments
         return []
 
     def _standing(self, segments: Sequence[Segment], number: int, holder: int) -> SegmentContext:
-        """Tell where a segment stands; `holder` is the one that holds the recovery point."""
+        """Return the context of a segment; `holder` is the number of the segment that holds the recovery point."""
         here = self._surveyed
         is_active = number == len(segments) - 1
         base = segments[number].base_offset
@@ -215,7 +215,7 @@ class PartitionCheck:
             if not check.findings or not self._was_replaced(segment):
                 self._findings += [] if only_keys else check.findings
                 break
-            # What was aborted was taken in already; the second time it is not to be taken in again.
+            # The aborted transactions were added the first time; do not add them again.
             transactions = None
         self._bytes += segment.size
         self._segments += 1
@@ -223,7 +223,7 @@ class PartitionCheck:
         return True
 
     def _was_replaced(self, segment: Segment) -> bool:
-        """Tell whether a cleaner has put other files in the place of those that were read."""
+        """Tell whether a cleaner has replaced the files that were read."""
         try:
             return self._context.fs.stat(segment.log_path).st_ino != segment.inode
         except FileNotFoundError:
@@ -239,7 +239,7 @@ class PartitionCheck:
         return KeySieve(here.log_start_offset, here.cleaner_offset, self._all_aborts(), low, memory)
 
     def _check_keys(self, sieve: KeySieve) -> None:
-        """Go on from the first pass, in which the first range of digests was looked at."""
+        """Continue after the first pass, which covered the first range of digests."""
         here, found = self._surveyed, [sieve.twice()]
         limit = sieve.limit
         while limit < 1 << 64:

@@ -1,8 +1,8 @@
 """
-Making anew what intact `.log` files determine: the three indexes of a segment, and producer snapshots.
+Rebuilds the files that intact `.log` files determine: the three indexes of a segment, and producer snapshots.
 
-Each file is written beside, forced to disk and renamed, so that a crash leaves the old or the new. Of a segment whose
-log is damaged nothing is made: what it would say is what is in doubt.
+Each file is written under a temporary name, forced to disk and renamed, so that a crash leaves the old or the new file.
+Nothing is rebuilt for a segment whose log is damaged: its content would be doubtful.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_READ = (*BATCH_KINDS, FindingKind.TORN_END, FindingKind.UNREADABLE)
 
 @dataclass(frozen=True)
 class RepairedFile:
-    """A file that was made anew; `error` says why it was not."""
+    """A file that was rebuilt; if not, `error` says why."""
 
     path: Path
     error: str = ""
@@ -45,15 +45,15 @@ class RepairedFile:
 @dataclass(frozen=True)
 class RepairContext:
     """
-    What a repair is done with.
+    The context of a repair.
 
     Attributes:
-        fs: the door to the disk.
+        fs: access to the disk.
         topic: `index_interval_bytes` and `segment_index_bytes` are used.
         log_start_offset: of the log.
         now_ms, expiration_ms: producers idle for longer are forgotten.
-        keeps_active: a writer is at work, and sees to the active segment and the snapshot at its end itself.
-        still_held: asked before each file; raises LogDirLockedError when the lock was lost.
+        keeps_active: a writer is active, and maintains the active segment and the snapshot at its end itself.
+        still_held: called before each file; raises LogDirLockedError when the lock was lost.
     """
 
     fs: FileSystem
@@ -66,19 +66,19 @@ class RepairContext:
 
 
 def is_repairable(finding: Finding) -> bool:
-    """Tell whether an intact log says what this file should be."""
+    """Tell whether an intact log determines this file."""
     return finding.is_damage and finding.kind in (*_INDEX_KINDS, FindingKind.SNAPSHOT)
 
 
 def repairable_files(findings: Sequence[Finding]) -> set[Path]:
-    """Return the files of a partition that can be made anew: not those of a segment whose log is damaged."""
+    """Return the files of a partition that can be rebuilt, without those of a segment whose log is damaged."""
     doubtful = {finding.path for finding in findings if finding.kind in _NOT_READ}
     wanted = {finding.path for finding in findings if is_repairable(finding)}
     return {path for path in wanted if path.with_suffix(names.LOG) not in doubtful}
 
 
 def repair_partition(context: RepairContext, directory: Path, findings: Sequence[Finding]) -> list[RepairedFile]:
-    """Make the damaged files of a partition anew, as far as its logs are sound; its lock is held by the caller."""
+    """Rebuild the damaged files of a partition, as far as its logs are sound; the caller holds its lock."""
     work = _Repair(context, directory, findings)
     return [*work.indexes(), *work.snapshots()]
 
@@ -105,13 +105,13 @@ class _Repair:
             allow_truncate=False,
             now_ms=context.now_ms,
             expiration_ms=context.expiration_ms,
-            # Kept in memory and never applied: only what is damaged is to change.
+            # Kept in memory and never applied: only damaged files may change.
             changes=LoadChanges(directory, Snapshots(context.fs, directory, sound), [], has_epochs=False),
             segments=list_segments(context.fs, directory),
         )
 
     def indexes(self) -> list[RepairedFile]:
-        """Make indexes anew, segment by segment: a later one's producers come from those before."""
+        """Rebuild indexes, segment by segment: the producers of a segment come from earlier segments."""
         done: list[RepairedFile] = []
         for segment in self._loading.segments:
             damaged = [segment.path(suffix) for suffix in names.SEGMENT_SUFFIXES[1:]]
@@ -125,7 +125,7 @@ class _Repair:
         if is_active and self._context.keeps_active:
             raise CleanerError("a writer is at work on the active segment, and sees to its indexes itself")
         if segment.log_path.name in self._doubtful:
-            raise CleanerError(f"{segment.log_path.name} is damaged, so that nobody can say what should be here")
+            raise CleanerError(f"{segment.log_path.name} is damaged, so this file cannot be derived from it")
         rebuilt = self._loading.rebuild(segment)
         if rebuilt.damage is not None:
             raise rebuilt.damage
@@ -134,9 +134,9 @@ class _Repair:
 
     def _with_partner(self, paths: Sequence[Path], contents: Mapping[Path, bytes]) -> list[Path]:
         """
-        Return the files to be written: with an offset index its time index and the other way round, if it differs.
+        Return the files to write: with an offset index also its time index, and vice versa, if that differs.
 
-        They are made together, an entry of the one beside one of the other; their writer may have used another
+        Entries of both are made at the same batches, and the original writer may have used another
         `index.interval.bytes`.
         """
         pairs = {names.INDEX: names.TIME_INDEX, names.TIME_INDEX: names.INDEX}
@@ -145,7 +145,7 @@ class _Repair:
         return [*paths, *(path for path in partners if fs.exists(path) and fs.read_bytes(path) != contents[path])]
 
     def snapshots(self) -> list[RepairedFile]:
-        """Make snapshots anew: from the one before, and the batches in between."""
+        """Rebuild snapshots, each from the one before and the batches in between."""
         done: list[RepairedFile] = []
         for path in self._wanted:
             if path.name.endswith(names.SNAPSHOT):

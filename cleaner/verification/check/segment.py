@@ -1,4 +1,4 @@
-"""One segment: its `.log` and its three indexes, held against each other."""
+"""Checks one segment: compares its `.log` and its three indexes."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ _INDEX_KINDS = {
 
 
 class KeyWatch(Protocol):
-    """Told of the digests of keys; see `twice.py`."""
+    """Gets the digests of keys; see `twice.py`."""
 
     first_offset: int
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
-        """Take in a checked chunk."""
+        """Add a checked chunk."""
 
 
 @dataclass(frozen=True)
 class SegmentContext:
     """
-    What is known of a segment from outside.
+    Facts about a segment from outside its files.
 
     Attributes:
         end_offset: the next segment's base offset; NO_OFFSET for the last one.
-        is_active: the last one.
-        is_in_use: somebody may be writing to the log right now.
-        is_remade: the next start makes its indexes anew: nobody closed the log in order, and it was not flushed.
+        is_active: it is the last one.
+        is_in_use: another process may be writing to the log now.
+        is_remade: the next start rebuilds its indexes: the log was not closed cleanly, and the segment not flushed.
     """
 
     end_offset: int = NO_OFFSET
@@ -74,7 +74,7 @@ class SegmentContext:
 
     @property
     def is_padded(self) -> bool:
-        """Its indexes may still have the room a broker gives them ahead, zeros."""
+        """Its indexes may still end with the zeros that a broker preallocates."""
         return self.is_remade or (self.is_active and self.is_in_use)
 
 
@@ -83,16 +83,16 @@ class SegmentCheck:
     Checks one segment.
 
     Args:
-        fs: the door to the file system.
+        fs: access to the file system.
         segment: as listed.
-        standing: where it stands in its log.
+        standing: its context.
         lanes: memory.
-        transactions: those of the partition so far; None where they cannot be followed.
-        keys: called with keys, if any.
+        transactions: of the partition so far; None if they cannot be followed.
+        keys: gets the keys; may be None.
 
     Attributes:
-        findings: what is wrong, once `run` has returned.
-        next_offset: behind the last good batch.
+        findings: complete once `run` has returned.
+        next_offset: after the last good batch.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class SegmentCheck:
 
     def run(self) -> None:
         """
-        Check it.
+        Check the segment.
 
         Raises:
-            FileNotFoundError: the `.log` has gone.
-            LogChangedError: it became shorter meanwhile.
-            LogDirOfflineError: the disk.
+            FileNotFoundError: the `.log` is gone.
+            LogChangedError: it became shorter in the meantime.
+            LogDirOfflineError: the disk refuses.
         """
-        # Indexes first: beside a writer a log is never behind its indexes.
+        # Indexes first: while a writer is active, a log is never behind its indexes.
         offsets = self._entries(names.INDEX, OFFSET_ENTRY)
         times = self._entries(names.TIME_INDEX, TIME_ENTRY)
         aborts = self._aborts()
@@ -155,7 +155,7 @@ class SegmentCheck:
         damage = [*reader.findings, *self.findings_of_batches]
         damage.sort(key=lambda finding: finding.position or 0)
         self._finish_indexes(damage, size, aborts)
-        del self._offset_check, self._time_check  # they know this object
+        del self._offset_check, self._time_check  # breaks a reference cycle
         self.findings = [*self._as_torn_end(damage), *self.findings]
 
     def _follow(self, offsets: Entries, times: Entries) -> None:
@@ -179,7 +179,7 @@ class SegmentCheck:
     # ---- indexes ---------------------------------------------------------------------------------------------------
 
     def _tell_index(self, suffix: str) -> Callable[[CorruptIndexError], None]:
-        """Return what makes findings of faults, one an entry."""
+        """Return a function that turns faults into findings, one for each entry."""
 
         def tell(error: CorruptIndexError) -> None:
             if error.position not in self._faulty[suffix]:
@@ -204,7 +204,7 @@ class SegmentCheck:
         tell_fault = self._tell_index(suffix)
 
         def tell(error: CorruptIndexError) -> None:
-            # The room a broker has given it ahead is no fault, and is not looked at.
+            # The zeros that a broker preallocated are no fault, and are not checked.
             if not (self._standing.is_padded and error.position == most_index_bytes(log_bytes, entry)):
                 tell_fault(error)
 
@@ -230,7 +230,7 @@ class SegmentCheck:
             return abort_rows(())
 
     def _ascending(self, suffix: str, entries: Entries, also: str) -> npt.NDArray[np.intp]:
-        """Return the slots of entries that nothing is wrong with so far, and that ascend."""
+        """Return the slots of entries that are good so far and that ascend."""
         slots = np.arange(len(entries))
         size = entries.dtype.itemsize
         faulty = np.array(sorted(self._faulty[suffix]), np.int64) // size
@@ -259,7 +259,7 @@ class SegmentCheck:
             (entry[0], entry[LAST_OFFSET]): (row, entry[FIRST_OFFSET]) for row, entry in enumerate(aborts.tolist())
         }
         if is_whole:
-            # An entry and its marker stay and go together (R-533), though the data may be gone long before.
+            # An entry and its marker are kept or removed together (R-533); the data may be removed long before.
             for (producer_id, marker), (row, _) in began.items():
                 if (producer_id, marker) not in self._markers:
                     reason = f"an aborted transaction that no marker of producer {producer_id} ends at {marker}"
@@ -300,7 +300,7 @@ class SegmentCheck:
             self._keys.add(self._segment, checked)
 
     def _check_order(self, checked: CheckedChunk) -> None:
-        """Find the batches whose offsets are not above all before them, or not within the segment."""
+        """Find the batches whose offsets do not ascend, or are outside the segment."""
         rows, good = checked.chunk.batches, checked.good
         base, last = rows["base_offset"], rows["last_offset"]
         start = self._segment.base_offset
@@ -326,7 +326,7 @@ class SegmentCheck:
         self._offset_check.pass_over(end)
 
     def _as_torn_end(self, damage: list[Finding]) -> list[Finding]:
-        """Tell what a writer at work, or one that was killed, leaves at the end of a log from damage."""
+        """Separate the incomplete batch that an active or killed writer leaves at a log's end from damage."""
         standing = self._standing
         if not standing.is_active or not (standing.is_in_use or standing.is_remade):
             return damage

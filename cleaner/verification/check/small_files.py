@@ -1,4 +1,4 @@
-"""The files of a partition beside its segments: producer snapshots, leader epochs, topic id, leftovers and others."""
+"""Checks the other files of a partition: producer snapshots, leader epochs, topic id, leftovers and unknown files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TEMPORARY = ".tmp"
 
 def check_small_files(fs: FileSystem, directory: Path, log_end_offset: int, is_in_use: bool) -> Iterator[Finding]:
     """
-    Check the files of a partition directory that are no segment's.
+    Check the files of a partition directory that do not belong to a segment.
 
     Args:
-        log_end_offset: behind the last batch that could be read.
-        is_in_use: a broker or a cleaner may be at work: what they leave for a moment is no leftover.
+        log_end_offset: after the last batch that could be read.
+        is_in_use: a broker or a cleaner may be active: their temporary files are no leftovers.
     """
     try:
         files = fs.list_files(directory)
@@ -62,18 +62,18 @@ def _check(fs: FileSystem, path: Path, log_end_offset: int, present: set[str]) -
     elif name == names.PARTITION_METADATA:
         yield from read_as(FindingKind.PARTITION_METADATA, path, lambda: read_topic_id(fs, path))
     elif not name.endswith((names.LOG, *_KNOWN_ENDINGS)) and name not in _KNOWN:
-        yield _note(FindingKind.FOREIGN_FILE, path, "no file of a log; brokers pass over it")
+        yield _note(FindingKind.FOREIGN_FILE, path, "not a file of a log; brokers ignore it")
 
 
 def read_as(kind: FindingKind, path: Path, read: Callable[[], object]) -> list[Finding]:
-    """Read a small file; returns what is wrong with it. One that has gone is no finding."""
+    """Read a small file; returns the findings. A missing file is no finding."""
     for _ in range(2):
         try:
             read()
         except FileNotFoundError:
             return []
         except CorruptCheckpointError as error:
-            # A broker that writes it right now has it whole by the second time.
+            # If a broker is writing it now, the second read finds it complete.
             found = [Finding(kind, path, error.reason, error.position)]
         except LogDirOfflineError as error:
             found = [Finding(FindingKind.UNREADABLE, path, str(error.cause))]

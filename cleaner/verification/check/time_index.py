@@ -1,14 +1,14 @@
 """
-A segment's time index held against its batches, chunk by chunk.
+Compares a segment's time index with its batches, chunk by chunk.
 
-An entry (t, o) says that everything later than t lies behind offset o; who seeks by time begins there. So no batch that
-ends at or below o may be later than t, o must lie in the segment, and t must be the time of the batch that holds o
+An entry (t, o) says that all records later than t come after offset o; a search by time begins there. So no batch that
+ends at or below o may be later than t, o must be in the segment, and t must be the time of the batch that holds o
 (R-302, R-322).
 
-Where an entry is missing, a search by time begins too early, which harms nobody. But of a segment that is written no
-more the last one tells its largest timestamp, by which retention and compaction lag go (R-324): it has to be there. And
-each entry of the offset index was written together with one here, unless the time was known already (R-320): wherever
-the offset index has an entry, the time index has to know all times up to there.
+If an entry is missing, a search by time begins too early, which is harmless. But the last entry of a closed segment
+gives its largest timestamp, which retention and compaction lag use (R-324): it must exist. And each entry of the offset
+index was written together with one here, unless the time was already covered (R-320): up to each entry of the offset
+index, the time index must cover all timestamps.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from cleaner.storage.segment.indexes import TIME_ENTRY, Entries, OnFault
 
 class TimeIndexCheck:
     """
-    Holds the entries against batches that are given in file order.
+    Compares the entries with batches that are given in file order.
 
     Args:
         entries: TIME_ENTRY rows, ascending.
         path: the index file, for error messages.
-        base_offset: the segment's.
-        on_fault: called with entries that are not good.
-        slots: where in the file each entry stands.
+        base_offset: of the segment.
+        on_fault: called with bad entries.
+        slots: the place of each entry in the file.
         indexed: offsets of the entries of the offset index, ascending.
     """
 
@@ -51,7 +51,7 @@ class TimeIndexCheck:
         self._offsets = entries["relative_offset"].astype(np.int64) + base_offset
         self._timestamps = entries["timestamp"].astype(np.int64)
         self._indexed = indexed
-        # The largest timestamp up to each offset of the offset index; those that were come to.
+        # The largest timestamp up to each offset of the offset index that was reached.
         self._latest_at = np.full(len(indexed), -1, np.int64)
         self._next_indexed = 0
         self._is_of_batch = np.zeros(len(entries), bool)
@@ -60,7 +60,7 @@ class TimeIndexCheck:
         self._last_offset = base_offset - 1
 
     def add(self, batches: Batches) -> None:
-        """Take in the next good batches, at least one."""
+        """Add the next good batches, at least one."""
         last_offsets = np.ascontiguousarray(batches["last_offset"])
         latest = np.maximum.accumulate(np.maximum(batches["max_timestamp"], self._latest))
         self._find_batches(batches, last_offsets)
@@ -80,7 +80,7 @@ class TimeIndexCheck:
         self._last_offset = int(last_offsets[-1])
 
     def _find_batches(self, batches: Batches, last_offsets: npt.NDArray[np.int64]) -> None:
-        """See which entries have the timestamp of the batch that holds their offset."""
+        """Find the entries that have the timestamp of the batch that holds their offset."""
         first = int(np.searchsorted(self._offsets, batches["base_offset"][0]))
         mine = slice(first, int(np.searchsorted(self._offsets, last_offsets[-1], side="right")))
         at = np.searchsorted(last_offsets, self._offsets[mine])
@@ -89,11 +89,11 @@ class TimeIndexCheck:
 
     def finish(self, *, is_whole: bool, is_complete: bool) -> None:
         """
-        Check what could not be told before the end.
+        Check what is known only at the end.
 
         Args:
             is_whole: no batch is missing or damaged.
-            is_complete: so are both indexes, and the segment was closed: all entries have to be there.
+            is_complete: both indexes are sound, and the segment was closed: no entry may be missing.
         """
         rest = self._timestamps[self._next :]
         self._tell(self._latest > rest, "a later timestamp lies at or before its offset")
@@ -110,7 +110,7 @@ class TimeIndexCheck:
                 self._find_missing()
 
     def _find_missing(self) -> None:
-        """Tell of times that no entry tells; each is found at the entry that should have come before."""
+        """Report timestamps that no entry covers, at the entry before which one is missing."""
         after = np.searchsorted(self._offsets, self._indexed[: self._next_indexed], side="right")
         told = np.concatenate(([-1], np.maximum.accumulate(self._timestamps)))
         missing = told[after] < self._latest_at[: self._next_indexed]

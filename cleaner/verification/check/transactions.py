@@ -1,8 +1,8 @@
 """
-Which transactions of a log were aborted, as its batches say: each must stand in a transaction index.
+Finds the aborted transactions of a log from its batches: each must be in a transaction index.
 
-An entry that is missing there makes aborted records visible. One too many does no harm: the records of a transaction
-may have been cleaned away before its marker was.
+A missing entry makes aborted records visible. An extra entry is harmless: the records of a transaction may have been
+cleaned away before its marker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TransactionFollower:
 
     def take(self, path: Path, chunk: Chunk, good: Mask, on_finding: OnFinding) -> list[AbortedTxn]:
         """
-        Take in the good batches of a chunk; returns the transactions that end in it and were aborted.
+        Add the good batches of a chunk; returns the aborted transactions that end in it.
 
         A batch whose marker cannot be read is reported, and counts as damaged.
         """

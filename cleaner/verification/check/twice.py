@@ -1,13 +1,13 @@
 """
-Whether a key occurs twice in the clean section of a log, however many keys there are.
+Finds keys that occur twice in the clean section of a log, for any number of keys.
 
-First the digests: the 64-bit half under a secret key, as many as memory takes. When they are too many, those in the
-upper half of the range that was being looked at are left to a later pass over the log. Digests that came twice are
-looked up in a last pass, with both halves, which tells where the records are. Nothing is written anywhere.
+It first collects digests: the 64-bit half under a secret key, as many as fit into memory. If there are too many, the
+upper half of the current range of digests is left to a later pass over the log. A last pass looks up repeated digests,
+with both halves, and finds their records. Nothing is written to disk.
 
-A record in a transaction supersedes nothing if the first pass of its round took it for aborted. Kafka's does so where a
-round begins in the middle of a segment, behind an ABORT marker of the same producer (R-510, R-511, R-533), and the
-marker that shows it may have gone since. So a key that comes again in a transaction is worth a note, and no damage.
+A record in a transaction supersedes nothing if the first pass of its round took it as aborted. Kafka's first pass does
+so if a round begins in the middle of a segment, after an ABORT marker of the same producer (R-510, R-511, R-533), and
+the marker that shows it may be gone now. So a key that repeats in a transaction is a note, not damage.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
 
 DEFAULT_MEMORY_BYTES = 256 << 20
 MOST_TWICE = 1 << 20
-"""Keys that are looked up; a section with more of them was never clean, and is reported so."""
+"""Repeated keys that are looked up; a section with more was never clean, and is reported so."""
 
 _END = 1 << 64
 _LEAST_WORDS = 1024
@@ -41,7 +41,7 @@ def new_keys() -> Words:
 
 class _Section:
     """
-    The records that count: with a key, between two offsets, no markers, of no aborted transaction.
+    Selects the records that count: with a key, between two offsets, no markers, not in an aborted transaction.
 
     Args:
         first_offset, end_offset: log start and `cleaner-offset-checkpoint`.
@@ -59,7 +59,7 @@ class _Section:
         rows = checked.chunk.batches
         if not len(digests):
             return digests
-        # The good ones ascend; those that break the order are reported elsewhere, and their records do not count.
+        # Good batches ascend; batches out of order are reported elsewhere, and their records do not count.
         good = np.flatnonzero(checked.good)
         if not len(good):
             return digests[:0]
@@ -87,27 +87,27 @@ class _Section:
 
 class KeySieve(_Section):
     """
-    Finds the digests that come twice, within the range of digests that memory allows for.
+    Finds repeated digests, within the range of digests that fits into memory.
 
     Args:
-        low: the least digest of interest; those below were another pass's.
+        low: the lowest digest of this pass; earlier passes covered lower ones.
         memory_bytes: for digests.
 
     Attributes:
-        limit: digests from here on are left to another pass; 2**64 when there are none.
+        limit: digests from here on are left to another pass; 2**64 if there are none.
     """
 
     def __init__(self, first_offset: int, end_offset: int, aborts: Aborts, low: int, memory_bytes: int) -> None:
         super().__init__(first_offset, end_offset, aborts)
         self.limit = _END
         self._low = low
-        # Half for the digests; sorting out what came twice makes a copy.
+        # Half is for the digests; finding the repeated ones makes a copy.
         self._words: Words = np.empty(max(_LEAST_WORDS, memory_bytes // 16), np.uint64)
         self._count = 0
         self._twice: Words = np.empty(0, np.uint64)
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
-        """Take in a checked chunk."""
+        """Add a checked chunk."""
         hashes = self._wanted(self.of(checked)[:, SIP])
         while len(hashes):
             room = len(self._words) - self._count
@@ -128,7 +128,7 @@ class KeySieve(_Section):
         return hashes if self.limit == _END else hashes[hashes < np.uint64(self.limit)]
 
     def _settle(self) -> None:
-        """Sort; keep each digest once, and those that came twice aside."""
+        """Sort the digests and keep each once; collect the repeated ones."""
         words = self._words[: self._count]
         words.sort()
         again = np.zeros(len(words), bool)
@@ -140,7 +140,7 @@ class KeySieve(_Section):
             self._words[: self._count] = kept
 
     def twice(self) -> Words:
-        """Return the digests below `limit` that came twice, ascending."""
+        """Return the repeated digests below `limit`, ascending."""
         self._settle()
         return self._wanted(self._twice)
 
@@ -156,12 +156,12 @@ class _Met(NamedTuple):
 
 class TwiceFinder(_Section):
     """
-    Says where the records are whose digests came twice.
+    Finds the records whose digests are repeated.
 
     Args:
         twice: the digests' first halves, ascending.
-        on_finding: called with every record that another one of its key within the section supersedes.
-        rule: which of two records of a key stays.
+        on_finding: called with every record that another record of its key in the section supersedes.
+        rule: which of two records of a key is retained.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class TwiceFinder(_Section):
         self._seen: dict[tuple[int, int], _Met] = {}
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
-        """Take in a checked chunk."""
+        """Add a checked chunk."""
         digests = self.of(checked)
         slots = np.minimum(np.searchsorted(self._twice, digests[:, SIP]), len(self._twice) - 1)
         for hash_word, other, after, row in digests[self._twice[slots] == digests[:, SIP]].tolist():

@@ -1,9 +1,9 @@
 """
-Proving a cleaned log right against the log it was made from, by a way of its own.
+Proves that a cleaned log is correct for the log it was made from, with an independent method.
 
-The cleaner asks a map of digests which record is its key's last. Here every record's digest and offset are written down
-and sorted; nothing of the rooms that clean is used, and contracts in `pyproject.toml` keep it so: not `engine`, not
-`recopy`, not `policy`, not `offset_map`. What is shared is how bytes are read (`format/`, `storage/`): batches,
-checksums, codecs, records. Code that misread those would write a log that no broker reads either, which golden archives
-and brokers show; who stays and who goes is what a proof is about.
+The cleaner finds each key's last record with a map of digests. The proof collects every record's digest and offset, and
+sorts them. It uses neither `cleaner.cleaning` nor `cleaner.policy`; a contract in `pyproject.toml` enforces this. Both
+share the code that reads bytes (`format/`, `storage/`): batches, checksums, codecs, records. If that code misread them,
+no broker could read the cleaned log either, which tests with golden archives and brokers would show. The proof is about
+which records are kept and which are removed.
 """

@@ -1,4 +1,4 @@
-"""What is held of batches as a whole: their headers, their horizons, and those that have to be there."""
+"""Checks of whole batches: their headers and their delete horizons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cleaner.verification.proof.steps import ProofStep
 _KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 _KNOWN = COMPRESSION_MASK | _KINDS | DELETE_HORIZON_FLAG
 _NO_TIMESTAMP = -1
-# What a rebuilt batch takes over from its source, and what one that was of magic 0 or 1 has instead (R-570, R-577).
+# Fields that a rebuilt batch copies from its source, and their values if the source had magic 0 or 1 (R-570, R-577).
 _TAKEN_OVER = (
     ("last_offset", "lastOffsetDelta", None),
     ("leader_epoch", "partitionLeaderEpoch", -1),
@@ -38,17 +38,17 @@ def horizon_of(row: np.void) -> int | None:
 
 
 def has_horizon(rows: Batches) -> Mask:
-    """Tell which batches have a delete horizon; their `base_timestamp` is it."""
+    """Tell which batches have a delete horizon, which is their `base_timestamp`."""
     flags: Mask = (rows["magic"] == 2) & (rows["attributes"] & DELETE_HORIZON_FLAG != 0)
     return flags
 
 
 def check_headers(step: ProofStep, rebuilt: Mask, rules: ProofRules, findings: Findings) -> None:
     """
-    Compare the headers of rebuilt batches with those they were made from.
+    Compare the headers of rebuilt batches with their sources.
 
     Args:
-        rebuilt: batches before whose partner is not the same bytes.
+        rebuilt: batches before whose partner has other bytes.
     """
     rows = step.before.batches[rebuilt]
     others = step.after.batches[step.partners[rebuilt]]
@@ -63,28 +63,28 @@ def check_headers(step: ProofStep, rebuilt: Mask, rules: ProofRules, findings: F
     kinds = np.where(was_legacy, rows["attributes"] & TIMESTAMP_TYPE_FLAG, rows["attributes"] & _KINDS)
     kinds = np.where(rows["magic"] == 0, 0, kinds)
     wrong.append(("attributes", others["attributes"] & mask != kinds))
-    # Bits nobody has given a meaning are not taken over (R-571).
+    # Undefined bits are not copied (R-571).
     high_bytes = step.after.data[others["start"] + ATTRIBUTES_AT]
     wrong.append(("attributes", (others["attributes"] & ~_KNOWN != 0) | (high_bytes != 0)))
     is_empty = others["count"] == 0
-    # A batch without records is a header of its own (R-575).
+    # A batch without records has a new header (R-575).
     codecs = np.where(is_empty, 0, rows["attributes"] & COMPRESSION_MASK)
     wrong.append(("compression", others["attributes"] & COMPRESSION_MASK != codecs))
     wrong.append(("deleteHorizon", is_empty & (others["attributes"] & DELETE_HORIZON_FLAG != 0)))
     wrong.append(("baseTimestamp", is_empty & (others["base_timestamp"] != _NO_TIMESTAMP)))
     is_append_time = rows["attributes"] & TIMESTAMP_TYPE_FLAG != 0
     was_empty = rows["count"] == 0
-    # In several rounds it may have had some of its records for a while.
+    # In several rounds it may have lost its records one after the other.
     keeps_time = is_empty & (was_empty | is_append_time | rules.is_one_round)
     wrong.append(("maxTimestamp", keeps_time & (others["max_timestamp"] != rows["max_timestamp"])))
     for name, is_wrong in wrong:
         for other in others[is_wrong]:
             reason = f"{name} is not that of the batch it was made from"
             findings.add(RefutationKind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
-    # A batch is copied as it is while it has all its records, but for a new horizon (R-562).
+    # A batch with all its records is copied unchanged, except for a new horizon (R-562).
     is_whole = ~was_legacy & ~is_empty & (others["count"] == rows["count"]) & rules.sets_horizons
     for other in others[is_whole & (has_horizon(others) == has_horizon(rows))]:
-        reason = "its bytes are not what they were, though it has all its records"
+        reason = "its bytes have changed, though it has all its records"
         findings.add(RefutationKind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
 
 
@@ -92,11 +92,11 @@ def check_horizons(
     step: ProofStep, judged: Mask, had_tombstone: Mask, has_tombstone: Mask, rules: ProofRules, findings: Findings
 ) -> None:
     """
-    Check the horizons of data batches: kept where there was one, set where a tombstone stays for the first time.
+    Check the horizons of data batches: a horizon is kept, and is set when a tombstone is retained for the first time.
 
     Args:
         judged: data batches before that a round has recopied and that have a partner.
-        had_tombstone, has_tombstone: those that had a tombstone before, and of which one is there still.
+        had_tombstone, has_tombstone: batches that had a tombstone before, and that still have one.
     """
     at = np.flatnonzero(judged)
     rows, others = step.before.batches[at], step.after.batches[step.partners[at]]
@@ -104,11 +104,11 @@ def check_horizons(
     had, has = has_horizon(rows), has_horizon(others)
     moved = had & has_records & (~has | (rows["base_timestamp"] != others["base_timestamp"]))
     is_new = ~had & has
-    # A horizon stays when the tombstone it was set for has gone in a later round (R-563).
+    # A horizon stays when a later round removes the tombstone that it was set for (R-563).
     may_be_new = (has_tombstone if rules.is_one_round else had_tombstone)[at]
     missing = ~had & ~has & has_tombstone[at] & rules.sets_horizons
     for is_wrong, reason in (
-        (moved, "its delete horizon is not the one it had"),
+        (moved, "its delete horizon has changed"),
         (is_new & ~may_be_new, "a delete horizon without a tombstone"),
         (missing, "a tombstone that was cleaned has no delete horizon"),
     ):

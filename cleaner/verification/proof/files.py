@@ -1,8 +1,8 @@
 """
-The small files beside a log's segments, which rounds leave as they are: leader epochs, topic id, producer snapshots.
+Compares a log's small files, which rounds do not change: leader epochs, topic id, producer snapshots.
 
-A broker that loads the log may rewrite them: it cuts epochs to the log, forgets producers that were silent for too
-long, removes snapshots and takes new ones (R-123, R-126, R-650, R-652). What both logs still say has to be the same.
+A broker that loads the log may rewrite them: it truncates epochs to the log, forgets producers that were idle for too
+long, removes snapshots and takes new ones (R-123, R-126, R-650, R-652). Entries that are in both logs must be equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cleaner.verification.proof.side import LogSide
 
 def check_files(before: LogSide, after: LogSide, rules: ProofRules, log_end_offset: int, findings: Findings) -> None:
     """
-    Hold the small files of two logs against each other.
+    Compare the small files of two logs.
 
     Args:
         log_end_offset: of both.
@@ -45,12 +45,12 @@ def _compare_epochs(before: LogSide, after: LogSide, log_end_offset: int, findin
         return truncate_from_end(truncate_from_start(found, after.log_start_offset), log_end_offset)
 
     expected, found = entries(before), entries(after)
-    # A log that was never loaded by a broker of today may be without.
+    # A log that no current broker has loaded may have none.
     if expected and expected != found:
         wrong = sorted(set(expected) ^ set(found))
         offset = min(entry.start_offset for entry in wrong)
         path = after.directory / names.LEADER_EPOCHS
-        findings.add(RefutationKind.LEADER_EPOCHS, path, 0, offset, "the leader epochs are not what they were")
+        findings.add(RefutationKind.LEADER_EPOCHS, path, 0, offset, "the leader epochs have changed")
 
 
 def _compare_topic_ids(before: LogSide, after: LogSide, findings: Findings) -> None:
@@ -58,7 +58,7 @@ def _compare_topic_ids(before: LogSide, after: LogSide, findings: Findings) -> N
     expected = read_topic_id(before.fs, before.directory / names.PARTITION_METADATA)
     if expected is not None and read_topic_id(after.fs, path) != expected:
         findings.add(
-            RefutationKind.PARTITION_METADATA, path, 0, 0, "the topic id is not what it was: brokers set the log aside"
+            RefutationKind.PARTITION_METADATA, path, 0, 0, "the topic id has changed: brokers set the log aside"
         )
 
 
@@ -78,12 +78,12 @@ def _compare_snapshots(
             findings.add(RefutationKind.SNAPSHOT, path, 0, offset, "a producer snapshot that cannot be read")
         elif expected is not None:
             for producer_id in _differing(expected, found, rules):
-                reason = f"it does not say of producer {producer_id} what it said"
+                reason = f"its state of producer {producer_id} has changed"
                 findings.add(RefutationKind.SNAPSHOT, path, 0, offset, reason)
 
 
 def _snapshots(side: LogSide, log_end_offset: int) -> dict[int, SnapshotRows | None]:
-    """Return the snapshots a load would look at, by offset; None for one that cannot be read."""
+    """Return the snapshots that a load would read, by offset; None for one that cannot be read."""
     found: dict[int, SnapshotRows | None] = {}
     for name in side.fs.list_files(side.directory):
         file = names.parse_file_name(name)
@@ -98,7 +98,7 @@ def _snapshots(side: LogSide, log_end_offset: int) -> dict[int, SnapshotRows | N
 
 
 def _differing(expected: SnapshotRows, found: SnapshotRows, rules: ProofRules) -> list[int]:
-    """Return the producers of which two snapshots say different things; one that has expired may be missing (R-652)."""
+    """Return the producers whose state differs in two snapshots; an expired one may be missing (R-652)."""
     theirs, ours = ({int(row["producer_id"]): row for row in rows} for rows in (expected, found))
     missing = {each for each in theirs.keys() - ours.keys() if not _may_be_forgotten(theirs[each], rules)}
     changed = {each for each in theirs.keys() & ours.keys() if theirs[each] != ours[each]}

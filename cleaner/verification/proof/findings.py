@@ -1,4 +1,4 @@
-"""What refutes a cleaned log: each finding says where and why, and never shows a byte of a key or a value."""
+"""Refutations of a cleaned log: each gives place and reason, and never shows a byte of a key or a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_FINDINGS = 1000
 
 
 class RefutationKind(enum.StrEnum):
-    """What is wrong; the words are part of the JSON format and stay as they are."""
+    """The kind of a refutation; the values are part of the JSON format and never change."""
 
     LOST = "lost"
     INVENTED = "invented"
@@ -33,14 +33,14 @@ class RefutationKind(enum.StrEnum):
 @dataclass(frozen=True)
 class Refutation:
     """
-    One thing that is wrong.
+    One error in a cleaned log.
 
     Attributes:
-        kind: what.
-        path: the file it is in: of the log before for what is missing, else of the log after.
+        kind: of the error.
+        path: the file: of the log before if something is missing, else of the log after.
         position: of the batch in the file.
         offset: of the record, or the batch's first.
-        reason: why that is wrong, in words.
+        reason: in words.
     """
 
     kind: RefutationKind
@@ -52,10 +52,10 @@ class Refutation:
 
 class Findings:
     """
-    The findings of one log, the first thousand in full.
+    The findings of one log; the first thousand are kept.
 
     Attributes:
-        total: how many there were.
+        total: number of all findings.
     """
 
     def __init__(self) -> None:
@@ -69,14 +69,14 @@ class Findings:
             self._kept.append(Refutation(kind, str(path), int(position), int(offset), reason))
 
     def mark(self) -> tuple[int, int]:
-        """Return what `go_back` takes."""
+        """Return a mark for `go_back`."""
         return self.total, len(self._kept)
 
     def go_back(self, mark: tuple[int, int]) -> None:
-        """Forget what was noted since a mark."""
+        """Forget the findings since a mark."""
         self.total, kept = mark
         del self._kept[kept:]
 
     def in_order(self) -> tuple[Refutation, ...]:
-        """Return those kept, by offset."""
+        """Return the kept findings, by offset."""
         return tuple(sorted(self._kept, key=lambda one: (one.offset, one.path, one.kind)))

@@ -1,14 +1,14 @@
 """
-Which committed batches the first pass of a round takes for aborted: their records then supersede nothing.
+Finds committed batches that the first pass of a round takes as aborted: their records then supersede nothing.
 
-A round's first pass begins where its dirty section does, at the batch the offset index leads to. The transaction index
-of that segment also names transactions whose ABORT marker lies before, so that the pass never comes to it. From there
-on it takes all that their producers write for aborted, whatever markers COMMIT it, up to their next ABORT marker
-(R-510, R-511, R-531..R-533). The second pass begins at the log's start, knows better, and keeps these records; those
-before them with the same keys stay as well.
+A round's first pass begins where its dirty section begins, at the batch that the offset index gives. The transaction
+index of that segment also lists transactions whose ABORT marker is earlier, so the pass never reads that marker. It
+then takes everything that their producers write as aborted, even if committed, up to their next ABORT marker (R-510,
+R-511, R-531..R-533). The second pass begins at the log's start, sees the marker, and keeps these records; earlier
+records with the same keys stay as well.
 
-That takes a dirty section that begins in the middle of a segment, behind an ABORT marker: the round before ended there
-because its map was full.
+This happens only if the dirty section begins in the middle of a segment, after an ABORT marker: the round before ended
+there because its map was full.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cleaner.verification.proof.side import LogSide
 
 class ProofFirstPass:
     """
-    The first pass of the first round, as far as it follows transactions.
+    The first pass of the first round, as far as it concerns transactions.
 
     Args:
         side: the log before.
-        first_dirty_offset: where the dirty section begins.
+        first_dirty_offset: start of the dirty section.
 
     Attributes:
-        is_exact: False if the segment has no offset index, so that nobody can tell where the pass begins to read, nor
-            whether there is a transaction index: then any ABORT marker before may be one that it does not come to.
+        is_exact: False if the segment has no offset index, so that it is unknown where the pass begins to read, and
+            whether there is a transaction index: then the pass may have missed any earlier ABORT marker.
     """
 
     def __init__(self, side: LogSide, first_dirty_offset: int) -> None:
@@ -40,7 +40,7 @@ class ProofFirstPass:
         self._position = holder.position_at(first_dirty_offset)
         aborts = side.aborted(self._base)
         aborts = aborts[aborts[:, LAST_OFFSET] >= side.log_start_offset]
-        # The next one last.
+        # Reversed: the next one is last.
         self._pending = aborts[np.argsort(aborts[:, FIRST_OFFSET], kind="stable")][::-1].tolist()
         self._aborted: set[int] = set()
 
@@ -51,12 +51,12 @@ class ProofFirstPass:
         return not self.is_exact or bool(row["position"] >= self._position)
 
     def passes_over(self, row: np.void) -> bool:
-        """Take in a transactional data batch; tell whether it is taken for aborted (R-532)."""
+        """Add a transactional data batch; tell whether the pass takes it as aborted (R-532)."""
         self._reach(row)
         return int(row["producer_id"]) in self._aborted
 
     def come_to_marker(self, row: np.void, *, is_abort: bool) -> None:
-        """Take in a control batch (R-533)."""
+        """Add a control batch (R-533)."""
         self._reach(row)
         if is_abort and not self.is_exact and row["last_offset"] < self._first_dirty_offset:
             self._aborted.add(int(row["producer_id"]))

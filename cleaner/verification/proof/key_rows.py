@@ -1,9 +1,9 @@
 """
-Where every record below the cleaned range's end is written down to be sorted: its key's digest, its offset, its fate.
+Collects a row for every record below the cleaned range's end, to be sorted: its key's digest, its offset, its flags.
 
-Rows that fit in memory stay there. Otherwise they go to a file, parted by the first bits of the digest, which are as
-good as random; each part is then sorted by itself. A part larger than memory, because one key has most of the records,
-is taken in slices from its end to its beginning, and of each only every key's last offset is remembered.
+Rows stay in memory if they fit. Otherwise they go to a file, split into parts by the first bits of the digest, which
+are practically random; each part is then sorted alone. A part larger than memory, because one key has most of the
+records, is read in slices from its end to its start, and only the last offset of each key is kept from slice to slice.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ Rows = npt.NDArray[np.uint64]
 # Columns of a row, all 64 bits wide.
 DIGEST, DIGEST_REST, OFFSET, FLAGS = range(4)
 COLUMNS = 4
-# Bits of FLAGS: it is in the log after; its value is null and it may go, or must, for that alone; it is no record, but
-# what is remembered of a key; it supersedes nothing, or perhaps nothing.
+# Bits of FLAGS: the record is in the log after; its value is null, and it may, or must, be removed for that alone; the
+# row is not a record, but a key's last offset from later slices; it supersedes nothing, or perhaps nothing.
 KEPT, MAY_GO, MUST_GO, REMEMBERED, PASSED_OVER, DOUBTFUL = 1, 2, 4, 8, 16, 32
 
 _ROW_BYTES = 8 * COLUMNS
 _PART_BITS = 7
 _PARTS = 1 << _PART_BITS
-# Sorting takes its own copies: an order, the sorted rows, and what is found of each key.
+# Sorting needs copies: an order, the sorted rows, and results for each key.
 _COPIES = 6
 
 
 class KeyRows:
     """
     Args:
-        memory_bytes: about so much is used at most.
-        make_file: makes the file that takes what is more.
+        memory_bytes: approximate limit of the memory used.
+        make_file: creates the file for rows that do not fit.
 
     Attributes:
         count: rows added.
@@ -48,12 +48,12 @@ class KeyRows:
         self._held: list[Rows] = []
         self._held_rows = 0
         self._file: File | None = None
-        # For each time rows went to the file: where they begin there, in rows, and how many each part has.
+        # For each spill to the file: its start there, in rows, and the number of rows of each part.
         self._extents: list[tuple[int, npt.NDArray[np.int64]]] = []
         self._written_rows = 0
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 

@@ -1,4 +1,4 @@
-"""Who stays, found by sorting: of each key's records the last one, and nobody else that a round has seen."""
+"""Finds by sorting which records must stay: each key's last one, and no other that a round has seen."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _MAX_LONG = 2**63 - 1
 @dataclass(frozen=True)
 class Uncounted:
     """
-    Batches whose records do not count as all others do: first and last offset of each, shape (n, 2), ascending.
+    Batches whose records do not count normally: first and last offset of each, shape (n, 2), ascending.
 
     Attributes:
-        aborted: of aborted transactions, which are no records at all.
-        passed_over: committed, but taken for aborted by the first pass: they supersede nothing.
-        doubtful: those that some round's first pass may have taken for aborted.
+        aborted: of aborted transactions; their records do not count at all.
+        passed_over: committed, but taken as aborted by the first pass: they supersede nothing.
+        doubtful: batches that some round's first pass may have taken as aborted.
     """
 
     aborted: Longs
@@ -48,13 +48,13 @@ class Uncounted:
 @dataclass
 class LastValues:
     """
-    Offsets of the records whose fate is wrong.
+    Offsets of records that were wrongly removed or kept.
 
     Attributes:
-        keys: how many different ones there were.
-        lost: the last of their key, not there any more.
-        superseded: there, although a later record has their key.
-        expired: tombstones that are there past their horizon.
+        keys: number of different keys.
+        lost: the last record of their key, and missing.
+        superseded: kept, although a later record has their key.
+        expired: tombstones kept past their horizon.
     """
 
     keys: int
@@ -68,10 +68,10 @@ def judge(rows: KeyRows, first_dirty_offset: int, uncounted: Uncounted, *, is_on
     Sort the rows and judge each.
 
     Args:
-        first_dirty_offset: a record below it did not supersede anything in these rounds.
-        uncounted: batches whose records do not count as others do.
-        is_one_round: so that what nothing has superseded has to be there. Otherwise a round in between may have begun
-            further down.
+        first_dirty_offset: a record below it superseded nothing in these rounds.
+        uncounted: batches whose records do not count normally.
+        is_one_round: every record that nothing superseded must be there. Otherwise a round in between may have begun
+            at a lower offset.
     """
     keys = 0
     found: list[tuple[Longs, Longs, Longs]] = []
@@ -91,7 +91,7 @@ def _columns(found: list[tuple[Longs, Longs, Longs]]) -> Iterator[list[Longs]]:
 
 
 def _marked(rows: Rows, uncounted: Uncounted) -> Rows:
-    """Return rows without those that are no records, and a flag at those that may supersede nothing."""
+    """Return the rows without aborted records, and with a flag on those that (perhaps) supersede nothing."""
     if len(uncounted.aborted):
         rows = rows[~_are_within(rows, uncounted.aborted)]
     for batches, flag in ((uncounted.passed_over, PASSED_OVER), (uncounted.doubtful, DOUBTFUL)):
@@ -109,7 +109,7 @@ def _are_within(rows: Rows, batches: Longs) -> npt.NDArray[np.bool_]:
 
 
 def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[tuple[Longs, Longs, Longs]]) -> Rows:
-    """Judge rows that no later ones share a key with, but those remembered; returns what is to be remembered of all."""
+    """Judge rows whose keys have no later rows except the remembered ones; returns the rows to remember."""
     if not len(rows):
         return rows
     rows = np.take(rows, _order(rows), axis=0)
@@ -121,7 +121,7 @@ def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[
     flags = rows[:, FLAGS].astype(np.int64)
     is_record = flags & REMEMBERED == 0
     is_kept = is_record & (flags & KEPT != 0)
-    # The last that supersedes all before it for certain, and the last that may.
+    # The last record that certainly supersedes all before it, and the last that may.
     certain = np.maximum.reduceat(np.where(flags & (PASSED_OVER | DOUBTFUL) == 0, offsets, _NONE), starts)
     possible = np.maximum.reduceat(np.where(flags & PASSED_OVER == 0, offsets, _NONE), starts)
     last, last_possible = np.repeat(certain, sizes), np.repeat(possible, sizes)
@@ -129,7 +129,7 @@ def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[
     if is_one_round:
         has_to_stay = ~is_superseded & ~((offsets < last_possible) & (last_possible >= first_dirty_offset))
     else:
-        # One that is there although a doubtful one comes later shows that this has superseded nothing.
+        # A kept record before a doubtful one shows that the doubtful one superseded nothing.
         first_kept = np.repeat(np.minimum.reduceat(np.where(is_kept, offsets, _MAX_LONG), starts), sizes)
         has_to_stay = (offsets == last_possible) | ((offsets >= last) & (offsets > first_kept))
     lost = is_record & has_to_stay & ~is_kept & (flags & MAY_GO == 0)
@@ -152,10 +152,10 @@ def _remembered(rows: Rows, offsets: Longs, flags: int) -> Rows:
 
 
 def _order(rows: Rows) -> Longs:
-    """Return an order that puts the rows of a key side by side."""
+    """Return an order that makes the rows of a key adjacent."""
     order: Longs = np.argsort(rows[:, DIGEST])
     first, rest = rows[order, DIGEST], rows[order, DIGEST_REST]
-    # Two keys that agree in half of the digest may stand mixed; hardly ever.
+    # Keys that agree in half of the digest could be mixed; this hardly ever happens.
     if ((first[1:] == first[:-1]) & (rest[1:] != rest[:-1])).any():
         order = np.lexsort((rows[:, DIGEST_REST], rows[:, DIGEST]))
     return order

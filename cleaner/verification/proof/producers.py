@@ -1,4 +1,4 @@
-"""Which batches stay for the sake of active producers, as the log's newest producer snapshot tells (R-125, R-545)."""
+"""Finds the batches that active producers need, by the log's newest producer snapshot (R-125, R-545)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class ProtectedBatches:
     The last batch of every active producer, needed for its sequence number; its markers, if its epoch was raised since.
 
     Args:
-        fs: the door to the file system.
+        fs: access to the file system.
         side: the log before.
-        now_ms, expiration_ms: silent for so long a producer is not active any more.
+        now_ms, expiration_ms: a producer that has been idle for `expiration_ms` at `now_ms` is no longer active.
         is_now_exact: the last round was at `now_ms`; otherwise any producer may have been active.
 
     Attributes:
-        snapshot_offset: what the snapshot speaks of lies below it; 0 without one, which stands for no producers.
-        first_open_offset: where the first transaction begins that was open there; None without one.
+        snapshot_offset: the snapshot covers the offsets below it; 0 without a snapshot, and then no producers.
+        first_open_offset: start of the first transaction that was open there; None without one.
     """
 
     def __init__(self, fs: FileSystem, side: LogSide, now_ms: int, expiration_ms: int, *, is_now_exact: bool) -> None:
@@ -43,7 +43,7 @@ class ProtectedBatches:
         self._last_known = {int(row["producer_id"]): int(row["last_offset"]) for row in known}
 
     def see(self, rows: Batches) -> None:
-        """Take in what producers wrote behind the snapshot: what it says of them does not hold any more."""
+        """Add batches after the snapshot: its state of their producers is no longer valid."""
         later = (rows["base_offset"] >= self.snapshot_offset) & (rows["producer_id"] >= 0)
         if later.any():
             self._superseded.update(np.unique(rows["producer_id"][later]).tolist())
@@ -52,7 +52,7 @@ class ProtectedBatches:
             self._last_known.update(_last_of_each(rows[data], "last_offset"))
 
     def protects(self, rows: Batches) -> Mask:
-        """Tell which batches have to stay."""
+        """Tell which batches must stay."""
         protected: Mask = np.isin(rows["last_offset"], self._offsets) & (rows["magic"] == 2)
         is_control = rows["attributes"] & CONTROL_FLAG != 0
         for at in np.flatnonzero(protected).tolist():
@@ -63,7 +63,7 @@ class ProtectedBatches:
         return protected
 
     def may_need(self, row: np.void) -> bool:
-        """Tell, once the whole log was seen, whether a batch may have to stay for its producer's sake."""
+        """Tell, after the whole log was read, whether a producer may need a batch."""
         producer_id = int(row["producer_id"])
         if self._last_known.get(producer_id) == row["last_offset"]:
             return True
@@ -71,12 +71,12 @@ class ProtectedBatches:
         return is_control and self._epochs_known.get(producer_id) == row["producer_epoch"]
 
     def still_speaks_of(self, producer_id: int) -> bool:
-        """Tell, once the whole log was seen, whether the snapshot was the latest that is known of a producer."""
+        """Tell, after the whole log was read, whether the snapshot has the latest state of a producer."""
         return producer_id not in self._superseded
 
 
 def _last_of_each(rows: Batches, column: str) -> dict[int, int]:
-    """Return what a column says in the last row of each producer."""
+    """Return a column's value in the last row of each producer."""
     producers, at = np.unique(rows["producer_id"][::-1], return_index=True)
     return dict(zip(producers.tolist(), rows[column][::-1][at].tolist(), strict=True))
 
@@ -92,5 +92,5 @@ def _newest(fs: FileSystem, side: LogSide) -> tuple[int, SnapshotRows]:
         try:
             return offset, read_snapshot(fs, side.directory / names.snapshot_file_name(offset))
         except (CorruptCheckpointError, FileNotFoundError):
-            continue  # as a loader does (R-125)
+            continue  # a loader skips it, too (R-125)
     return 0, np.empty(0, SNAPSHOT_ENTRY)

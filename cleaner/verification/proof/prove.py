@@ -1,12 +1,12 @@
 """
 The proof: one walk through both logs side by side, then the sorting.
 
-    walk    each batch after is the batch before it was made from, byte for byte or rebuilt; each record is unchanged;
-            behind the cleaned range everything is the same. Of each record in the range the digest of its key, its
-            offset and whether it is kept are written down
-    sort    of each key the last record is kept, or was a tombstone that might go; none that a later one supersedes is
+    walk    each batch after is a copy of a batch before, or rebuilt from it; each record is unchanged; after the
+            cleaned range everything is the same. For each record in the range, collect the digest of its key, its
+            offset and whether it is kept
+    sort    the last record of each key is kept, or was a tombstone that might go; no superseded record is kept
 
-Transactions are settled in between: what belongs to aborted ones is known when the last marker was read.
+Transactions are judged in between: which data is aborted is known only after the last marker is read.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from cleaner.verification.proof.transactions import ABSENT, EMPTY, WITH_RECORDS,
 @dataclass(frozen=True)
 class Proof:
     """
-    What came of it.
+    The result of a proof.
 
     Attributes:
-        findings: what is wrong, by offset, at most a thousand.
-        total_findings: all of them.
+        findings: by offset, at most a thousand.
+        total_findings: number of all findings.
         records, keys: of the cleaned range before.
-        bytes_before, bytes_after: read.
+        bytes_before, bytes_after: bytes read.
         log_start_offset, log_end_offset: of the log after.
-        damaged: batches that are damaged in both logs, and the same bytes.
+        damaged: number of batches that are damaged in both logs, with the same bytes.
     """
 
     findings: tuple[Refutation, ...]
@@ -77,7 +77,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class _Walked:
-    """What was found of a step's batches before, a flag each: the last three while records are read."""
+    """Flags of a step's batches before; the last three are set while records are read."""
 
     is_judged: Mask
     is_expired: Mask
@@ -89,15 +89,15 @@ class _Walked:
 
 class Prover:
     """
-    Holds two logs against each other.
+    Compares two logs.
 
     Args:
         before, after: the logs.
-        rules: what rounds there were.
-        producers: who is active, in the log before.
+        rules: facts about the rounds.
+        producers: active producers in the log before.
         rows: empty; filled and sorted here.
         limit_bytes: most bytes one batch may unpack to.
-        before_step: told the bytes read with each step; may raise to stop.
+        before_step: called with the bytes read with each step; may raise to stop.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Prover:
         self._findings = Findings()
         self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
-        # Below it segments are gone, and may be.
+        # Segments below it are gone, which is allowed.
         self._floor = after.bases[0] if rules.may_expire else -(2**63)
         self._first_pass = ProofFirstPass(before, rules.first_dirty_offset) if rules.has_rounds else None
         is_exact = self._first_pass is None or self._first_pass.is_exact
@@ -127,20 +127,20 @@ class Prover:
         self._reader = RecordReader(limit_bytes, self._findings)
         self._aborts = after.aborted()
         self._damaged = 0
-        # A round ends where a segment begins, behind a batch, or behind a record whose key it has taken (R-513).
+        # A round ends at a segment's start, after a batch, or after a record whose key it has mapped (R-513).
         self._is_end_met = rules.end_offset in (*before.bases, *after.bases)
         self._empty: list[tuple[np.void, Refutation]] = []
         self._missing_producers: list[tuple[int, Refutation]] = []
-        # Legacy tombstones go by the times of files (R-502, R-551).
+        # Legacy tombstones are judged by the mtime of their file (R-502, R-551).
         clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
         self._legacy_horizon_ms = clean[-1].mtime_ms - rules.delete_retention_ms if clean else 0
 
     def prove(self) -> Proof:
         """
-        Hold the logs against each other.
+        Compare the logs.
 
         Raises:
-            CorruptLogError: the log before is damaged, so that nothing can be proven by it.
+            CorruptLogError: the log before is damaged, so it cannot prove anything.
         """
         with self._before.batches() as before, self._after.batches() as after:
             try:
@@ -193,7 +193,7 @@ class Prover:
         kernel.find_same_batches(step.before.data, rows, step.after.data, step.after.batches, step.partners, same)
         is_same = same != 0
         self._check_damage(step, is_same)
-        # Reading records tells where batches of magic 0 and 1 begin, and changes these columns.
+        # Reading records finds the base offsets of batches of magic 0 and 1, and changes these columns.
         is_head = rows["base_offset"] >= self._recopied_end
         is_expired = rows["last_offset"] < self._floor
         is_judged = ~is_head & ~is_expired
@@ -212,7 +212,7 @@ class Prover:
         self._follow_transactions(step, found, types, has_to_stay)
 
     def _check_damage(self, step: ProofStep, is_same: Mask) -> None:
-        """Let damage pass that is in both logs, as `--damaged keep` leaves it; raise what is not."""
+        """Accept damage that is the same in both logs, as `--damaged keep` leaves it; raise other damage."""
         if step.after_damage is not None and not is_same[step.partners >= 0].all():
             raise step.after_damage
         if step.before_damage is not None:
@@ -222,9 +222,10 @@ class Prover:
 
     def _read(self, step: ProofStep, is_read: Mask, is_same: Mask, found: _Walked) -> dict[int, int]:
         """
-        Read a step's records and note them; returns the types of its control batches by row.
+        Read and collect a step's records; returns the types of its control batches by row.
 
-        A batch whose records cannot be read passes if it is the same bytes after: it is left out, and all read again.
+        A batch whose records cannot be read is accepted if it has the same bytes after: it is left out, and the others
+        are read again.
         """
         unread = ~is_read | (step.before_damage is not None)
         mark = self._findings.mark()
@@ -241,7 +242,7 @@ class Prover:
                     raise
                 row = leave_out(step.before.batches, unread, error)
                 batch = step.before.batches[row]
-                # What it says of transactions cannot be known; of magic 0 and 1 the flags mean nothing.
+                # Its transaction flags cannot be trusted; in magic 0 and 1 they have no meaning.
                 has_kind = batch["magic"] == 2 and batch["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0
                 if not is_same[row] or has_kind:
                     raise
@@ -256,17 +257,17 @@ class Prover:
         for at in np.flatnonzero(is_wrong).tolist():
             row, partner = step.before.batches[at], int(step.partners[at])
             if partner < 0:
-                reason = "behind the cleaned range, and not there any more"
+                reason = "after the cleaned range, and missing"
                 self._findings.add(RefutationKind.HEAD, step.before_path, row["position"], row["base_offset"], reason)
             else:
                 other = step.after.batches[partner]
-                reason = "behind the cleaned range, and not the bytes it was"
+                reason = "after the cleaned range, and its bytes have changed"
                 self._findings.add(
                     RefutationKind.HEAD, step.after_path, other["position"], other["base_offset"], reason
                 )
 
     def _note(self, step: ProofStep, block: RecordBlock, found: _Walked) -> None:
-        """Write down the records of a block, and see to those that no sorting is needed for."""
+        """Collect the records of a block, and check those that need no sorting."""
         layout, rules = block.layout, self._rules
         rows = step.before.batches
         is_data = ~found.is_control[block.rows] & ~found.is_expired[block.rows]
@@ -275,11 +276,11 @@ class Prover:
         found.has_tombstone[block.rows[is_data & is_null & block.is_kept]] = True
         is_transactional = (rows["attributes"] & TRANSACTIONAL_FLAG != 0)[block.rows]
         below = layout.offsets < rules.end_offset
-        # Behind the range only what is aborted goes.
+        # After the range only aborted records may be missing.
         lost = is_data & ~below & ~block.is_kept
         found.has_lost[block.rows[lost & is_transactional]] = True
         for record in np.flatnonzero(lost & ~is_transactional).tolist():
-            reason = "behind the cleaned range, and not there any more"
+            reason = "after the cleaned range, and missing"
             position = rows[block.rows[record]]["position"]
             self._findings.add(RefutationKind.LOST, step.before_path, position, layout.offsets[record], reason)
         is_keyed = layout.key_sizes >= 0
@@ -288,7 +289,7 @@ class Prover:
             position = step.after.batches[step.partners[block.rows[record]]]["position"]
             reason = "a record without a key in the cleaned range"
             self._findings.add(RefutationKind.REVIVED, step.after_path, position, layout.offsets[record], reason)
-        # Below the log start nobody knows of transactions (R-535).
+        # Below the log start transactions are unknown (R-535).
         is_known = ~is_transactional | (layout.offsets >= self._before.log_start_offset)
         wanted = is_data & below & is_keyed & is_known
         if wanted.any():
@@ -309,7 +310,7 @@ class Prover:
         self._pending.append(rows)
 
     def _tombstones(self, step: ProofStep, block: RecordBlock) -> tuple[Mask, Mask]:
-        """Tell for each record, if its value is null, whether it may go for that alone, and whether it must."""
+        """Tell for each record with a null value whether it may be removed for that alone, and whether it must."""
         rules, rows = self._rules, step.before.batches
         had = has_horizon(rows)
         passed = had & (rows["base_timestamp"] <= rules.now_ms)
@@ -325,10 +326,10 @@ class Prover:
 
     def _check_required(self, step: ProofStep, found: _Walked) -> Mask:
         """
-        Look for batches that have to be there, if without records; returns which those are.
+        Check that required batches are there, perhaps without records; returns which are required.
 
-        The batch that ends the cleanable range is one of them (R-541). Whether that range went further than the cleaned
-        one nobody can tell, but where the cleaned one reaches the active segment it did not.
+        The batch that ends the cleanable range is one of them (R-541). The cleanable range may be longer than the
+        cleaned one, which is unknown here; but if the cleaned range reaches the active segment, both end there.
         """
         rows = step.before.batches
         is_missing = found.is_judged & (step.partners < 0)
@@ -347,8 +348,8 @@ class Prover:
 
     def _check_empty(self, step: ProofStep, found: _Walked) -> None:
         """
-        Look for batches without records that nobody needs (R-541, R-564): but for producers, only one that ends the
-        range of the last round, and therefore what was recopied.
+        Find batches without records that are not needed (R-541, R-564): apart from batches for producers, only the one
+        that ends the range of the last round, and so the recopied segments, may exist.
         """
         at = np.flatnonzero(found.is_judged & (step.partners >= 0))
         others = step.after.batches[step.partners[at]]
@@ -408,7 +409,7 @@ class Prover:
                 self._transactions.add_data(producer_id, batch)
 
     def _reaching_into(self, step: ProofStep) -> Aborts:
-        """Return the aborted transactions, as told after, that may hold one of a step's batches."""
+        """Return the aborted transactions of the log after that may contain one of a step's batches."""
         others = step.after.batches
         if not len(others):
             return self._aborts[:0]
@@ -427,13 +428,13 @@ class Prover:
             self._findings.add(RefutationKind.LOG_END, last, after.segments[-1].size, end_after, reason)
 
     def _meet_end(self, rows: Batches, is_read: Mask) -> None:
-        """See whether a round can have ended with one of these batches; of one that was not read nobody knows."""
+        """Note whether a round can have ended with one of these batches; one that was not read may be such a batch."""
         end = self._rules.end_offset
         holds_end = (rows["base_offset"] < end) & (end <= rows["last_offset"] + 1)
         self._is_end_met |= bool((holds_end & (~is_read | (rows["last_offset"] + 1 == end))).any())
 
     def _check_checkpoint(self, log_end_offset: int) -> None:
-        """Tell of a checkpoint where no round can have ended (R-406, R-407, R-513)."""
+        """Report a checkpoint where no round can have ended (R-406, R-407, R-513)."""
         rules, producers = self._rules, self._producers
         if not rules.has_rounds or not rules.is_end_recorded or rules.end_offset <= self._after.log_start_offset:
             return
@@ -443,7 +444,7 @@ class Prover:
             self._findings.add(RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies within the active segment")
         elif open_from is not None and end > open_from:
             self._findings.add(
-                RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies behind an open transaction's begin"
+                RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies after the start of an open transaction"
             )
         elif not self._is_end_met:
             self._findings.add(
@@ -451,18 +452,18 @@ class Prover:
             )
 
     def _sort(self) -> int:
-        """Judge all records by their keys; returns how many keys there were."""
+        """Judge all records by their keys; returns the number of keys."""
         rules, uncounted = self._rules, self._transactions.uncounted()
         judged = judge(self._rows, rules.first_dirty_offset, uncounted, is_one_round=rules.is_one_round)
         for kind, side, offsets, reason in (
-            (RefutationKind.LOST, self._before, judged.lost, "the last record of its key, and not there any more"),
+            (RefutationKind.LOST, self._before, judged.lost, "the last record of its key, and missing"),
             (
                 RefutationKind.REVIVED,
                 self._after,
                 judged.superseded,
                 "a later record of its key is in the cleaned range",
             ),
-            (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone that is there past its horizon"),
+            (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone is kept past its horizon"),
         ):
             places = side.find(offsets[:MOST_FINDINGS].tolist())
             for offset, place in zip(offsets.tolist(), places, strict=False):

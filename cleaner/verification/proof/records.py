@@ -1,4 +1,4 @@
-"""The records of one step: read on both sides, compared, and told which of them are there still."""
+"""Reads the records of one step in both logs, compares them, and finds which of them are kept."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _WORDS = {
 @dataclass(frozen=True)
 class RecordBlock:
     """
-    The records of some neighbouring batches of the log before.
+    The records of some adjacent batches of the log before.
 
     Attributes:
-        layout: where they are.
+        layout: of the records.
         rows: int64, for each record its batch's row in the step.
         is_kept: for each record whether it is in the log after.
     """
@@ -43,7 +43,7 @@ class RecordBlock:
     is_kept: Mask
 
     def control_type(self, record: int) -> int:
-        """Return the type that the key of a control record tells, -1 for none (R-230)."""
+        """Return the type in the key of a control record, -1 for none (R-230)."""
         start, size = int(self.layout.key_starts[record]), int(self.layout.key_sizes[record])
         if size < 4:
             return -1
@@ -52,11 +52,11 @@ class RecordBlock:
 
 class RecordReader:
     """
-    Reads and compares.
+    Reads and compares records.
 
     Args:
         limit_bytes: most bytes one batch may unpack to.
-        findings: takes what is changed or invented.
+        findings: gets changed and invented records.
     """
 
     def __init__(self, limit_bytes: int, findings: Findings) -> None:
@@ -68,8 +68,8 @@ class RecordReader:
         Yield the records before, of the batches that are read, in order.
 
         Args:
-            is_read: which batches' records are wanted.
-            is_same: which are the same bytes after; of others that have a partner the records are compared.
+            is_read: the batches whose records are wanted.
+            is_same: the batches with the same bytes after; the records of others that have a partner are compared.
         Raises:
             CorruptBatchError: damaged records, in either log.
         """
@@ -86,7 +86,7 @@ class RecordReader:
             yield RecordBlock(layout, rows, is_kept)
 
     def _compare(self, step: ProofStep, layout: Layout, changed: Longs, is_kept: Mask) -> None:
-        """Note which records are kept in batches that were rebuilt, and what is wrong with them."""
+        """Note which records are kept in rebuilt batches, and report errors in them."""
         rows = step.partners[changed]
         self._check_emptied(step, layout, changed[rows >= 0])
         batches = step.after.batches[rows[rows >= 0]]
@@ -118,7 +118,7 @@ class RecordReader:
             verdict = int(verdicts[record])
             if verdict == kernel.HEADERS_DIFFER and _headers(layout, partners[record]) == _headers(found, record):
                 continue
-            reason = f"{_WORDS[verdict]} of the record is not what it was"
+            reason = f"{_WORDS[verdict]} of the record has changed"
             self._findings.add(RefutationKind.CHANGED, path, positions[record], found.offsets[record], reason)
 
     def _check_timestamps(self, step: ProofStep, found: Layout, of: Longs, batches: npt.NDArray[np.void]) -> None:
@@ -143,7 +143,7 @@ class RecordReader:
         for row, other in zip(rows[is_other], others[is_other], strict=True):
             mine = (layout.offsets >= row["base_offset"]) & (layout.offsets <= row["last_offset"])
             if other["max_timestamp"] not in layout.timestamps_ms[mine]:
-                self._tell_header(step, other, "maxTimestamp is that of no record it had")
+                self._tell_header(step, other, "maxTimestamp is not that of any record it had")
 
     def _tell_header(self, step: ProofStep, row: np.void, reason: str) -> None:
         self._findings.add(RefutationKind.CHANGED, step.after_path, row["position"], row["base_offset"], reason)

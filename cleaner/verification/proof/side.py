@@ -1,4 +1,4 @@
-"""One of the two logs: its segments, read batch by batch from the first to the last."""
+"""One of the two logs: reads its segments batch by batch, from first to last."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOT_PASSED_OVER = CONTROL_FLAG | TRANSACTIONAL_FLAG | KIND_LEGACY
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch is."""
+    """The place of a batch."""
 
     path: Path
     position: int
@@ -42,20 +42,20 @@ class BatchPlace(NamedTuple):
 
 class LogSide:
     """
-    A partition directory as it stands; nothing in it is changed.
+    A partition directory in its current state; nothing in it is changed.
 
     Args:
-        fs: the door to the file system.
-        directory: the partition's.
-        log_start_offset: as the checkpoint says; None: where the first segment begins.
-        segments: ascending, where they are not all in the directory; None: those there.
+        fs: access to the file system.
+        directory: of the partition.
+        log_start_offset: from the checkpoint; None: the start of the first segment.
+        segments: ascending, if they are not all in the directory; None: the directory's segments.
 
     Attributes:
-        fs: the door to the file system.
+        fs: access to the file system.
         segments: ascending.
-        log_start_offset: first offset a reader may ask for.
+        log_start_offset: first offset that a reader may request.
     Raises:
-        UncleanableError: no segment, or a swap that was interrupted: the next load would change the log.
+        UncleanableError: there is no segment, or a swap was interrupted: the next load would change the log.
     """
 
     def __init__(
@@ -90,21 +90,21 @@ class LogSide:
         return sum(segment.size for segment in self.segments)
 
     def end_of_recopied(self, end_offset: int) -> int:
-        """Return where the first segment begins that holds nothing below an offset; past all offsets without one."""
+        """Return the base offset of the first segment with nothing below an offset; beyond all offsets if none."""
         return next((base for base in self._bases if base >= end_offset), 2**63 - 1)
 
     def segment_of(self, offset: int) -> Segment:
-        """Return the segment that an offset belongs to; the first for those below all."""
+        """Return the segment that an offset belongs to; the first segment for offsets below all."""
         return self.segments[max(0, bisect_right(self._bases, offset) - 1)]
 
     def range_of(self, offset: int) -> tuple[int, int]:
-        """Return where the segment begins that an offset belongs to, and where the next one does."""
+        """Return the base offsets of the segment that an offset belongs to and of the next segment."""
         number = bisect_right(self._bases, offset)
         return self._bases[max(0, number - 1)], self._bases[number] if number < len(self._bases) else 2**63 - 1
 
     def find(self, offsets: Sequence[int]) -> list[BatchPlace]:
         """
-        Return where the batches are that hold some offsets, or the first ones behind them.
+        Return the places of the batches that hold some offsets, or of the first batches after them.
 
         Args:
             offsets: ascending.
@@ -120,10 +120,10 @@ class LogSide:
 
     def aborted(self, from_base: int = -1) -> Aborts:
         """
-        Return what the transaction indexes say, of the segments from a base offset on.
+        Return the entries of the transaction indexes, of the segments from a base offset on.
 
         Raises:
-            CorruptIndexError: one is damaged.
+            CorruptIndexError: an index is damaged.
         """
         found = [abort_rows(())]
         for segment in self.segments:
@@ -142,12 +142,12 @@ class BatchStream:
     The batches of a log, some at a time. Close it, or use it in a `with` block.
 
     Attributes:
-        chunk: the one read last; its bytes are there until the next is read.
-        rows: those of its batches that were not taken yet.
-        segment: the one they are in.
-        next_offset: behind the last batch that was taken, or where the segment after it begins.
-        read_bytes: of batches, up to now.
-        damage: what is wrong with the rows, which is then a single one; its bytes may be compared, and nothing more.
+        chunk: the last one read; its bytes are valid until the next is read.
+        rows: its batches that were not taken yet.
+        segment: their segment.
+        next_offset: after the last batch taken, or the start of the segment after it.
+        read_bytes: of batches, so far.
+        damage: the error in `rows`, which is then a single batch; only its bytes may be compared.
     """
 
     def __init__(self, fs: FileSystem, segments: Sequence[Segment]) -> None:
@@ -177,7 +177,7 @@ class BatchStream:
 
     def fill(self) -> bool:
         """
-        Read on if there are no rows left to take; False at the end of the log.
+        Read on if no rows are left; False at the end of the log.
 
         Raises:
             CorruptBatchError: damage.
@@ -201,7 +201,7 @@ class BatchStream:
         return True
 
     def _pass_over(self, error: CorruptBatchError) -> Chunk:
-        """Return a batch with a wrong checksum by itself; raises the error where no header can be trusted."""
+        """Return a batch with a wrong checksum as its own chunk; raises the error if its header cannot be trusted."""
         file, position = self._file, error.position
         assert file is not None  # noqa: S101 - it was being read
         size = size_of(file.read(LOG_OVERHEAD_BYTES, position))
@@ -217,7 +217,7 @@ class BatchStream:
         buffer = WindowBuffer(size)
         reader.fill(window, buffer)
         chunk = reader.arrange(window, buffer)
-        # What it says of transactions cannot be known.
+        # Its transaction flags cannot be trusted.
         if len(chunk.batches) != 1 or chunk.failure is not None or chunk.kinds & _NOT_PASSED_OVER:
             raise error
         self._reader = SegmentReader(
@@ -245,7 +245,7 @@ class BatchStream:
         return True
 
     def take(self, count: int) -> Chunk:
-        """Return the next rows as a chunk of their own, good until `fill` reads on."""
+        """Return the next rows as their own chunk, valid until `fill` reads on."""
         rows, self.rows = self.rows[:count], self.rows[count:]
         if count:
             self.next_offset = int(rows["last_offset"][-1]) + 1
@@ -253,7 +253,7 @@ class BatchStream:
 
 
 def _positions(segment: Segment, offsets: Sequence[int]) -> list[BatchPlace]:
-    """Return where the batches of a segment are that hold some ascending offsets; its end for what is behind."""
+    """Return the places of the batches of a segment that hold some ascending offsets; its end for later offsets."""
     found: list[BatchPlace] = []
     for chunk in segment.chunks(start=0, buffer=ReadBuffer(), check_order_from=segment.base_offset):
         rows = chunk.batches

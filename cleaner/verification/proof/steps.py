@@ -1,8 +1,8 @@
 """
-The batches of both logs side by side, in order of their offsets.
+Walks the batches of both logs together, in the order of their offsets.
 
-A batch is its partner's rebuilt or copied self: it begins at the same offset. Of magic 0 and 1 it has become one of
-magic 2 that begins at the first record it still has and ends at the last.
+The partner of a batch is its copy or rebuilt version in the other log, with the same base offset. A batch of magic 0 or
+1 becomes one of magic 2 that begins at its first retained record and ends at the last.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Longs = npt.NDArray[np.int64]
 @dataclass(frozen=True)
 class ProofStep:
     """
-    Some neighbouring batches of the log before, and all of the log after that lie where they do.
+    Some adjacent batches of the log before, and all batches of the log after in the same range of offsets.
 
     Attributes:
         before, after: the batches.
-        segment: that of `before`.
+        segment: of `before`.
         before_path, after_path: the files.
         partners: for each batch before its row after, or -1.
-        strangers: rows after that nothing before is a partner of.
-        before_damage, after_damage: what is wrong with the one batch there is of that log; None for sound ones.
+        strangers: rows after without a partner before.
+        before_damage, after_damage: the error in the single batch of that log; None if the batches are sound.
     """
 
     before: Chunk
@@ -52,7 +52,7 @@ def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[ProofStep]
     Walk both logs to their ends.
 
     Raises:
-        CorruptBatchError: damage in either.
+        CorruptBatchError: damage in either log.
     """
     while True:
         has_before, has_after = before.fill(), after.fill()
@@ -75,7 +75,7 @@ def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[ProofStep]
 
 
 def _share(before: BatchStream, after: BatchStream, has_before: bool, has_after: bool) -> tuple[int, int]:
-    """Return how many rows of each to take, so that no batch is parted from its partner."""
+    """Return how many rows of each to take, so that no batch is separated from its partner."""
     if not has_before or not has_after:
         return len(before.rows), len(after.rows)
     last_before, last_after = int(before.rows["last_offset"][-1]), int(after.rows["last_offset"][-1])
@@ -92,7 +92,7 @@ def _partners(before: Chunk, after: Chunk) -> tuple[Longs, Longs]:
     at = np.searchsorted(rows["last_offset"], others["base_offset"])
     found = rows[np.minimum(at, len(rows) - 1)]
     is_partner = (at < len(rows)) & (others["last_offset"] <= found["last_offset"])
-    # Where a compressed batch of magic 0 or 1 begins only its records tell.
+    # Only its records give the base offset of a compressed batch of magic 0 or 1.
     is_partner &= (found["magic"] < 2) | (others["base_offset"] == found["base_offset"])
     is_partner[1:] &= at[1:] != at[:-1]
     partners[at[is_partner]] = np.flatnonzero(is_partner)

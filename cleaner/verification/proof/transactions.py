@@ -1,9 +1,9 @@
 """
-Which data belongs to transactions that were aborted, found by the markers themselves, and what became of the markers.
+Finds the data of aborted transactions by the markers themselves, and judges the markers.
 
 A producer's transactional batches up to its next marker are that marker's transaction. The transaction indexes of the
-log after have to say the same: by them readers of committed records leave batches out. And they have to say no more
-than those of the log before, since an entry goes together with the last of its transaction's data (R-533, R-534).
+log after must agree: readers of committed records skip batches by them. And they must have no more entries than those
+of the log before, since an entry is removed with the last data of its transaction (R-533, R-534).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PRODUCER = 0
 
 class DataBatch(NamedTuple):
     """
-    A transactional batch of the log before, and what became of it.
+    A transactional batch of the log before, and its state in the log after.
 
     `became` is one of ABSENT, EMPTY and WITH_RECORDS; `is_hidden`: by the transaction indexes of the log after;
-    `has_lost`: records behind the cleaned range's end are missing; `is_expired`: its segment is gone, and may be;
-    `is_passed_over`: the first round's first pass took it for aborted.
+    `has_lost`: records after the cleaned range's end are missing; `is_expired`: its segment is gone, which is allowed;
+    `is_passed_over`: the first round's first pass took it as aborted.
     """
 
     base_offset: int
@@ -48,11 +48,11 @@ class DataBatch(NamedTuple):
 
 class Marker(NamedTuple):
     """
-    A control batch of the log before, and what became of it.
+    A control batch of the log before, and its state in the log after.
 
-    `type` is -1 without a record; `horizon_ms` and `new_horizon_ms` are those before and after, None for none.
-    `has_to_stay`: for a producer's sake, or for the log's end. `path` and `position` are those of the batch after, if
-    there is one.
+    `type` is -1 without a record; `horizon_ms` and `new_horizon_ms` are the horizons before and after, None for none.
+    `has_to_stay`: a producer needs it, or it is the log's end. `path` and `position` are those of the batch after, if
+    it exists.
     """
 
     base_offset: int
@@ -72,10 +72,10 @@ class Transactions:
 
     Args:
         before, after: the logs.
-        rules: what rounds there were.
-        recopied_end: where the segments end that rounds have recopied.
-        is_first_pass_exact: whether it is certain what the first round's first pass took for aborted.
-        findings: takes what is wrong.
+        rules: facts about the rounds.
+        recopied_end: end of the segments that rounds have recopied.
+        is_first_pass_exact: it is certain which batches the first round's first pass took as aborted.
+        findings: gets the errors.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Transactions:
         self._after = after
         self._has_indexes = is_first_pass_exact
         self._is_exact = rules.is_one_round and is_first_pass_exact
-        # What the transaction indexes say, by the marker's offset.
+        # Entries of the transaction indexes, by the marker's offset.
         self._entries_before = {int(entry[LAST_OFFSET]): entry.tolist() for entry in before.aborted()}
         self._entries_after = {int(entry[LAST_OFFSET]): entry.tolist() for entry in after.aborted()}
         self._aborts_before: dict[int, list[int]] = {}
@@ -107,18 +107,18 @@ class Transactions:
         self._aborted: list[tuple[int, int]] = []
         self._passed_over: list[tuple[int, int]] = []
         self._doubtful: list[tuple[int, int]] = []
-        # Producers of which a later round's first pass may have missed the ABORT marker.
+        # Producers whose ABORT marker a later round's first pass may have missed.
         self._missed: set[int] = set()
-        # Producers with aborted data that nobody knows of, since its marker lies below the log start (R-535) or in no
-        # index: it counts as committed, and their next COMMIT has seen it.
+        # Producers with aborted data that rounds do not know, since its marker is below the log start (R-535) or in no
+        # index: it counts as committed, and as data of their next COMMIT.
         self._unknown: set[int] = set()
 
     def add_data(self, producer_id: int, batch: DataBatch) -> None:
-        """Take in a transactional data batch."""
+        """Add a transactional data batch."""
         self._open.setdefault(producer_id, []).append(batch)
 
     def add_marker(self, marker: Marker, *, was_recopied: bool) -> None:
-        """Take in a control batch; `was_recopied`: a round may have changed it."""
+        """Add a control batch; `was_recopied`: a round may have changed it."""
         data: list[DataBatch] = []
         if marker.type in (ControlType.ABORT, ControlType.COMMIT):
             data = self._open.pop(marker.producer_id, [])
@@ -137,7 +137,7 @@ class Transactions:
             self._unknown.discard(marker.producer_id)
 
     def finish(self) -> None:
-        """The log has ended; what is still open is kept, like committed data."""
+        """End the log; data of open transactions is kept, like committed data."""
         for data in self._open.values():
             self._end_committed(data, may_be_passed_over=False)
         self._compare_entries()
@@ -154,16 +154,16 @@ class Transactions:
             elif batch.is_passed_over or may_be_passed_over:
                 self._doubtful.append((batch.base_offset, batch.last_offset))
             if batch.has_lost:
-                self._tell(RefutationKind.LOST, batch, "records behind the cleaned range are missing")
+                self._tell(RefutationKind.LOST, batch, "records after the cleaned range are missing")
             if batch.is_hidden and batch.became == WITH_RECORDS:
                 self._tell(RefutationKind.TRANSACTION, batch, "committed, but a transaction index calls it aborted")
 
     def _may_be_missed(self, marker: Marker, data: list[DataBatch]) -> bool:
         """
-        Tell whether a round may have begun behind an ABORT marker, in the same segment, and have met its entry there.
+        Tell whether a round may have begun after an ABORT marker, in the same segment, and found its entry there.
 
-        The round before has recopied the segment, and data of the transaction was there for it; for this one it was
-        not, so that it has given the marker a horizon, or found that it may go.
+        The round before recopied the segment and still saw data of the transaction; this round saw none, so it gave the
+        marker a horizon, or could remove it.
         """
         rules = self._rules
         begins_at = max(marker.base_offset, rules.first_dirty_offset) + 1
@@ -187,7 +187,7 @@ class Transactions:
             if batch.became != WITH_RECORDS or is_unknown:
                 continue
             if batch.base_offset < self._recopied_end:
-                self._tell(RefutationKind.REVIVED, batch, "records of an aborted transaction are there")
+                self._tell(RefutationKind.REVIVED, batch, "records of an aborted transaction are kept")
             elif not batch.is_hidden:
                 self._tell(
                     RefutationKind.TRANSACTION, batch, "aborted, but no transaction index says so: readers would see it"
@@ -209,10 +209,10 @@ class Transactions:
                 reason = "its transaction still has data" if is_seen else "its horizon has not passed"
                 self._tell_marker(marker, f"the marker is gone, but {reason}")
         elif rules.is_now_exact and is_end and has_passed and not data:
-            self._tell_marker(marker, "the marker is there past its horizon", RefutationKind.REVIVED)
+            self._tell_marker(marker, "the marker is kept past its horizon", RefutationKind.REVIVED)
         elif marker.horizon_ms is not None:
             if marker.new_horizon_ms != marker.horizon_ms:
-                self._tell_marker(marker, "its delete horizon is not the one it had", RefutationKind.HORIZON)
+                self._tell_marker(marker, "its delete horizon has changed", RefutationKind.HORIZON)
         elif marker.new_horizon_ms is not None:
             had_data = rules.is_one_round and was_seen
             if is_seen or had_data or not is_end or not rules.allows_new_horizon(marker.new_horizon_ms):
@@ -224,10 +224,10 @@ class Transactions:
 
     def _expect_entry(self, marker: Marker, data: list[DataBatch], was_recopied: bool) -> None:
         """
-        Note whether the log after has to have an ABORT marker's entry.
+        Note whether the log after must have an ABORT marker's entry.
 
-        In a segment that was recopied it goes when the last data of its transaction has gone, in the round that gives
-        the marker a horizon, or could remove it.
+        In a recopied segment the entry is removed when the last data of its transaction is gone, in the round that
+        gives the marker a horizon, or could remove it.
         """
         at = marker.base_offset
         if at < self._after.log_start_offset:
@@ -242,7 +242,7 @@ class Transactions:
                 self._expected_entries.add(at)
 
     def _compare_entries(self) -> None:
-        """Hold the transaction indexes of both logs against each other, and against the markers."""
+        """Compare the transaction indexes of both logs with each other, and with the markers."""
         for at in sorted(self._expected_entries - self._entries_after.keys()):
             self._tell_entry(at, "the transaction index has no entry for the transaction that a marker here aborts")
         for at, entry in sorted(self._entries_after.items()):
@@ -250,7 +250,7 @@ class Transactions:
             if at >= self._after.log_start_offset and at not in self._possible_entries:
                 self._tell_entry(at, "an entry of the transaction index without a transaction that was aborted")
             elif before is not None and entry != before:
-                self._tell_entry(at, "an entry of the transaction index is not the one it was")
+                self._tell_entry(at, "an entry of the transaction index has changed")
 
     def _tell_entry(self, marker_offset: int, reason: str) -> None:
         path = self._after.segment_of(marker_offset).path(TXN_INDEX)

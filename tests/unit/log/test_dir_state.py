@@ -143,7 +143,7 @@ def test_lines_are_worked_out_while_the_file_cannot_change(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "name", ["a-0.0123456789abcdef0123456789abcdef-stray", "a-0.0123456789abcdef0123456789abcdef-future"]
 )
-def test_log_dir_with_logs_nobody_recovered_gets_no_marker(tmp_path: Path, name: str) -> None:
+def test_log_dir_with_unrecovered_logs_gets_no_marker(tmp_path: Path, name: str) -> None:
     """A broker would trust them; if there was a marker, they had been closed in order."""
     (state,) = _open(tmp_path)
     assert state.may_be_marked

@@ -237,7 +237,7 @@ def test_callback_may_append_and_flush() -> None:
     assert seen == [2]
 
 
-def test_request_interrupted_before_it_was_made_keeps_nobody_from_making_one() -> None:
+def test_request_interrupted_before_it_was_made_prevents_no_later_one() -> None:
     """A future ends whatever happened to a thread that requested a flush earlier."""
     log, later = _Log(), _Later()
     asked: list[int] = []

@@ -171,7 +171,7 @@ def test_epochs_that_are_used_up_bring_another_producer_id(tmp_path: Path) -> No
     assert (following.producer_id != first.producer_id, following.epoch) == (True, 0)
 
 
-def test_ids_that_nobody_used_for_long_are_forgotten(tmp_path: Path) -> None:
+def test_ids_unused_for_long_are_forgotten(tmp_path: Path) -> None:
     """Unless the log still knows their producer, whose epochs must not come again."""
     ids = TransactionalIds(FileSystem(), tmp_path)
     kept = ids.begin("kept", lambda _id: -1, 0)

@@ -251,7 +251,7 @@ def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path)
             assert [record.offset for record in latest] == [0, 1]
 
 
-def test_state_of_a_log_that_was_cut_meanwhile_is_refused(tmp_path: Path) -> None:
+def test_state_of_a_log_that_was_cut_since_is_refused(tmp_path: Path) -> None:
     """The files held open are those that are cut: in the last segment, in an earlier one, even if it grew again."""
     for cut in (1, 5, 7):
         with writing(tmp_path / str(cut)) as log:

@@ -88,7 +88,7 @@ class ServedTopics:
                 if name in self._topics.names():
                     self.delete(name)
             except CleanerError as second:
-                error.add_note(f"what there is of the topic could not be deleted: {second}")
+                error.add_note(f"the unfinished topic could not be deleted: {second}")
             raise
         return made
 

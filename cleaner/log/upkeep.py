@@ -175,7 +175,7 @@ class Upkeep:
     def retain(self) -> None:
         """Remove the expired segments of all logs."""
         for served in self._partitions.all():
-            with self._telling(served, "looked through for expired segments"):
+            with self._telling(served, "searched for expired segments"):
                 self.retain_one(served)
 
     def retain_one(self, served: ServedLog) -> int:
@@ -206,12 +206,12 @@ class Upkeep:
     def end_late_transactions(self) -> None:
         """Abort the transactions that have taken longer than their timeout."""
         for served in self._partitions.all():
-            with self._telling(served, "rid of a late transaction"):
+            with self._telling(served, "freed of a late transaction"):
                 served.log.end_late_transactions()
 
     def _expire_producers(self) -> None:
         for served in self._partitions.all():
-            with self._telling(served, "rid of idle producers"):
+            with self._telling(served, "freed of idle producers"):
                 served.writer.expire_producers()
 
     # ---- troubles --------------------------------------------------------------------------------------------------

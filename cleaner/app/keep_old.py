@@ -61,8 +61,7 @@ class CutSaver:
 
     Args:
         fs: the file system.
-        directory: the partition's place in the operator's directory; links to it are followed
-        once, here.
+        directory: the partition's place in the operator's directory; links to it are followed once, here.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:

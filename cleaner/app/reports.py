@@ -155,8 +155,7 @@ class RecoverReport:
         partitions: those recovered, in order of their names.
         refused: those that were not.
         has_marker: the log dir now has a clean-shutdown marker; a broker starts without recovery.
-        note: why it has
-        none; a broker will recover when it starts.
+        note: why it has none; a broker will recover when it starts.
     """
 
     partitions: tuple[RecoveredPartition, ...]

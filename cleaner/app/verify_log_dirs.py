@@ -67,8 +67,8 @@ class VerifyReport:
         bytes_before, bytes_after: of batches read.
         findings: the errors, by offset; at most a thousand.
         total_findings: the number of all errors.
-        damaged: batches
-        that are damaged in both logs, with the same bytes. note: anything else for the operator.
+        damaged: batches that are damaged in both logs, with the same bytes.
+        note: anything else for the operator.
     """
 
     partition: str

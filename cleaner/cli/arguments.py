@@ -152,8 +152,8 @@ def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterab
 
     Args:
         arguments: those of the command.
-        partition: the only named partition to keep; empty: keep all of them. sets:
-        `--set` options to append.
+        partition: the only named partition to keep; empty: keep all of them.
+        sets: `--set` options to append.
     """
     from shlex import join
 

@@ -131,8 +131,7 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
     Args:
         log: to be drawn.
         columns: of the terminal, at least 38; lines are not longer.
-        paint: colours for the output
-        stream.
+        paint: colours for the output stream.
     Returns:
         Lines; none for an empty log.
     """

@@ -45,11 +45,14 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True)
 class Request:
-    """One request. Attributes:
-    method: any; see `METHODS`.
-    path: decoded, begins with a slash.
-    query: the last value by name.
-    headers: the first value by name, names in lower case.
+    """
+    One request.
+
+    Attributes:
+        method: any; see `METHODS`.
+        path: decoded, begins with a slash.
+        query: the last value by name.
+        headers: the first value by name, names in lower case.
     """
 
     method: str

@@ -32,7 +32,8 @@ def cost_of(hashed: str) -> int | None:
 
 
 class Passwords:
-    """The users and their passwords. Thread-safe.
+    """
+    The users and their passwords. Thread-safe.
 
     Args:
         users: bcrypt hashes by name; if empty, every request is allowed.

@@ -18,7 +18,8 @@ Waiting = TypeVar("Waiting")
 
 
 class WaitingLine(Generic[Waiting]):
-    """The waiting requests, by origin.
+    """
+    The waiting requests, by origin.
 
     Args:
         most: how many may wait.

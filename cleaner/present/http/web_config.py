@@ -55,7 +55,8 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 
 @dataclass(frozen=True)
 class WebConfig:
-    """The content of the file.
+    """
+    The content of the file.
 
     Attributes:
         tls: for the server's side of a handshake; None: plain HTTP.

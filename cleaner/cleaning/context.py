@@ -21,7 +21,7 @@ def _no_throttle(_bytes: int) -> None:
 
 
 def _no_progress(_phase: str, _done: int, _total: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def _keep_nothing(_group: Sequence[Segment]) -> None:

@@ -32,7 +32,7 @@ from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legac
 from cleaner.kernels import batches as kernel
 from cleaner.kernels.batch_header import HEAD_BYTES
 
-# Those of `chunks.py` are handed on: whoever reads batches needs both.
+# Names of `chunks.py` are re-exported: readers of batches need both.
 __all__ = [
     "BATCH_DTYPE",
     "COMPRESSION_MASK",

@@ -35,7 +35,7 @@ _REASONS = {
     record_kernel.RECORD_BAD_HEADERS: "its headers do not fit the record",
     record_kernel.RECORD_BAD_END: "it does not end where its length says",
     record_kernel.RECORD_BAD_OFFSET: "its offset does not ascend or lies beyond its batch",
-    record_kernel.RECORD_LEFT_OVER: "bytes are left behind the batch's last record",
+    record_kernel.RECORD_LEFT_OVER: "bytes are left after the batch's last record",
     record_kernel.RECORD_MISSING: "the batch ends before its last record",
 }
 

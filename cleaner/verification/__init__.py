@@ -1,1 +1,1 @@
-"""Logs held against what they must be: by themselves (`check`), or against the log they were made from (`proof`)."""
+"""Verifies logs: alone (`check`), or against the log they were made from (`proof`)."""

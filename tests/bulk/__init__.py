@@ -1,1 +1,1 @@
-"""The bulk path as a whole: beside the engine without Spark, then with it."""
+"""The bulk path as a whole: compared with the engine without Spark, then with it."""

@@ -18,7 +18,7 @@ _START_SECONDS = 120
 
 
 def free_port() -> int:
-    """Return a port nobody listens at."""
+    """Return a free port."""
     with socket.socket() as listener:
         listener.bind((_HOST, 0))
         port: int = listener.getsockname()[1]
@@ -32,14 +32,14 @@ class Cluster:
 
     Attributes:
         url: of the master, for `spark.master`.
-        workers: the processes of the workers that live.
+        workers: the processes of the living workers.
     """
 
     url: str
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def kill_worker(self) -> None:
-        """Kill one worker with all its executors, as a machine that is gone."""
+        """Kill one worker with all its executors, as if its machine were gone."""
         worker = self.workers.pop()
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
@@ -55,7 +55,7 @@ def _start(scratch: Path, name: str, *arguments: object) -> subprocess.Popen[byt
 
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *map(str, arguments)]
     with (scratch / f"{name}.log").open("wb") as log:
-        # A group of its own, so that it can be killed with all that it starts.
+        # Its own process group, so that it can be killed with all its children.
         return subprocess.Popen(command, stdout=log, stderr=log, env=environment(), start_new_session=True)
 
 

@@ -18,7 +18,7 @@ LOCAL = {"spark.master": "local[2]", "spark.sql.shuffle.partitions": "2", "spark
 
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
-    """Skip where there is no Spark."""
+    """Skip if Spark is not installed."""
     if reason := why_not_available():
         pytest.skip(reason)
 

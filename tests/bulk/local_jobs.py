@@ -1,4 +1,4 @@
-"""The jobs of a round without Spark: the same tasks one after the other, and the reduction that small logs have."""
+"""The jobs of a round without Spark: the same tasks one after the other, and the reduction for small logs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class LocalJobs:
     Runs jobs in this process.
 
     Attributes:
-        fs: the tasks' door to the disk.
-        on_job: told `digest` or `recopy` before each job; may raise.
-        told: what it was told so far.
+        fs: the tasks' access to the disk.
+        on_job: called with `digest` or `recopy` before each job; may raise.
+        told: the jobs reported so far.
     """
 
     fs: FileSystem = field(default_factory=FileSystem)
@@ -72,7 +72,7 @@ class LocalJobs:
             return recopy_group(self.fs, settings, rules, work, name)
 
     def cancel(self, name: str) -> None:
-        """Nothing is under way."""
+        """Do nothing: no job runs in the background."""
 
     def _tell(self, what: str) -> None:
         self.told.append(what)
@@ -95,7 +95,7 @@ def bulk_clean(
     verify: bool = True,
     fs: FileSystem | None = None,
 ) -> CleanReport:
-    """Clean one partition in bulk, as `cleaner.clean` does it with the engine; raises why it was refused."""
+    """Clean one partition in bulk, as `cleaner.clean` does with the engine; raises the error of a refusal."""
     work_dir.mkdir(exist_ok=True)
     options = BulkOptions(work_dir, groups_in_flight, task_memory_bytes, range_bytes, map_entries)
     cleaner = BulkCleaner(lambda _: jobs or LocalJobs(), lambda _config, _log_dir: options)
@@ -114,6 +114,6 @@ def bulk_clean(
         try:
             raise outcome.error
         finally:
-            del outcome, outcomes  # or the error and this function would know each other
+            del outcome, outcomes  # breaks a reference cycle of the error and this function
     assert isinstance(outcome, CleanReport)
     return outcome

@@ -1,4 +1,4 @@
-"""Bulk rounds beside the engine's, on random logs: the same files, figures and errors, however the work is cut up."""
+"""Bulk rounds on random logs leave the same files, figures and errors as the engine, however the work is split."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.property.rounds import offset_at, write_case
 from tests.scratch import scratch_directory
 from tests.support.log_builder import HIGH_WATERMARKS, offset_checkpoint
 
-# Durations, and what only a map of one process has.
+# Durations, and figures that only the map of one process has.
 UNLIKE = {"map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read"}
 
 
 class Cut(NamedTuple):
-    """How the work is cut up; `is_unbounded` lets the round cover all, else it ends where the engine's map is full."""
+    """How the work is split; `is_unbounded` lets the round cover all, else it ends where the engine's map is full."""
 
     range_bytes: int | None
     task_memory_bytes: int
@@ -84,7 +84,7 @@ def clean_both(case: Case, cut: Cut, now_ms: int, engine_dir: Path, bulk_dir: Pa
     found: list[object] = list(differences(contents(engine_dir), contents(bulk_dir)))
     mine, theirs = figures(results[1], bulk_dir), figures(results[0], engine_dir)
     if not cut.is_unbounded and isinstance(mine, dict) and isinstance(theirs, dict):
-        for name in ("map_messages_read", "note", "rounds_remaining"):  # of what lies behind the map's end
+        for name in ("map_messages_read", "note", "rounds_remaining"):  # they concern records after the map's end
             del mine[name], theirs[name]
     found += [] if mine == theirs else [mine, theirs]
     found += [] if files_and_times(engine_dir) == files_and_times(bulk_dir) else ["times"]

@@ -1,4 +1,4 @@
-"""Spark in a child process: the same files, one session for several logs, and nobody left when its parent is gone."""
+"""Spark in a child process: the same files, one session for several logs, and no process left without its parent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_log(directory: Path) -> Path:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process is there, and no zombie."""
+    """Tell whether a process exists, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -58,7 +58,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_child_that_cannot_be_started_fails_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python that this user may not run is told as a job's failure, as is one that is gone."""
+    """A Python that is missing, or that this user may not run, is reported as the job's failure."""
     monkeypatch.setattr(sys, "executable", str(tmp_path))
     jobs = ChildJobs(LOCAL, tmp_path)
     with pytest.raises(SparkJobError, match=f"not started.*{tmp_path}"):
@@ -67,7 +67,7 @@ def test_child_that_cannot_be_started_fails_its_job(tmp_path: Path, monkeypatch:
 
 
 def test_child_cleans_logs_one_after_the_other_in_one_session(tmp_path: Path) -> None:
-    """The engine's files; what Spark prints is kept; of a child that was killed its log is told."""
+    """The files are the engine's; Spark's output is kept; the error of a killed child names its log."""
     engine = write_log(tmp_path / "engine")
     cleaner.clean(engine, str(PARTITION), SETTINGS, now_ms=NOW_MS)
     jobs = ChildJobs(LOCAL, tmp_path)
@@ -90,7 +90,7 @@ def test_child_cleans_logs_one_after_the_other_in_one_session(tmp_path: Path) ->
 
 
 def test_child_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:
-    """However hard: neither the process nor its JVM stays."""
+    """Even with SIGKILL: neither the process nor its JVM stays."""
     command = [sys.executable, "-c", ORPHAN, str(tmp_path)]
     parent = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path
@@ -109,7 +109,7 @@ def test_child_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:
 def test_modules_that_lie_about_where_it_was_started_are_not_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may have been in anybody's directory; neither the child nor Spark's workers take code from there."""
+    """Root may be in another user's directory; neither the child nor Spark's workers import code from there."""
     directory = write_log(tmp_path / "logs")
     here, state = tmp_path / "here", tmp_path / "state"
     here.mkdir()

@@ -1,4 +1,4 @@
-"""`cleaner bulk` on a standalone master with two workers, also with one of them gone in the middle of the job."""
+"""`cleaner bulk` on a standalone master with two workers, also if one of them dies during the job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GOLDEN = ("transactions-1", "tombstones-2", "plain-grouping-1", "idempotent-prod
 
 @pytest.fixture
 def two_workers(needs_spark: None, tmp_path: Path) -> Iterator[Cluster]:
-    """Give a cluster of its own to each test."""
+    """Give each test its own cluster."""
     scratch = tmp_path / "cluster"
     scratch.mkdir()
     with cluster(scratch, workers=2) as running:
@@ -69,7 +69,7 @@ def write_log(directory: Path) -> Path:
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait for something to happen while a process runs."""
+    """Wait for a condition while a process runs."""
     deadline = time.monotonic() + _SECONDS
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -86,7 +86,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_bulk_on_two_workers_leaves_the_engines_files(two_workers: Cluster, tmp_path: Path, moment: str) -> None:
-    """Whoever is killed when: what a worker had done or begun is done again elsewhere and never shows."""
+    """At any moment a worker may be killed: its work is done again elsewhere and never shows."""
     source = write_log(tmp_path / "source")
     engine, log_dir, work_dir = (tmp_path / name for name in ("engine", "bulk", "work"))
     shutil.copytree(source, engine)
@@ -128,5 +128,5 @@ def test_bulk_on_two_workers_leaves_kafkas_files(
 
 
 def test_golden_steps_are_there() -> None:
-    """No name above is one of a step that has gone."""
+    """Every step named above exists."""
     assert set(GOLDEN) <= {str(step) for step in steps() if step.kind == "byte-identical"}

@@ -1,4 +1,4 @@
-"""A daemon with a large log: cleaned by Spark in a child process, or by the engine with the reason told."""
+"""A daemon with a large log: cleaned by Spark in a child process, or by the engine with a reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_logs(tmp_path: Path) -> tuple[Path, Path]:
 def test_large_log_without_java_is_cleaned_by_the_engine_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason stands with its round, where `cleaner explain` and `cleaner status` show it."""
+    """The reason is kept with its round, where `cleaner explain` and `cleaner status` show it."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     logs, other = make_logs(tmp_path)
     cleaner.clean(other, "a-0", {"cleanup.policy": "compact"})
@@ -40,8 +40,8 @@ def test_large_log_without_java_is_cleaned_by_the_engine_and_says_why(
 @pytest.mark.slow
 @pytest.mark.usefixtures("needs_spark")
 def test_large_log_is_cleaned_by_spark_in_a_child_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of the engine; the child is gone when the daemon is."""
-    monkeypatch.setattr(daemons, "WAIT_SECONDS", 180.0)  # a JVM starts in ten seconds, and not on a busy machine
+    """The files are the engine's; the child ends with the daemon."""
+    monkeypatch.setattr(daemons, "WAIT_SECONDS", 180.0)  # a JVM starts in ten seconds, or much later on a busy machine
     logs, other = make_logs(tmp_path)
     cleaner.clean(other, "a-0", {"cleanup.policy": "compact"})
     settings = settings_for(

@@ -1,4 +1,4 @@
-"""The driver killed at every change it makes: the next job finishes the round, or begins it anew, to the same bytes."""
+"""The driver is killed at every change: the next job finishes the round, or starts it again, to the same bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.golden.scenario import Step, steps
 from tests.scratch import scratch_directory
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
-# Cleaned before; aborted data and markers, some of them to go now; several groups.
+# Cleaned before; aborted data and markers, some of which go now; several groups.
 STEP = next(step for step in steps() if str(step) == "transactions-3")
 SETTINGS = {**STEP.settings, "internal.segment.bytes": "6000", "log.cleaner.dedupe.buffer.size": str(1 << 20)}
 KILLED = 9
 
 
 class DyingFileSystem(WatchedFileSystem):
-    """A disk whose process is gone at the `die_at`-th change (from 0); without one, changes are counted."""
+    """A disk whose process dies at the `die_at`-th change (from 0); None: changes are counted."""
 
     def __init__(self, die_at: int | None) -> None:
         self.changes = 0
@@ -65,7 +65,7 @@ def run_and_die(step: Step, log_dir: Path, work_dir: Path, die_at: int) -> int:
 
 
 def logs_of(log_dir: Path) -> dict[str, bytes]:
-    """Return all files but producer snapshots, which the loader clears away with a swap it completes (R-631)."""
+    """Return all files except producer snapshots, which the loader removes when it completes a swap (R-631)."""
     return {name: data for name, data in contents(log_dir).items() if not name.endswith(".snapshot")}
 
 
@@ -76,13 +76,13 @@ def kill_and_restart(home: Path, die_at: int, expected: dict[str, bytes]) -> tup
         ended = run_and_die(STEP, log_dir, work_dir, die_at)
         jobs = run(STEP, log_dir, work_dir)
         found = differences(expected, logs_of(log_dir))
-        # What a job leaves that died behind its checkpoint goes with the partition's next one.
+        # The partition's next job removes the files of a job that died after its checkpoint.
         left = [str(path) for path in sorted(work_dir.rglob("*"))] if jobs.told else []
         return ended, jobs.told, found + left
 
 
 def sweep(home: Path, every: int) -> tuple[int, int]:
-    """Kill at every so many changes; returns how many jobs were killed, and how many of the next ones went on."""
+    """Kill at every `every`-th change; returns how many jobs were killed, and how many of the next ones continued."""
     with scratch_directory() as directory:
         fs = DyingFileSystem(None)
         log_dir = STEP.prepare(home, directory / "logs")
@@ -101,7 +101,7 @@ def sweep(home: Path, every: int) -> tuple[int, int]:
 
 
 def test_killed_driver_is_followed_by_one_that_finishes(unpacked: Callable[[str], Path]) -> None:
-    """A sample of all moments; some of the next jobs need not look for the survivors again."""
+    """For a sample of all moments; some of the next jobs need not find the survivors again."""
     killed, went_on = sweep(unpacked(STEP.scenario), every=29)
     assert 0 < went_on < killed
 

@@ -1,4 +1,4 @@
-"""A log dir of many small logs, cleaned side by side: the engine's files, figures and errors."""
+"""A log dir of many small logs, cleaned in parallel: the engine's files, figures and errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fill(log: LogBuilder, kind: int) -> None:
 
 
 def write_logs(log_dir: Path, count: int) -> None:
-    """Write small logs of all kinds; some were cleaned to their middle, one is damaged, one is clean."""
+    """Write small logs of all kinds; some are cleaned up to their middle, one is damaged, one is clean."""
     logs, offsets = [], {}
     for number in range(count):
         log = LogBuilder(TopicPartition("topic", number), index_interval_bytes=200)
@@ -86,7 +86,7 @@ def told(outcome: Outcome, log_dir: Path) -> object:
 
 
 def clean_both(tmp_path: Path, jobs: SparkJobs, count: int) -> list[Outcome]:
-    """Clean with the engine and side by side, hold both against each other, and return the latter's outcomes."""
+    """Clean with the engine and in parallel, compare both, and return the outcomes of the latter."""
     work_dir = tmp_path / "work"
     work_dir.mkdir()
     cleaner = BulkCleaner(lambda _: jobs, lambda _config, _log_dir: BulkOptions(work_dir, 2, 1 << 20))
@@ -103,7 +103,7 @@ def clean_both(tmp_path: Path, jobs: SparkJobs, count: int) -> list[Outcome]:
 
 @dataclass
 class FourJobs(LocalJobs):
-    """Runs four tasks at a time; of the first two digests neither ends before the other began."""
+    """Runs four tasks at a time; the first two digests wait until both have begun."""
 
     met: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=PATIENCE_SECONDS))
     digests: int = 0
@@ -118,7 +118,7 @@ class FourJobs(LocalJobs):
         return 4
 
     def meet(self, what: str) -> None:
-        """Let the first two digests wait for each other."""
+        """Make the first two digests wait for each other."""
         with self.lock:
             self.digests += what == "digest"
             is_early = what == "digest" and self.digests <= 2
@@ -127,7 +127,7 @@ class FourJobs(LocalJobs):
 
 
 def test_many_small_logs_side_by_side_leave_the_engines_files(tmp_path: Path) -> None:
-    """One that is damaged is refused in the engine's words and stops no other; one that is clean is passed over."""
+    """A damaged one is refused in the engine's words and stops no other; a clean one is skipped."""
     jobs = FourJobs()
     outcomes = clean_both(tmp_path, jobs, 20)
     (refused,) = {outcome.partition for outcome in outcomes if isinstance(outcome, Refusal)}
@@ -135,7 +135,7 @@ def test_many_small_logs_side_by_side_leave_the_engines_files(tmp_path: Path) ->
     assert f"topic-{CLEAN}" in {outcome.partition for outcome in outcomes if isinstance(outcome, Skipped)}
     assert (
         sum(isinstance(outcome, CleanReport) for outcome in outcomes) == 17
-    )  # of 20; of one an open transaction is all
+    )  # of 20; one has nothing but an open transaction
 
 
 class GoneJobs(LocalJobs):
@@ -143,12 +143,12 @@ class GoneJobs(LocalJobs):
 
     @property
     def slots(self) -> int:
-        """Nobody knows."""
+        """Unknown: the session has ended."""
         raise SparkJobError("Spark is gone")
 
 
 def test_many_small_logs_without_a_session_any_more_are_refused_one_by_one(tmp_path: Path) -> None:
-    """Every log that is due has the reason in its outcome, and is as it was."""
+    """Every log that is due has the reason in its outcome, and is unchanged."""
     write_logs(tmp_path / "logs", 5)
     before = contents(tmp_path / "logs")
     options = BulkOptions(tmp_path, 2, 1 << 20)

@@ -1,4 +1,4 @@
-"""Waiting for tasks that end at any moment of the wait, and telling meanwhile that all is well."""
+"""Waiting for tasks that end at any moment of the wait, with progress reports during it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STEP = next(step for step in steps() if str(step) == "k1-k4-1")
 def test_task_that_ends_as_the_wait_does_is_no_failure(
     unpacked: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wait so short that it always ends first, again and again."""
+    """The wait is so short that it always ends first, many times."""
     monkeypatch.setattr(bulk_round, "_LOOK_UP_SECONDS", 1e-6)
     log_dir = STEP.prepare(unpacked(STEP.scenario), tmp_path / "logs")
     jobs = LocalJobs(on_job=lambda _: time.sleep(0.005))

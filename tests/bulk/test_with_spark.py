@@ -33,7 +33,7 @@ from tests.unit.policy.survivor_rules import RULES
 
 CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical")]
 REFUSED = [step for step in steps() if step.kind == "refuse"]
-# Aborted and open transactions; tombstones past their horizon in a log that was cleaned before.
+# Aborted and open transactions; tombstones past their horizon in a log cleaned before.
 SHORT = ("transactions-1", "tombstones-2")
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "4000", "index.interval.bytes": "200"}
 PARTITION = TopicPartition("topic", 0)
@@ -41,7 +41,7 @@ NOW_MS = START_MS + 10**9
 
 
 def long_but(names: tuple[str, ...], all_steps: list[Step]) -> list[object]:
-    """Return all steps as parameters, those not named marked slow."""
+    """Return all steps as parameters; those not in `names` are marked slow."""
     marks = {str(step): () if str(step) in names else (pytest.mark.slow,) for step in all_steps}
     return [pytest.param(step, id=str(step), marks=marks[str(step)]) for step in all_steps]
 
@@ -82,7 +82,7 @@ def test_bulk_on_golden_input_leaves_kafkas_files(
 def test_bulk_on_damaged_directory_names_the_damage_and_changes_nothing(
     step: Step, unpacked: Callable[[str], Path], tmp_path: Path, local_spark: SessionJobs
 ) -> None:
-    """The very error of the engine, however the segment is cut, and the directory as it was."""
+    """The same error as the engine's, however the segment is cut; the directory is unchanged."""
     work = step.prepare(unpacked(step.scenario), tmp_path / "logs")
     before = contents(work)
     with pytest.raises(CorruptLogError) as theirs:
@@ -122,7 +122,7 @@ def clean_both(log: LogBuilder, tmp_path: Path, jobs: SessionJobs, clean_until: 
 
 
 def test_bulk_keeps_keys_that_collide_in_murmur(tmp_path: Path, local_spark: SessionJobs) -> None:
-    """The digests that are shuffled are keyed: nobody can build keys that delete each other's records."""
+    """The shuffled digests are keyed: no attacker can build keys that delete each other's records."""
     log = LogBuilder(PARTITION, index_interval_bytes=200)
     keys = colliding_keys(5)
     for key in keys:
@@ -134,7 +134,7 @@ def test_bulk_keeps_keys_that_collide_in_murmur(tmp_path: Path, local_spark: Ses
 
 
 def test_bulk_on_many_clean_records_of_a_key_goes_on_with_a_join(tmp_path: Path, local_spark: SessionJobs) -> None:
-    """More records of a key in the clean section than a cleaned log can have: all of them go for one dirty record."""
+    """A key has more records in the clean section than a cleaned log can have: one dirty record removes them all."""
     log = LogBuilder(PARTITION, index_interval_bytes=200)
     for i in range(30):
         log.append((f"k{i % 3}", f"v{i}"), (f"only-{i}", "v"))
@@ -146,7 +146,7 @@ def test_bulk_on_many_clean_records_of_a_key_goes_on_with_a_join(tmp_path: Path,
 
 
 class NamedJobs(SessionJobs):
-    """The same, with the names of its jobs."""
+    """`SessionJobs` that keeps the names of its jobs."""
 
     names: list[str]
 
@@ -159,7 +159,7 @@ class NamedJobs(SessionJobs):
 def test_executors_that_see_other_files_end_the_job_without_a_task_that_fails(
     tmp_path: Path, local_spark: SessionJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that fails would be tried again; here the driver's tokens are not where tasks look."""
+    """A failing task would be tried again; here the driver's tokens are missing where tasks look."""
     monkeypatch.setattr("cleaner.spark.clean.round.leave_probes", lambda fs, settings: None)
     log = LogBuilder(PARTITION)
     log.append(("k", "v"), ("k", "w"))
@@ -175,7 +175,7 @@ def test_executors_that_see_other_files_end_the_job_without_a_task_that_fails(
 
 
 def test_error_of_a_task_is_the_last_of_its_traceback() -> None:
-    """What came before was its cause, and says less."""
+    """The lines before it are its cause, and say less."""
     try:
         try:
             raise LogDirOfflineError("/logs/t-0", OSError(2, "No such file or directory"))
@@ -190,7 +190,7 @@ def test_error_of_a_task_is_the_last_of_its_traceback() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_reductions_ask_the_survivor_rule(local_spark: SessionJobs, rule: SurvivorRule) -> None:
-    """By one reduction or by a join: of each key the code that stays, and those it supersedes that only ask."""
+    """With one reduction or with a join: for each key the code that stays, and the superseded ones that only ask."""
     codes = (2 << 1, 3 << 1 | 1, 4 << 1 | 1, 5 << 1)
     expected = [2 << 1, 4 << 1 | 1] if rule == LATEST_OFFSET else [3 << 1 | 1, 5 << 1]
     rows = local_spark._spark.createDataFrame([(1, 1, code) for code in codes], _ROW_SCHEMA)

@@ -30,7 +30,7 @@ OFFSETS_END = 2**62  # above all offsets
 # Small cells give more information for the same bytes, since neighbours are often alike. Smaller ones cost seeks.
 _LEAST_BYTES = 16 << 10
 _MOST_BYTES = 1 << 20
-_CELLS_OF_ALL = 256  # where nothing is left out: how many keys lie in a part of the log is told from these
+_CELLS_OF_ALL = 256  # if everything is read: they give the number of keys in a part of the log
 _MOST_CELLS = 1 << 14
 
 

@@ -55,7 +55,7 @@ class DirtyChunk:
 
     @property
     def length(self) -> int:
-        """Bytes they cover."""
+        """Bytes that the good batches cover."""
         return 0 if self.chunk is None else self.chunk.length
 
     @property

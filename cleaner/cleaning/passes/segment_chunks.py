@@ -81,7 +81,7 @@ class Claim:
 
     @property
     def path(self) -> Path:
-        """Of its `.log`."""
+        """Path of its `.log`."""
         return self.source.path
 
 

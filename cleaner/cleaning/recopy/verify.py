@@ -31,7 +31,7 @@ class Written(Protocol):
 
     @property
     def base_offset(self) -> int:
-        """The segment's."""
+        """Base offset of the segment."""
 
     @property
     def size(self) -> int:

@@ -53,7 +53,7 @@ class MemoryBudget:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """The sum."""
         return self.base + self.maps + self.workers
 
     @staticmethod

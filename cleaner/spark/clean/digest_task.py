@@ -90,7 +90,7 @@ class RangeReport:
     error: Told | None = None
 
     def to_json(self) -> str:
-        """Write it down."""
+        """Return the report as JSON."""
         values = dataclasses.asdict(self)
         for name in ("copied", "mapped"):
             summary = values[name]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What a task has written."""
+    """The segments that a task has written."""
 
     task: int
     staged: list[Staged]

@@ -81,7 +81,7 @@ class LogFileReader:
 
     @property
     def path(self) -> Path:
-        """Of the file."""
+        """Path of the file."""
         return self._file.path
 
     def run(self) -> None:

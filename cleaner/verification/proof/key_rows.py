@@ -53,7 +53,7 @@ class KeyRows:
         self._written_rows = 0
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 

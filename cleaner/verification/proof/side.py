@@ -34,7 +34,7 @@ _NOT_PASSED_OVER = CONTROL_FLAG | TRANSACTIONAL_FLAG | KIND_LEGACY
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch is."""
+    """The place of a batch."""
 
     path: Path
     position: int

@@ -1,4 +1,4 @@
-"""Logs on a disk for rounds of the engine, and what is read back of them."""
+"""Logs on a disk for rounds of the engine, and readers of the results."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Files = dict[str, tuple[bytes, int]]
 
 
 def context(fs: FileSystem | None = None, **options: object) -> RoundContext:
-    """Return a round's surroundings: a manual clock, and a disk that leaves out real fsyncs."""
+    """Return a round's context: a manual clock, and a disk without real fsyncs."""
     values: dict[str, object] = {"fs": fs or WatchedFileSystem(), "clock": ManualClock(), "now_ms": NOW_MS}
     return RoundContext(**(values | options))  # type: ignore[arg-type]
 
 
 def keyed_log(segments: int = 4, batches: int = 6, keys: int = 5, **options: object) -> LogBuilder:
-    """Build a log of some segments, whose few keys come again and again, and an active one."""
+    """Build a log of some segments, whose few keys repeat often, and an active one."""
     log = LogBuilder(index_interval_bytes=60, **options)  # type: ignore[arg-type]
     for _ in range(segments):
         for _ in range(batches):
@@ -74,7 +74,7 @@ def clean(
     config: CleanerConfig | None = None,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> RoundResult:
-    """Load a log and clean it once, reading so many bytes at a time."""
+    """Load a log and clean it once, in chunks of the given size."""
     around = around or context()
     log = load(around.fs, directory, settings)
     found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
@@ -92,7 +92,7 @@ def files_of(directory: Path) -> Files:
 
 
 def segment_files(files: Files) -> Files:
-    """Return the segments' files among them, whatever their suffixes."""
+    """Return the segments' files among them, with any suffix."""
     return {name: content for name, content in files.items() if name[:20].isdigit() and ".snapshot" not in name}
 
 

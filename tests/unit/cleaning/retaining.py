@@ -1,4 +1,4 @@
-"""Runs a `RetainedWriter` over the bytes of a log held in memory, with verdicts a test chooses."""
+"""Runs a `RetainedWriter` over the bytes of a log in memory, with verdicts that a test chooses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def only_chunk(log: bytes, check_order_from: int | None = None) -> Chunk:
 
 @dataclass(frozen=True)
 class Retained:
-    """What was written: bytes, one row a batch, the largest offset told, and the counters."""
+    """The output: bytes, one row for each batch, the largest offset, and the counters."""
 
     data: bytes
     rows: list[tuple[int, int, int]]
@@ -68,7 +68,7 @@ def retain(
     new_horizon_ms: int = NOW_MS,
 ) -> Retained:
     """
-    Write what stays of a log.
+    Write the retained part of a log.
 
     Args:
         verdicts: for each batch one a record, as in `kernels/offset_map.py`; none for a batch to be dropped.
@@ -94,7 +94,7 @@ def retain(
 
 
 def keeping(batch: bytes, *kept: int) -> list[int]:
-    """Return the verdicts on a batch of which the records at these places stay."""
+    """Return the verdicts on a batch whose records at these places stay."""
     records = records_of(batch)
     stays = [KEEP if record.value is not None else KEEP_TOMBSTONE for record in records]
     return [stays[i] if i in kept else SUPERSEDED for i in range(len(records))]

@@ -1,8 +1,8 @@
 """
-Threads of which one runs at a time, the next drawn by lot: every schedule can be had again, and a deadlock is seen.
+Threads that run one at a time, the next drawn at random: every schedule can be repeated, and a deadlock is detected.
 
-A `Schedule` takes the place of the module `threading` in the module under test. Threads change where a lock is taken or
-given back, and wherever the test calls `pause`.
+A `Schedule` replaces the module `threading` in the module under test. Threads switch where a lock is taken or
+released, and wherever the test calls `pause`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Deadlock(AssertionError):
 
 class Schedule:
     """
-    Draws which thread is to go on.
+    Draws which thread continues.
 
     Args:
-        seed: of the lot. Half of the seeds let one thread run as long as it can, which makes the others very late.
-        interrupt_at: the pause, of those of the thread that makes the schedule, in which it is interrupted.
+        seed: of the random choice. Half of the seeds let one thread run as long as it can, so that the others are late.
+        interrupt_at: the number of the pause at which the thread that created the schedule is interrupted.
     """
 
     def __init__(self, seed: int, interrupt_at: int | None = None) -> None:
@@ -37,11 +37,11 @@ class Schedule:
 
     @property
     def runnable(self) -> list[threading.Thread]:
-        """All threads that have begun, have not ended and do not wait."""
+        """All threads that have started, have not ended and do not wait."""
         return list(self._runnable)
 
     def pause(self) -> None:
-        """Let another thread run, or none."""
+        """Let another thread run, or continue."""
         me = threading.current_thread()
         following = me if self._rng.random() < self._patience else self._rng.choice(self._runnable)
         self._hand_over(me, following)
@@ -60,7 +60,7 @@ class Schedule:
             self._batons[me].acquire()
 
     def stand_still(self) -> None:
-        """Run no more until somebody makes this thread `resume`."""
+        """Stop this thread until another one calls `resume` for it."""
         me = threading.current_thread()
         self._runnable.remove(me)
         if not self._runnable:
@@ -70,20 +70,20 @@ class Schedule:
         self._interrupt(me)
 
     def resume(self, thread: threading.Thread) -> None:
-        """Let a thread run again, when the lot falls on it."""
+        """Let a thread run again, when it is drawn."""
         self._runnable.append(thread)
 
     def begin(self, thread: threading.Thread) -> None:
-        """Make a thread known that waits for its first `acquire`."""
+        """Add a thread that waits for its first `acquire`."""
         self._batons[thread] = threading.Semaphore(0)
         self._runnable.append(thread)
 
     def wait_for_turn(self) -> None:
-        """Wait, at the begin of a thread, until the lot falls on it."""
+        """Wait, at the start of a thread, until it is drawn."""
         self._batons[threading.current_thread()].acquire()
 
     def end(self) -> None:
-        """Let another thread run, for good."""
+        """End this thread, and let another one run."""
         self._runnable.remove(threading.current_thread())
         self._batons[self._rng.choice(self._runnable)].release()
 
@@ -92,10 +92,10 @@ class Schedule:
         return ScheduledThread(self, target, name)
 
     def RLock(self) -> None:
-        """Make a lock, that is nothing: see `ScheduledCondition`."""
+        """Return None as a lock: see `ScheduledCondition`."""
 
     def Condition(self, lock: None) -> ScheduledCondition:
-        """Make a condition of a lock."""
+        """Create a condition for a lock."""
         return ScheduledCondition(self)
 
 
@@ -118,7 +118,7 @@ class ScheduledThread:
         self._schedule.end()
 
     def start(self) -> None:
-        """Let it begin when the lot falls on it."""
+        """Let it start when it is drawn."""
         self._schedule.begin(self._thread)
         self._thread.start()
 
@@ -127,7 +127,7 @@ class ScheduledThread:
         return not self._has_ended
 
     def join(self) -> None:
-        """Stand still until it has ended."""
+        """Wait until it has ended."""
         if not self._has_ended:
             self._joining.append(threading.current_thread())
             self._schedule.stand_still()
@@ -135,7 +135,7 @@ class ScheduledThread:
 
 
 class ScheduledCondition:
-    """A `threading.Condition` under a schedule. Whoever holds it is never paused, so nobody waits for its lock."""
+    """A `threading.Condition` under a schedule. Its holder is never paused, so no thread waits for its lock."""
 
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
@@ -148,12 +148,12 @@ class ScheduledCondition:
         self._schedule.pause()
 
     def wait(self) -> None:
-        """Stand still until notified."""
+        """Wait until notified."""
         self._waiting.add(threading.current_thread())
         self._schedule.stand_still()
 
     def notify_all(self) -> None:
-        """Let all that wait go on."""
+        """Let all waiting threads continue."""
         for thread in sorted(self._waiting, key=lambda thread: thread.name):
             self._schedule.resume(thread)
         self._waiting.clear()

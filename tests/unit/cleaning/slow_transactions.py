@@ -34,12 +34,12 @@ class SlowTransactions:
     _pending: deque[AbortedTxn] = field(default_factory=deque)
 
     def add_aborted(self, entries: Iterable[AbortedTxn]) -> None:
-        """Add what the transaction indexes say of the part to be read next."""
+        """Add the transaction index entries of the part to read next."""
         merged = sorted([*self._pending, *entries], key=lambda entry: entry.first_offset)
         self._pending = deque(merged)
 
     def discardable(self, path: Path, chunk: Chunk) -> Flags:
-        """Tell for each batch whether it may go on behalf of its transaction, and advance the state."""
+        """Tell for each batch whether its transaction allows its removal, and advance the state."""
         batches = chunk.batches
         result: Flags = np.zeros(len(batches), np.uint8)
         concerned = (batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0) & (batches["magic"] == 2)
@@ -52,7 +52,7 @@ class SlowTransactions:
             else:
                 result[index] = self._is_aborted(producer_id)
         if len(batches):
-            self._consume_up_to(int(batches[-1]["last_offset"]))  # every batch consumes, whatever it holds (R-532)
+            self._consume_up_to(int(batches[-1]["last_offset"]))  # every batch consumes, with any content (R-532)
         return result
 
     def _consume_up_to(self, offset: int) -> None:

@@ -1,4 +1,4 @@
-"""Retention of whole chunks at once, held to the rules for one batch (R-540 to R-545)."""
+"""Retention of whole chunks at once, compared with the rules for one batch (R-540 to R-545)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def table(content: list[Row]) -> np.ndarray:
 def test_retention_of_a_chunk_is_that_of_its_batches(
     content: list[Row], last_records: dict[int, LastRecord], first_uncleanable: int, deletes_stay: bool
 ) -> None:
-    """Retention, discard, unread and empty marker of every batch as the plain rules have them."""
+    """Retention, discard, unread and empty marker of every batch are those of the plain rules."""
     batches = table(content)
     can_discard = np.array([row["can_discard"] and row["magic"] == 2 for row in content], np.uint8)
     found = decide_retention(
@@ -104,7 +104,7 @@ def test_part_of_a_retention_is_that_of_the_batches_in_it() -> None:
 
 
 def test_no_producers_are_last_of_nothing() -> None:
-    """A log without idempotent producers has nobody's last batch."""
+    """A log without idempotent producers has no producer's last batch."""
     batches = table([{"magic": 2, "attributes": 0, "base_timestamp": 0, "last_offset": 1, "producer_id": 7,
                       "producer_epoch": 0}])  # fmt: skip
     for last_records, expected in (

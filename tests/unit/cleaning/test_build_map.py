@@ -65,7 +65,7 @@ def test_map_that_ends_in_a_segment_covers_no_gap(tmp_path: Path) -> None:
 
 
 def test_map_begins_inside_a_segment_at_the_checkpoint(tmp_path: Path) -> None:
-    """Records below it are not indexed, and the index says where to begin reading (R-511)."""
+    """Records below it are not indexed, and the index gives the position to begin at (R-511)."""
     directory = keyed_log(segments=2, batches=20, keys=60).write(tmp_path)
     built, offset_map = build(directory, checkpoint=31)
     assert offset_map.get(b"k30") == 90
@@ -97,7 +97,7 @@ def test_aborted_data_and_markers_are_counted_but_not_indexed(tmp_path: Path) ->
 def test_packed_and_old_batches_are_indexed_like_others(tmp_path: Path, magic: int, codec: str) -> None:
     """Absolute offsets, whatever the format (R-242)."""
     if magic < 2 and codec == "zstd":
-        codec = "none"  # magic 0 and 1 know no zstd
+        codec = "none"  # magic 0 and 1 have no zstd
     log = LogBuilder()
     log.append(("x", "v"))
     log.append(*[(f"k{i}", "v") for i in range(50)], codec=codec, magic=magic)
@@ -108,7 +108,7 @@ def test_packed_and_old_batches_are_indexed_like_others(tmp_path: Path, magic: i
 
 
 def test_offset_index_that_leads_astray_is_found(tmp_path: Path) -> None:
-    """The first pass holds each index against its log (R-333)."""
+    """The first pass compares each index with its log (R-333)."""
     directory = keyed_log(segments=2, batches=20).write(tmp_path)
     path = directory / f"{0:020d}.index"
     data = bytearray(path.read_bytes())
@@ -119,7 +119,7 @@ def test_offset_index_that_leads_astray_is_found(tmp_path: Path) -> None:
 
 
 def test_range_within_one_chunk_may_still_end_by_the_limits(tmp_path: Path) -> None:
-    """The limit is asked after a chunk; what remains of its segment is only checked."""
+    """The limit is checked after a chunk; the rest of its segment is only verified."""
     directory = keyed_log(segments=1, batches=10).write(tmp_path)
     built, _ = build(directory, around=context(max_dirty_bytes=1), chunk_bytes=300)
     assert built.is_full

@@ -29,7 +29,7 @@ BATCHES = [data_batch([Record(b"k", bytes(20 * i))], BASE + 10 * i, timestamp_ms
 
 
 def rows(batches: list[bytes]) -> np.ndarray:
-    """Return what an appender is told of batches."""
+    """Return the batch rows that an appender gets."""
     infos = [batch_info(batch) for batch in batches]
     content = [
         (len(batch), info.last_offset, info.max_timestamp_ms) for batch, info in zip(batches, infos, strict=True)
@@ -38,7 +38,7 @@ def rows(batches: list[bytes]) -> np.ndarray:
 
 
 def target(directory: Path, fs: FileSystem | None = None, max_index_bytes: int = 1000) -> CleanedSegment:
-    """Open a segment to be written, beside the source it takes after."""
+    """Open a segment for writing, next to the source it is modelled on."""
     (directory / f"{NAME}.log").write_bytes(b"old")
     return CleanedSegment(
         fs or WatchedFileSystem(), directory, BASE, like=directory / f"{NAME}.log", interval_bytes=100,
@@ -58,7 +58,7 @@ def names(directory: Path) -> list[str]:
 
 
 def test_finished_segment_has_log_and_indexes_with_the_sources_time(tmp_path: Path) -> None:
-    """All bytes in order; index entries as R-320 has them; no transaction index without aborts (R-591)."""
+    """All bytes in order; index entries as in R-320; no transaction index without aborts (R-591)."""
     segment = target(tmp_path)
     append(segment, BATCHES[:2])
     append(segment, BATCHES[2:])
@@ -75,7 +75,7 @@ def test_finished_segment_has_log_and_indexes_with_the_sources_time(tmp_path: Pa
 
 
 def test_segment_with_aborts_gets_a_transaction_index(tmp_path: Path) -> None:
-    """The entries as they were (R-533)."""
+    """With unchanged entries (R-533)."""
     segment = target(tmp_path)
     aborts = [AbortedTxn(1, 100, 105, 106), AbortedTxn(2, 101, 107, 108)]
     segment.finish(aborts, MTIME_NS)
@@ -83,7 +83,7 @@ def test_segment_with_aborts_gets_a_transaction_index(tmp_path: Path) -> None:
 
 
 def test_segment_without_records_is_empty_files(tmp_path: Path) -> None:
-    """A group whose records all vanish still yields a segment (R-591)."""
+    """A group whose records are all removed still gives a segment (R-591)."""
     segment = target(tmp_path)
     assert segment.reserve(0, rows([]), -1) == 0
     segment.finish([], MTIME_NS)
@@ -91,7 +91,7 @@ def test_segment_without_records_is_empty_files(tmp_path: Path) -> None:
 
 
 def test_files_take_over_the_modes_of_their_sources(tmp_path: Path) -> None:
-    """Each file after its own kind; a kind the source lacks after the log."""
+    """Each file has the mode of the same kind of file; if the source has none, that of the log."""
     segment_log = tmp_path / f"{NAME}.log"
     segment_log.write_bytes(b"old")
     segment_log.chmod(0o640)
@@ -141,7 +141,7 @@ def test_left_overs_of_an_earlier_attempt_are_removed_first(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_discarded_segment_leaves_nothing(tmp_path: Path, finished: bool) -> None:
-    """Whatever had been written (R-595)."""
+    """At any stage of writing (R-595)."""
     segment = target(tmp_path)
     append(segment, BATCHES)
     if finished:
@@ -206,7 +206,7 @@ def test_segment_read_back_as_written_is_sound(tmp_path: Path) -> None:
 
 
 def test_every_flipped_bit_of_a_segment_is_found_when_it_is_read_back(tmp_path: Path) -> None:
-    """In the log or its indexes; only the leader epochs are covered by nothing."""
+    """In the log or its indexes; only the leader epochs have no protection."""
     segment = finished(tmp_path)
     starts = [sum(map(len, BATCHES[:i])) for i in range(6)]
     epochs = {start + i for start in starts for i in range(12, 16)}
@@ -237,7 +237,7 @@ def test_every_flipped_bit_of_a_segment_is_found_when_it_is_read_back(tmp_path: 
     ],
 )
 def test_segment_whose_batches_changed_is_refused(tmp_path: Path, change: object) -> None:
-    """Each batch by itself may be sound."""
+    """Even if each batch alone is sound."""
     segment = finished(tmp_path)
     path = tmp_path / f"{NAME}.log.cleaned"
     path.write_bytes(change(path.read_bytes()))  # type: ignore[operator]
@@ -247,6 +247,6 @@ def test_segment_whose_batches_changed_is_refused(tmp_path: Path, change: object
 
 
 def test_segment_with_another_number_of_records_is_refused(tmp_path: Path) -> None:
-    """The count of what stayed is known."""
+    """The number of retained records is known."""
     with pytest.raises(CorruptBatchError, match=r"6 batches and 7 records were written, .* 6 and 6 read back"):
         verify(finished(tmp_path), messages=7)

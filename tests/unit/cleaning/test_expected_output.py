@@ -1,4 +1,4 @@
-"""How much room a group's output will take, told from the map (rule C-3)."""
+"""The size of a group's output, estimated from the map (rule C-3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 4 << 20
 
 
 class FixedMap(OffsetMap):
-    """A map that says which offsets it holds."""
+    """A map with given offsets."""
 
     def __init__(self, survivors: Mapping[int, int]) -> None:
         super().__init__(1, 1)
@@ -30,7 +30,7 @@ class FixedMap(OffsetMap):
         self.asked = 0
 
     def offsets(self) -> npt.NDArray[np.int64]:
-        """Return them, and count the question."""
+        """Return them, and count the calls."""
         self.asked += 1
         return self._offsets
 
@@ -53,7 +53,7 @@ def missing(expected: ExpectedOutput, group: list[Segment], free_bytes: int) -> 
 
 
 def test_roomy_disk_is_not_asked_about_in_detail(tmp_path: Path) -> None:
-    """Where twice the sources fit, the map is not looked through."""
+    """If twice the sources fit, the map is not read."""
     offset_map = FixedMap({0: 100})
     assert missing(ExpectedOutput(offset_map, {0: 100}), segments(tmp_path, 0), 3 * SIZE) == 0
     assert offset_map.asked == 0
@@ -61,7 +61,7 @@ def test_roomy_disk_is_not_asked_about_in_detail(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("survivors", [0, 1, 250, 500, 1000])
 def test_expected_output_is_in_proportion_to_the_records_that_stay(tmp_path: Path, survivors: int) -> None:
-    """A segment of which a tenth stays needs a tenth of its room."""
+    """A segment of which a tenth stays needs a tenth of its size."""
     group = segments(tmp_path, 0, 5000)
     expected = ExpectedOutput(FixedMap({0: survivors, 5000: 1000}), {0: 1000, 5000: 1000})
     tight = missing(expected, group, 1)
@@ -78,7 +78,7 @@ def test_segment_the_map_does_not_cover_counts_whole(tmp_path: Path) -> None:
 
 
 def test_map_is_looked_through_once_a_round(tmp_path: Path) -> None:
-    """However many groups there are."""
+    """For any number of groups."""
     offset_map = FixedMap({0: 10, 5000: 10})
     expected = ExpectedOutput(offset_map, {0: 1000, 5000: 1000})
     for segment in segments(tmp_path, 0, 5000):

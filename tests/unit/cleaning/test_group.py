@@ -1,4 +1,4 @@
-"""One group of segments made into one: what runs through it, and the verdicts of anybody who gives them."""
+"""One group of segments recopied into one: its steps, and the verdicts of any judge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOW_MS = 1_700_000_900_000
 
 
 class ByPlace:
-    """Verdicts by the place of a record among all that are read; notes how many it was asked for."""
+    """Verdicts by the place of a record among all that are read; counts the records judged."""
 
     def __init__(self, keep_every: int) -> None:
         self._keep_every = keep_every
@@ -90,7 +90,7 @@ def recopy(
 
 
 def log_of(*segments: int) -> LogBuilder:
-    """Build segments of so many batches of two records."""
+    """Build segments with these numbers of batches of two records."""
     log = LogBuilder(index_interval_bytes=100)
     for number, batches in enumerate(segments):
         if number:
@@ -103,7 +103,7 @@ def log_of(*segments: int) -> LogBuilder:
 @pytest.mark.parametrize("keep_every", [1, 2, 3, 7])
 @pytest.mark.parametrize("chunk_bytes", [100, 400, 1 << 16])
 def test_group_keeps_what_the_survivors_say(tmp_path: Path, keep_every: int, chunk_bytes: int) -> None:
-    """Whoever gives the verdicts, and however the sources are cut into chunks; every record is asked about once."""
+    """For any verdicts, and however the sources are cut into chunks; every record is judged once."""
     directory = log_of(6, 9, 3).write(tmp_path)
     survivors = ByPlace(keep_every)
     data, _, recopier = recopy(directory, survivors, chunk_bytes=chunk_bytes)
@@ -114,7 +114,7 @@ def test_group_keeps_what_the_survivors_say(tmp_path: Path, keep_every: int, chu
 
 
 class ByOffset:
-    """Verdicts by a record's offset, which do not depend on who is asked; one a lane."""
+    """Verdicts by a record's offset, the same in every lane; one judge for each lane."""
 
     made = 0
 
@@ -152,7 +152,7 @@ def test_group_that_keeps_all_is_its_sources_end_to_end(tmp_path: Path) -> None:
 
 
 def test_caller_is_told_of_every_window_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A speed limit that is asked for afterwards would let windows of all lanes pass at once."""
+    """A speed limit applied afterwards would let windows of all lanes pass at once."""
     directory = log_of(20).write(tmp_path)
     events: list[tuple[str, int]] = []
     read = SegmentChunks.fill
@@ -170,7 +170,7 @@ def test_caller_is_told_of_every_window_before_it_is_read(tmp_path: Path, monkey
 
 
 def test_caller_is_told_of_every_chunk_before_and_after(tmp_path: Path) -> None:
-    """Bytes read before they are worked on, bytes written after (R-715)."""
+    """Bytes read before they are processed, bytes written after (R-715)."""
     directory = log_of(6, 9).write(tmp_path)
     steps: list[tuple[int, int]] = []
     data, _, recopier = recopy(directory, ByPlace(2), steps=steps)
@@ -188,7 +188,7 @@ def test_aborts_are_collected_for_each_source_up_to_the_next(tmp_path: Path) -> 
 
 
 def test_aborted_data_is_not_asked_about_and_its_marker_is_kept(tmp_path: Path) -> None:
-    """Survivors see only what is read; the abort goes into the new transaction index (R-533, R-540)."""
+    """Survivors see only batches that are read; the abort goes into the new transaction index (R-533, R-540)."""
     log = LogBuilder()
     log.append(("a", "v"))
     log.append(("b", "v"), ("c", "v"), producer=Producer(5, 0, 0, True))
@@ -252,7 +252,7 @@ def test_damaged_source_is_refused_where_the_damage_is(tmp_path: Path) -> None:
 
 
 def test_source_below_its_base_offset_is_refused(tmp_path: Path) -> None:
-    """Its batches belong elsewhere."""
+    """Its batches belong to another segment."""
     directory = log_of(3).write(tmp_path)
     (directory / f"{0:020d}.log").rename(directory / f"{1:020d}.log")
     with pytest.raises(CorruptBatchError, match="not above the one before") as raised:
@@ -261,7 +261,7 @@ def test_source_below_its_base_offset_is_refused(tmp_path: Path) -> None:
 
 
 def test_index_that_does_not_fit_its_log_is_refused(tmp_path: Path) -> None:
-    """Each source's index is held against its log (R-333)."""
+    """Each source's index is compared with its log (R-333)."""
     directory = log_of(9, 9).write(tmp_path)
     path = directory / f"{0:020d}.index"
     data = bytearray(path.read_bytes())

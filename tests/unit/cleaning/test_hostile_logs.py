@@ -45,7 +45,7 @@ BATCHES = split_batches(seed_log().files()[f"{0:020d}.log"])
 
 
 def with_right_checksum(batch: bytes) -> bytes:
-    """Put length and checksum right, whatever the magic is now."""
+    """Correct length and checksum, for any magic."""
     batch = batch[:8] + struct.pack(">i", len(batch) - 12) + batch[12:]
     if batch[16] < 2:
         return batch[:12] + struct.pack(">I", zlib.crc32(batch[16:])) + batch[16:]
@@ -59,7 +59,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def clean_changed(pristine: Path, log: bytes) -> None:
-    """Clean a copy of the log with other bytes in its first segment, and judge what is left."""
+    """Clean a copy of the log with other bytes in its first segment, and judge the result."""
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place) / pristine.name
         shutil.copytree(pristine, directory)
@@ -85,7 +85,7 @@ COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.function_scope
 def test_log_with_changed_bytes_is_cleaned_or_refused(
     pristine: Path, which: int, changed: list[tuple[int, int]], grow: int
 ) -> None:
-    """Any bytes but framing and checksum, of any batch; refused, nothing was changed."""
+    """Any bytes except framing and checksum, of any batch; if refused, nothing was changed."""
     batch = bytearray(BATCHES[which])
     for position, value in changed:
         batch[16 + position % (len(batch) - 16)] = value
@@ -103,7 +103,7 @@ def test_log_of_batches_in_any_order_is_cleaned_or_refused(pristine: Path, order
 @settings(max_examples=100, **COMMON)
 @given(position=st.integers(0, 10**6), data=st.binary(min_size=1, max_size=30))
 def test_log_with_bytes_written_over_is_cleaned_or_refused(pristine: Path, position: int, data: bytes) -> None:
-    """Without any checksum put right."""
+    """Without correcting any checksum."""
     log = bytearray(b"".join(BATCHES))
     at = position % len(log)
     log[at : at + len(data)] = data[: len(log) - at]

@@ -22,7 +22,7 @@ BASE = 100
 
 
 def batches(sizes: list[tuple[int, int]]) -> Batches:
-    """Make rows of batches, each of so many bytes and offsets."""
+    """Make rows of batches with these sizes in bytes and offsets."""
     rows = np.zeros(len(sizes), BATCH_DTYPE)
     position, offset = 0, BASE
     for row, (size, offsets) in zip(rows, sizes, strict=True):
@@ -32,7 +32,7 @@ def batches(sizes: list[tuple[int, int]]) -> Batches:
 
 
 def said(entries: Entries, rows: Batches, cuts: list[int], check: type[OffsetIndexCheck]) -> str:
-    """Follow an index through the batches, cut into chunks; returns what is wrong with it."""
+    """Follow an index through the batches, cut into chunks; returns its error."""
     follower = check(entries, PATH, BASE)
     bounds = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
     try:
@@ -53,7 +53,7 @@ sizes = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, ma
 
 @given(sizes, st.data())
 def test_follower_says_what_the_check_says(shape: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Of good entries and of any others that ascend, however the log is cut into chunks."""
+    """For good entries and for any others that ascend, however the log is cut into chunks."""
     rows = batches(shape)
     chosen = data.draw(st.lists(st.sampled_from(range(len(rows))), unique=True).map(sorted))
     pairs = [(int(rows["last_offset"][i]) - BASE, int(rows["position"][i])) for i in chosen]
@@ -85,6 +85,6 @@ def test_entry_that_leads_astray_is_refused(entry: tuple[int, int], reason: str)
 
 
 def test_good_index_is_good() -> None:
-    """An entry for each batch but the first."""
+    """An entry for each batch except the first."""
     rows = batches([(3, 2), (3, 2), (3, 2)])
     assert said(offset_entries([3, 5], [3, 6]), rows, [1, 2], IndexFollower) == "good"

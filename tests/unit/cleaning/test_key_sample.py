@@ -1,4 +1,4 @@
-"""How many records stay is estimated from drawn cells, and how far off that may be is told honestly."""
+"""The number of records that stay is estimated from drawn cells, with an honest error bound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.cleaning.test_unseen_keys import CELLS, RECORDS, SHAPES, Keys
 
 
 def sample_of(keys: Keys, drawn: Keys) -> KeySample:
-    """Judge a dirty section of CELLS cells, of which some were drawn."""
+    """Judge a dirty section of CELLS cells, some of which were drawn."""
     sample = KeySample(
         np.ones(len(drawn), np.bool_), drawn / CELLS, np.ones(len(drawn), np.int64), np.array([0, CELLS])
     )

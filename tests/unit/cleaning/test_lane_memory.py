@@ -19,7 +19,7 @@ def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_lanes_given_back_are_lent_again_in_the_same_order() -> None:
-    """A small log works in the same lane each time; the limit of what may be unpacked is the borrower's."""
+    """A small log uses the same lane each time; the borrower sets the limit for unpacking."""
     with borrowed_lanes(3, LIMIT, most_kept=3) as first:
         pass
     with borrowed_lanes(2, 2 * LIMIT, most_kept=3) as second:
@@ -28,14 +28,14 @@ def test_lanes_given_back_are_lent_again_in_the_same_order() -> None:
 
 
 def test_lanes_in_use_are_not_lent_twice() -> None:
-    """Workers have lanes of their own."""
+    """Each worker has its own lanes."""
     with borrowed_lanes(2, LIMIT, most_kept=4) as mine, borrowed_lanes(2, LIMIT, most_kept=4) as others:
         assert len({id(lane) for lane in (*mine, *others)}) == 4
     assert len(lane_memory._Spare.lanes) == 4
 
 
 def test_lanes_above_what_may_be_kept_are_let_go() -> None:
-    """When there are fewer workers or threads than before, their memory is not held for nobody."""
+    """If there are fewer workers or threads than before, unused memory is freed."""
     with borrowed_lanes(4, LIMIT, most_kept=4):
         pass
     with borrowed_lanes(1, LIMIT, most_kept=2):
@@ -44,14 +44,14 @@ def test_lanes_above_what_may_be_kept_are_let_go() -> None:
 
 
 def test_lanes_after_a_round_that_failed_are_kept_too() -> None:
-    """What they hold is of no use, but the memory is."""
+    """Their content is useless, but the memory is not."""
     with pytest.raises(ValueError, match="damage"), borrowed_lanes(1, LIMIT, most_kept=1) as lanes:
         raise ValueError("damage")
     assert [id(lane) for lane in lane_memory._Spare.lanes] == [id(lane) for lane in lanes]
 
 
 def test_lane_that_was_blown_up_goes_back_to_the_usual_size() -> None:
-    """One chunk of an attacker's is not paid for for ever."""
+    """One hostile chunk does not cost memory forever."""
     with borrowed_lanes(1, LIMIT, most_kept=1) as (lane,):
         for buffer in (lane.digests, lane.output, lane.rebuilt):
             buffer.ensure(10 * USUAL_OUTPUT_BYTES)

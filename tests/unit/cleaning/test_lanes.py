@@ -29,7 +29,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def packed_log() -> LogBuilder:
-    """Batches of every codec, some of them large, whose keys come again in others."""
+    """Batches of every codec, some of them large, whose keys repeat in others."""
     rng = np.random.default_rng(7)
     log = LogBuilder(index_interval_bytes=60)
     for i in range(45):
@@ -103,7 +103,7 @@ Outcome = tuple[Files, RoundResult | str]
 
 
 def state_of(directory: Path) -> Files:
-    """Return all files, with the times of those that take their sources'; the others have that of this test."""
+    """Return all files, with the times of those that copy their sources'; the others have the time of this test."""
     timed = (".log", ".index", ".timeindex")
     return {name: (data, time if name.endswith(timed) else 0) for name, (data, time) in files_of(directory).items()}
 
@@ -121,7 +121,7 @@ def outcome(
     check_done: Callable[[], None] = lambda: None,
     max_dirty_bytes: int | None = None,
 ) -> Outcome:
-    """Clean the log on so many threads; returns its files, and what was counted or the error's words."""
+    """Clean the log on `threads` threads; returns its files, and the counts or the error's message."""
     directory = log.write(place)
     damage(directory)
     config = CleanerConfig(
@@ -144,12 +144,12 @@ def outcome(
 
 
 def outcomes(log: LogBuilder, place: Path, **options: object) -> list[Outcome]:
-    """Clean the log anew on every number of threads."""
+    """Clean the log from the start with every number of threads."""
     return [outcome(log, place / str(threads), threads, **options) for threads in THREADS]  # type: ignore[arg-type]
 
 
 def same(found: list[Outcome]) -> Outcome:
-    """Return what all have in common, which is everything."""
+    """Return the common outcome: all must be equal."""
     assert [said for _, said in found] == [found[0][1]] * len(found)
     assert all(files == found[0][0] for files, _ in found)
     return found[0]
@@ -177,7 +177,7 @@ def test_any_number_of_threads_leaves_the_same_files(
 
 @pytest.mark.parametrize("kind", LOGS)
 def test_any_number_of_threads_fills_a_small_map_in_the_same_place(tmp_path: Path, kind: str) -> None:
-    """The map ends in every chunk there is, in its midst or between two."""
+    """The map ends in every chunk, in the middle of one or between two."""
     log = LOGS[kind]()
     ends = []
     for key_limit in range(1, 40):
@@ -194,7 +194,7 @@ def test_any_number_of_threads_fills_a_small_map_in_the_same_place(tmp_path: Pat
 
 @pytest.mark.parametrize("kind", ["plain", "packed"])
 def test_any_number_of_threads_ends_at_the_same_limit(tmp_path: Path, kind: str) -> None:
-    """Chunks are cut the same whichever thread reads them, also behind a batch for which a buffer had to grow."""
+    """Chunks are cut in the same places by any thread, also after a batch for which a buffer had to grow."""
     log = LOGS[kind]()
     ends = set()
     for limit in range(1, 20_000, 900):
@@ -287,14 +287,14 @@ def test_damage_in_any_chunk_of_the_clean_section_is_the_same_error(tmp_path: Pa
 
 @pytest.mark.parametrize("percent", [0, 99])
 def test_damage_in_two_chunks_is_the_error_of_the_first(tmp_path: Path, percent: int) -> None:
-    """Wherever both lie, in either pass."""
+    """At any two places, in either pass."""
     log = LOGS["plain"]()
     checkpoint = log.base_offsets[-2] if percent else 0
     ends = [(base, position) for base, position in batch_ends(log) if not percent or base < checkpoint]
     last_batches = dict(ends)
     for number, (one, other) in enumerate(pairwise(ends)):
         if percent and other == (other[0], last_batches[other[0]]):
-            continue  # a segment's last batch is looked at before the others, for its offset (R-536)
+            continue  # a segment's last batch is read before the others, for its offset (R-536)
         place = tmp_path / str(number)
         _, alone = outcome(log, place / "alone", 1, damage=flip(*one), checkpoint=checkpoint)
         _, said = same(outcomes(log, place, damage=both(flip(*one), flip(*other)), checkpoint=checkpoint))
@@ -303,7 +303,7 @@ def test_damage_in_two_chunks_is_the_error_of_the_first(tmp_path: Path, percent:
 
 
 def test_damage_around_the_end_of_a_full_map_is_the_same_error_or_none(tmp_path: Path) -> None:
-    """Segments behind the one the map ends in are not of this round, though other threads may have read them."""
+    """Segments after the one in which the map ends are not part of this round, though other threads may read them."""
     log = LOGS["plain"]()
     ends = batch_ends(log)
     refused = set()
@@ -317,7 +317,7 @@ def test_damage_around_the_end_of_a_full_map_is_the_same_error_or_none(tmp_path:
 
 
 def test_index_that_does_not_fit_behind_a_full_map_is_no_concern_of_the_round(tmp_path: Path) -> None:
-    """Not even if another thread has come upon it; that of the segment the map ends in is."""
+    """Even if another thread has found it; the index of the segment in which the map ends does count."""
 
     def lead_astray(base: int) -> Callable[[Path], None]:
         def change(directory: Path) -> None:
@@ -338,7 +338,7 @@ def test_index_that_does_not_fit_behind_a_full_map_is_no_concern_of_the_round(tm
 
 
 class StopAt:
-    """Asks to stop at its n-th call."""
+    """Stops at its n-th call."""
 
     def __init__(self, call: int) -> None:
         self._left = call
@@ -352,7 +352,7 @@ class StopAt:
 
 @pytest.mark.parametrize("kind", ["plain", "packed"])
 def test_round_stopped_anywhere_leaves_the_same_files(tmp_path: Path, kind: str) -> None:
-    """It is asked once a chunk, in order, on any number of threads."""
+    """It is called once for each chunk, in order, with any number of threads."""
     log = LOGS[kind]()
     for call in range(0, 200, 3):
         found = [outcome(log, tmp_path / f"{call}-{threads}", threads, check_done=StopAt(call)) for threads in THREADS]

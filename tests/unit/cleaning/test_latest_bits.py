@@ -1,4 +1,4 @@
-"""Rounds whose bitmap of latest offsets reaches less far, and transactions around the first dirty offset."""
+"""Rounds with a shorter bitmap of latest offsets, and transactions around the first dirty offset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kernels
 def test_round_whose_bitmap_ends_anywhere_leaves_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, percent: int, most: int
 ) -> None:
-    """Offsets beyond its reach are looked up in the table."""
+    """Offsets beyond its end are looked up in the table."""
     log = LOGS[kind]()
     first, last = log.base_offsets[0], log.base_offsets[-1]
     checkpoint = first + (last - first) * percent // 100
@@ -71,7 +71,7 @@ STORIES: dict[str, tuple[Operation, ...]] = {
 
 
 def check(operations: tuple[Operation, ...], checkpoint_percent: int, segment_bytes: str) -> None:
-    """Run three rounds of engine and twin from a first dirty offset that far into the log."""
+    """Run three rounds of engine and twin from a given first dirty offset."""
     case = Case(
         operations=operations,
         settings=SETTINGS | {"internal.segment.bytes": segment_bytes},
@@ -87,7 +87,7 @@ def check(operations: tuple[Operation, ...], checkpoint_percent: int, segment_by
 @pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("segment_bytes", ["1", "1048576"])
 def test_transaction_around_the_first_dirty_offset_is_cleaned_as_the_twin_does(story: str, segment_bytes: str) -> None:
-    """From every offset: its data in the clean section and its marker in the dirty one, or the other way about."""
+    """From every offset: its data is in the clean section and its marker in the dirty one, or vice versa."""
     operations = STORIES[story]
     log = build(operations, SETTINGS)
     percents = {-(-100 * offset // log.next_offset) for offset in range(log.base_offsets[-1] + 1)}

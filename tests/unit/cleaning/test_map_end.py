@@ -24,14 +24,14 @@ from tests.unit.cleaning.logs import NOW_MS, context, load
 
 pytestmark = pytest.mark.kernels
 
-# No two batches fit, and the buffer grows for one that does not: every chunk is one batch.
+# No two batches fit, and the buffer grows for a larger one: every chunk is one batch.
 BATCH_BY_BATCH = 64
 ALL_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a map was built to, and the last offset it covered after each whole chunk."""
+    """The end of a built map, and the last offset that it covered after each whole chunk."""
 
     built: BuiltMap
     offset_map: OffsetMap
@@ -58,7 +58,7 @@ def batch(base_offset: int, *keys: bytes | None, last_offset: int | None = None)
 
 
 def write(log_dir: Path, *segments: Sequence[bytes], base_offset: int = 0) -> Path:
-    """Write a log of these batches, without index entries that would spare reading; the active segment is empty."""
+    """Write a log of these batches, without index entries that would save reading; the active segment is empty."""
     log = LogBuilder(base_offset=base_offset, index_interval_bytes=1 << 20)
     for batches in segments:
         log.append_raw(b"".join(batches))
@@ -67,7 +67,7 @@ def write(log_dir: Path, *segments: Sequence[bytes], base_offset: int = 0) -> Pa
 
 
 def test_map_covers_the_last_record_of_each_batch(tmp_path: Path) -> None:
-    """Chunk after chunk, whether the last record's key was known or not (R-513)."""
+    """After each chunk, whether the last record's key was in the map or not (R-513)."""
     found = build(write(tmp_path, [batch(0, b"a", b"b", b"a"), batch(3, b"c", b"b")]))
     assert found.ends == [2, 4]
 
@@ -86,7 +86,7 @@ def test_batch_wholly_in_the_clean_section_does_not_move_the_maps_end(tmp_path: 
 
 
 def test_map_covers_aborted_data_and_markers(tmp_path: Path) -> None:
-    """Their keys mean nothing, yet they count as covered (R-511, R-513)."""
+    """Their keys do not count, but they are covered (R-511, R-513)."""
     log = LogBuilder(index_interval_bytes=1 << 20)
     log.append(("a", "v"))
     log.append(("b", "v"), ("c", "v"), producer=Producer(1, 0, 0, True))
@@ -100,7 +100,7 @@ def test_map_covers_aborted_data_and_markers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunk_bytes", [BATCH_BY_BATCH, ALL_AT_ONCE])
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_full_map_ends_at_a_key_it_already_knows(tmp_path: Path, chunk_bytes: int, lanes: int) -> None:
-    """Fullness is asked before the key is looked up (R-511)."""
+    """Fullness is checked before the key is looked up (R-511)."""
     directory = write(tmp_path, [batch(0, b"a"), batch(1, b"b", b"a"), batch(3, b"c")])
     found = build(directory, limit=2, chunk_bytes=chunk_bytes, lanes=lanes)
     assert (found.built.end_offset, found.built.is_full) == (2, True)
@@ -120,21 +120,21 @@ def test_full_map_goes_on_over_batches_without_a_key(tmp_path: Path, chunk_bytes
 
 @pytest.mark.parametrize("chunk_bytes", [BATCH_BY_BATCH, ALL_AT_ONCE])
 def test_map_exactly_filled_reaches_the_end(tmp_path: Path, chunk_bytes: int) -> None:
-    """It is full only for a record that finds it so."""
+    """It counts as full only when another record comes."""
     found = build(write(tmp_path, [batch(0, b"a", b"b")], [batch(2, None)]), limit=2, chunk_bytes=chunk_bytes)
     assert (found.built.end_offset, found.built.is_full, found.offset_map.entries) == (3, False, 2)
 
 
 @pytest.mark.parametrize("chunk_bytes", [BATCH_BY_BATCH, ALL_AT_ONCE])
 def test_map_of_one_key_covers_one_record(tmp_path: Path, chunk_bytes: int) -> None:
-    """The smallest map that makes its way (R-523)."""
+    """The smallest map that makes progress (R-523)."""
     directory = write(tmp_path, [batch(5, b"a", b"b")], base_offset=5)
     found = build(directory, first_dirty=5, limit=1, chunk_bytes=chunk_bytes)
     assert (found.built.end_offset, found.built.is_full) == (6, True)
 
 
 def test_map_full_at_the_first_record_of_a_segment_covers_the_gap_before_it(tmp_path: Path) -> None:
-    """All before the segment is in, also offsets nobody has (R-513)."""
+    """Everything before the segment is covered, also unused offsets (R-513)."""
     log = LogBuilder(index_interval_bytes=1 << 20)
     log.append(("a", "v"))
     log.skip(9)
@@ -149,7 +149,7 @@ def test_map_full_at_the_first_record_of_a_segment_covers_the_gap_before_it(tmp_
 
 
 def test_map_of_many_keys_covers_all(tmp_path: Path) -> None:
-    """It grows on the way; a chunk's digests are as many as its records."""
+    """It grows during the pass; a chunk has as many digests as records."""
     count, step = 60_000, 2000
     batches = [batch(base, *[b"key-%d" % i for i in range(base, base + step)]) for base in range(0, count, step)]
     found = build(write(tmp_path, batches), limit=100_000, chunk_bytes=ALL_AT_ONCE)
@@ -210,7 +210,7 @@ def test_map_of_any_log_ends_where_kafkas_does(
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_bad_checksum_behind_a_full_map_is_told_although_a_bad_record_comes_first(tmp_path: Path, lanes: int) -> None:
-    """Behind the end no record of its last segment is looked at, but its checksums: it will be recopied (R-512)."""
+    """After the end, only checksums of its last segment are verified, not its records: it will be recopied (R-512)."""
     head = batch(0, b"a") + batch(1, b"b")
     bad_record = data_batch([Record(b"c", b"v")], 2, payload=b"\xff" * 7)
     bad_checksum = batch(3, b"d")[:-1] + b"\xff"

@@ -1,4 +1,4 @@
-"""The bitmap of latest offsets: it says what the table says, and where it has no bit the table is asked."""
+"""The bitmap of latest offsets: it agrees with the table, and offsets without a bit are looked up in the table."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_bits_are_those_of_the_offsets_in_the_table() -> None:
 def test_bitmap_reaches_to_the_end_of_the_dirty_section_or_its_limit(
     monkeypatch: pytest.MonkeyPatch, first_dirty: int, end: int, most: int, reach: int
 ) -> None:
-    """Whole bytes of it; none where nothing is dirty."""
+    """In whole bytes; none if nothing is dirty."""
     monkeypatch.setattr(offset_map_module, "_MOST_BITS", most)
     offset_map = OffsetMap(10, 10)
     offset_map.clear(first_dirty, end)
@@ -79,7 +79,7 @@ def test_bitmap_of_a_huge_section_is_bounded() -> None:
 
 
 def test_cleared_map_has_no_bits_of_the_last_round() -> None:
-    """Whatever range the next one has."""
+    """For any range of the next round."""
     offset_map = filled(data_batch([Record(b"a", b"v"), Record(b"b", b"v")], 0), 0, 2)
     assert bits_of(offset_map) == {0, 1}
     offset_map.clear(0, 2)
@@ -131,7 +131,7 @@ def test_verdicts_do_not_depend_on_how_far_the_bitmap_reaches(
 
 
 def test_record_of_the_dirty_section_is_judged_by_its_bit_alone() -> None:
-    """The point of it: no key is hashed again. A record that was never put has no bit and would go."""
+    """This is its purpose: no key is hashed again. A record that was never put has no bit and would be removed."""
     log = data_batch([Record(b"a", b"v"), Record(b"b", None)], 0)
     offset_map = OffsetMap(10, 10)
     offset_map.clear(0, 2)
@@ -145,7 +145,7 @@ def test_transactional_batch_that_was_not_put_is_judged_by_the_table() -> None:
     """
     Aborted in the first pass and not in the second, as may happen in Kafka too: its records have no bits.
 
-    Those of keys nobody knows at a higher offset stay (R-550); a batch of no transaction beside it goes by its bits.
+    Records whose key has no higher offset in the map stay (R-550); an adjacent plain batch is judged by its bits.
     """
     aborted = data_batch([Record(b"a", b"v"), Record(b"b", b"v"), Record(b"c", None)], 0, producer=TRANSACTION)
     plain = data_batch([Record(b"b", b"w"), Record(b"b", b"x")], 3)
@@ -156,7 +156,7 @@ def test_transactional_batch_that_was_not_put_is_judged_by_the_table() -> None:
 
 
 def test_records_above_the_maps_end_stay_whatever_their_bits() -> None:
-    """A full map's bitmap reaches further than the map (R-550)."""
+    """A full map's bitmap covers more than the map (R-550)."""
     log = data_batch([Record(key, b"v") for key in (b"a", b"a", b"b", b"b", b"a")], 0)
     offset_map = OffsetMap(1, 1)
     offset_map.clear(0, 5)

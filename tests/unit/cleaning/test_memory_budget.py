@@ -1,4 +1,4 @@
-"""Settings that cannot fit the memory there is are refused by name, with what would fit."""
+"""Settings that do not fit into memory are refused by name, with a value that would fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def refusal(settings: CleanerConfig, size: int) -> ConfigError:
 
 
 def allowed(error: ConfigError) -> int:
-    """The value the refusal says would do."""
+    """The value that the refusal says is enough."""
     found = re.search(r"at most ([0-9]+) here", error.reason)
     assert found is not None, error.reason
     return int(found.group(1))
@@ -57,14 +57,14 @@ def test_defaults_fit_half_a_gibibyte() -> None:
 
 
 def test_what_just_fits_is_not_refused() -> None:
-    """And one byte less is."""
+    """But it is refused with one byte less."""
     total = MemoryBudget.of(config()).total
     require_memory(config(), MemoryLimit(total, SOURCE))
     assert refusal(config(), total - 1).exit_code == 78
 
 
 def test_unknown_limit_refuses_nothing() -> None:
-    """No `/proc`: whoever runs it there knows better."""
+    """Without `/proc` the limit is the user's business."""
     require_memory(config(dedupe=1 << 50), None)
 
 

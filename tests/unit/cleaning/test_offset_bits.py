@@ -1,4 +1,4 @@
-"""Bits of offsets: kept, sent, and asked for verdicts that are those of the map they were made from."""
+"""Bits of offsets: stored, sent, and with the same verdicts as the map that they were made from."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_set(bits: OffsetBits, place: int) -> bool:
 
 @given(st.lists(st.sets(st.one_of(st.integers(0, 9000), st.integers(0, FAR)), max_size=20), max_size=5))
 def test_bits_set_in_any_order_come_back_from_bytes(parts: list[set[int]]) -> None:
-    """However they come and however far apart; blocks without a bit take no room."""
+    """In any order and however far apart; blocks without a bit take no room."""
     bits = OffsetBits(77)
     for part in parts:
         bits.set(np.array(sorted(part, reverse=True), np.int64))

@@ -25,7 +25,7 @@ def batch(base_offset: int, *keys: bytes | None) -> bytes:
 
 
 def test_map_keeps_the_last_offset_of_each_key() -> None:
-    """A later record of a key takes the place of an earlier one (R-522)."""
+    """A later record of a key replaces an earlier one (R-522)."""
     offset_map = OffsetMap(10, 10)
     index(offset_map, batch(0, b"a", b"b", b"a") + batch(3, b"c", b"b"))
     assert [offset_map.get(key) for key in (b"a", b"b", b"c", b"d")] == [2, 4, 3, -1]
@@ -33,14 +33,14 @@ def test_map_keeps_the_last_offset_of_each_key() -> None:
 
 
 def test_map_tells_the_empty_key_from_no_key() -> None:
-    """A zero-length key is a key; a record without one is passed over (R-224, R-511)."""
+    """A zero-length key is a key; a record without a key is skipped (R-224, R-511)."""
     offset_map = OffsetMap(10, 10)
     index(offset_map, batch(0, None, b"", None))
     assert (offset_map.entries, offset_map.get(b"")) == (1, 1)
 
 
 def test_map_passes_over_records_below_the_first_dirty_offset() -> None:
-    """A batch may begin in the clean section, or lie in it (R-511)."""
+    """A batch may begin in the clean section, or be inside it (R-511)."""
     offset_map = OffsetMap(10, 10)
     index(offset_map, batch(0, b"a", b"b"), first_dirty=3)
     assert offset_map.entries == 0
@@ -49,7 +49,7 @@ def test_map_passes_over_records_below_the_first_dirty_offset() -> None:
 
 
 def test_map_passes_over_the_keys_of_skipped_batches() -> None:
-    """Aborted data and markers count as read; their keys mean nothing (R-511, R-718)."""
+    """Aborted data and markers count as read; their keys do not count (R-511, R-718)."""
     offset_map = OffsetMap(10, 10)
     log = batch(0, b"a") + batch(1, b"b", b"c")
     index(offset_map, log, skipped=[1])
@@ -58,7 +58,7 @@ def test_map_passes_over_the_keys_of_skipped_batches() -> None:
 
 
 def test_full_map_stops_at_a_key_it_already_knows() -> None:
-    """Fullness is asked before the key is looked up (R-511)."""
+    """Fullness is checked before the key is looked up (R-511)."""
     offset_map = OffsetMap(2, 2)
     assert index(offset_map, batch(0, b"a", b"b", b"a"))
     assert (offset_map.entries, offset_map.get(b"a"), offset_map.get(b"b")) == (2, 0, 1)
@@ -88,7 +88,7 @@ def test_map_of_one_key_takes_one() -> None:
 
 
 def test_full_map_finds_every_absent_key_absent() -> None:
-    """A search ends at load factor 1 too."""
+    """A search ends even at load factor 1."""
     offset_map = OffsetMap(50, 50)
     assert not index(offset_map, batch(0, *[b"k%d" % i for i in range(50)]))
     assert [offset_map.get(b"k%d" % i) for i in range(50)] == list(range(50))
@@ -209,7 +209,7 @@ def test_keys_made_to_collide_do_so_in_murmur_hash() -> None:
 
 
 def test_keys_made_to_collide_are_told_apart() -> None:
-    """Each has an entry of its own, as half of the digest is keyed with what nobody knows."""
+    """Each has its own entry, since half of the digest uses a secret key."""
     keys = colliding_keys(12)
     offset_map = OffsetMap(5000, 5000)
     index(offset_map, b"".join(batch(base, *keys[base : base + 256]) for base in range(0, 4096, 256)))

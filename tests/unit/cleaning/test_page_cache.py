@@ -1,4 +1,4 @@
-"""The page cache is left as it was found: only what was not there before is dropped behind a pass."""
+"""The page cache is not changed: a pass drops only pages that were not cached before."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WINDOW_BYTES = 150
 
 
 class ToldFile(File):
-    """A file that says it is in memory or not, and notes what is dropped."""
+    """A file that reports a given cache state, and records dropped ranges."""
 
     def __init__(self, path: Path, handle: io.FileIO, is_warm: bool) -> None:
         super().__init__(path, handle)
@@ -27,7 +27,7 @@ class ToldFile(File):
         self.dropped: list[tuple[int, int]] = []
 
     def is_cached(self, position: int) -> bool:
-        """Say what it was told to say."""
+        """Return the given state."""
         return self._is_warm
 
     def drop_cache(self, position: int, size: int) -> None:
@@ -36,14 +36,14 @@ class ToldFile(File):
 
 
 class ToldFileSystem(FileSystem):
-    """A disk of which some segments are in memory."""
+    """A disk with some segments in memory."""
 
     def __init__(self, warm: set[int]) -> None:
         self.logs: dict[int, ToldFile] = {}
         self._warm = warm
 
     def open(self, path: Path, *, write: bool = False) -> File:
-        """Open a file; a `.log` is told whether it is in memory."""
+        """Open a file; a `.log` knows whether it is in memory."""
         file = super().open(path, write=write)
         if path.suffix != ".log":
             return file
@@ -75,7 +75,7 @@ def two_segments(tmp_path: Path) -> Path:
 
 
 def test_windows_of_a_cold_segment_are_dropped_and_those_of_a_warm_one_stay(tmp_path: Path) -> None:
-    """All of the one, none of the other."""
+    """All windows of the cold one, none of the warm one."""
     directory = two_segments(tmp_path)
     fs = ToldFileSystem(warm={0})
     chunks = read_all(fs, directory, drops_behind=True)
@@ -87,7 +87,7 @@ def test_windows_of_a_cold_segment_are_dropped_and_those_of_a_warm_one_stay(tmp_
 
 
 def test_nothing_is_dropped_unless_asked(tmp_path: Path) -> None:
-    """A short log's first pass leaves what the second will read."""
+    """A short log's first pass keeps the pages that the second will read."""
     fs = ToldFileSystem(warm=set())
     assert read_all(fs, two_segments(tmp_path), drops_behind=False).found_cold
     assert [file.dropped for file in fs.logs.values()] == [[], []]
@@ -99,7 +99,7 @@ def test_log_in_memory_is_not_called_cold(tmp_path: Path) -> None:
 
 
 def test_byte_just_read_is_cached(tmp_path: Path) -> None:
-    """The question itself reads nothing from the disk, and beyond the end there is nothing to have."""
+    """The check itself reads nothing from the disk, and there is nothing beyond the end."""
     path = tmp_path / "file"
     path.write_bytes(b"x" * 5000)
     with FileSystem().open(path) as file:

@@ -1,4 +1,4 @@
-"""Chunks worked on side by side: the order of their steps, whose error wins, and what is left running (nothing)."""
+"""Chunks processed in parallel: the order of their steps, whose error wins, and that no thread is left running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 30  # a test that waits as long has failed
 
 
 class Clock:
-    """Stands for the module `time`: every look at a thread's processor time is 1 us later than the one before."""
+    """Replaces the module `time`: each reading of a thread's processor time is 1 us later than the one before."""
 
     def __init__(self) -> None:
         self._now_ns = 0
@@ -36,13 +36,13 @@ CROWDED = 100  # library calls that are too many for a chunk of 2 us
 
 @pytest.fixture(autouse=True)
 def processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give every chunk 2 us of processor time or more, and let a release of the GIL be worth 0.1 us."""
+    """Give every chunk 2 us of processor time or more, and set the cost of a GIL release to 0.1 us."""
     monkeypatch.setattr(pipeline, "time", Clock())
     monkeypatch.setattr(pipeline, "_WORTH_SHARING_NS", 100)
 
 
 class Broken(Exception):
-    """What a step of one chunk raises."""
+    """The error that a step of one chunk raises."""
 
     def __init__(self, step: str, chunk: int) -> None:
         super().__init__(f"{step} {chunk}")
@@ -79,7 +79,7 @@ class Book:
         self.library_calls: Callable[[int], int] = lambda chunk: 0
 
     def step(self, step: str, chunk: int) -> None:
-        """Note a step from its begin to its end, or raise."""
+        """Record a step from its start to its end, or raise."""
         with self._lock:
             self.threads.add(threading.current_thread().name)
             self._inside[step] += 1
@@ -135,7 +135,7 @@ class PagedLane:
 
 
 def run(book: Book, lanes: int, threads: int | None = None) -> None:
-    """Run a book through; no thread of ours may be left, however it ends."""
+    """Run a book to its end; none of our threads may be left, however it ends."""
     try:
         OrderedPipeline([PagedLane(book) for _ in range(lanes)], NAME, threads or lanes).run()
     finally:
@@ -143,7 +143,7 @@ def run(book: Book, lanes: int, threads: int | None = None) -> None:
 
 
 class Meeting:
-    """Holds back whoever comes until all have come."""
+    """Makes threads wait until all have arrived."""
 
     def __init__(self, *expected: tuple[str, int]) -> None:
         self._expected = set(expected)
@@ -156,7 +156,7 @@ class Meeting:
 
 
 class After:
-    """Holds back one step until another has begun."""
+    """Delays one step until another has begun."""
 
     def __init__(self, late: tuple[str, int], early: tuple[str, int]) -> None:
         self._late = late
@@ -164,7 +164,7 @@ class After:
         self._begun = threading.Event()
 
     def __call__(self, step: str, chunk: int) -> None:
-        """Wait, or tell."""
+        """Wait for the other step, or signal it."""
         if (step, chunk) == self._early:
             self._begun.set()
         if (step, chunk) == self._late:
@@ -187,7 +187,7 @@ def test_every_chunk_takes_every_step_and_those_that_need_it_are_in_order(lanes:
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_source_is_asked_no_more_once_it_is_exhausted(lanes: int) -> None:
-    """Whichever lane finds the end: a generator behind it is not to be resumed."""
+    """Whichever lane finds the end: a generator as the source must not be resumed."""
     book = Book(5)
     run(book, lanes)
     assert book.takes_after_end == 1
@@ -213,7 +213,7 @@ def test_as_many_chunks_are_worked_on_at_once_as_there_are_lanes(lanes: int) -> 
 
 
 def test_chunk_that_is_ready_early_waits_for_its_turn() -> None:
-    """The second is committed after the first, though it was done long before."""
+    """The second is committed after the first, though it was finished long before."""
     turns: list[tuple[str, int]] = []
     after = After(late=("work", 0), early=("work", 1))
 
@@ -227,7 +227,7 @@ def test_chunk_that_is_ready_early_waits_for_its_turn() -> None:
 
 
 def test_finishes_may_overlap_and_need_no_order() -> None:
-    """A chunk's bytes are written while the next is written too."""
+    """The bytes of two chunks may be written at the same time."""
     book = Book(2, before=Meeting(("finish", 0), ("finish", 1)))
     run(book, 2)
     assert book.most_inside["finish"] == 2
@@ -260,7 +260,7 @@ def test_chunks_before_a_failure_are_committed_and_none_behind_it(lanes: int, st
 @pytest.mark.parametrize("first", STEPS)
 @pytest.mark.parametrize("second", STEPS)
 def test_error_of_the_earliest_chunk_wins(lanes: int, first: str, second: str) -> None:
-    """Two chunks in a row are broken: the error is the one that a single lane would have met."""
+    """Two chunks in a row are broken: the error is the one that a single lane would raise."""
     for _ in range(5):
         book = Book(12, [(first, 4), (second, 5)])
         with pytest.raises(Broken) as raised:
@@ -291,7 +291,7 @@ def test_chunk_before_an_earlier_failure_in_time_is_still_committed_and_finished
 
 
 def test_lanes_that_wait_for_a_turn_that_never_comes_end() -> None:
-    """Their chunks lie behind the failure: nothing of them is committed."""
+    """Their chunks are after the failure: nothing of them is committed."""
     ready = threading.Barrier(4)
 
     def before(step: str, chunk: int) -> None:
@@ -326,7 +326,7 @@ def test_whatever_take_raises_is_raised_to_the_caller(lanes: int, error: type[Ba
 
 @pytest.mark.parametrize("lanes", LANES)
 def test_lanes_that_failed_run_again(lanes: int) -> None:
-    """Their memory is used for the next log; the next run knows nothing of the failure."""
+    """Their memory is used for the next log; the next run is not affected by the failure."""
     book = Book(6, [("work", 2)])
     paged = [PagedLane(book) for _ in range(lanes)]
     with pytest.raises(Broken):
@@ -339,7 +339,7 @@ def test_lanes_that_failed_run_again(lanes: int) -> None:
 def test_thread_that_cannot_be_started_ends_the_run_and_the_threads_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The system has no more threads to give: nothing may go on working behind the caller's back."""
+    """The system has no more threads: nothing may keep running without the caller's knowledge."""
     start, refused = threading.Thread.start, threading.Event()
 
     def refuse_third(thread: threading.Thread) -> None:
@@ -359,7 +359,7 @@ def test_thread_that_cannot_be_started_ends_the_run_and_the_threads_before_it(
 
 
 def test_many_short_runs_with_failures_anywhere_agree_with_one_lane() -> None:
-    """The same commits and the same error, whatever the threads' luck."""
+    """The same commits and the same error, for any scheduling of the threads."""
     for seed in range(60):
         broken = [(STEPS[(seed + i) % 3], (seed * 7 + i * 5) % 20) for i in range(3)]
         outcomes = set()
@@ -372,7 +372,7 @@ def test_many_short_runs_with_failures_anywhere_agree_with_one_lane() -> None:
 
 
 def test_interrupt_while_the_last_thread_ends_is_raised_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller closes files that it may be reading."""
+    """The caller closes files that the thread may be reading."""
     join, interrupted = threading.Thread.join, threading.Event()
     meeting = Meeting(("work", 0), ("work", 1))
 
@@ -410,7 +410,7 @@ def test_pipeline_starts_as_many_threads_as_its_lanes_are_for() -> None:
 @pytest.mark.parametrize("late", ["fill", "arrange", "work", "commit"])
 @pytest.mark.parametrize("lanes", [2, 4, 6])
 def test_thread_goes_on_with_other_chunks_while_one_is_late(late: str, lanes: int) -> None:
-    """All lanes but that one get to where they need its turn; then their chunks are resumed in order."""
+    """All other lanes run until they need its turn; then their chunks are resumed in order."""
     furthest = "fill" if late in ("fill", "arrange") else "work"
     book = Book(3 * lanes, before=After((late, 0), (furthest, lanes - 1)))
     run(book, lanes, threads=2)
@@ -420,7 +420,7 @@ def test_thread_goes_on_with_other_chunks_while_one_is_late(late: str, lanes: in
 
 
 def test_chunks_before_a_failed_one_are_committed_though_they_were_parked() -> None:
-    """A failure behind them is no reason to forget them."""
+    """A later failure does not drop them."""
     book = Book(9, [("fill", 3)], before=After(("fill", 0), ("fill", 3)))
     with pytest.raises(Broken) as raised:
         run(book, 4, threads=2)
@@ -430,7 +430,7 @@ def test_chunks_before_a_failed_one_are_committed_though_they_were_parked() -> N
 
 
 class ScheduledBook(Book):
-    """A book whose every step is a place where threads may change; sees to it that nobody waits without need."""
+    """A book in which threads may switch at every step; checks that no thread waits without need."""
 
     def __init__(
         self, chunks: int, broken: Sequence[tuple[str, int]], schedule: Schedule, lanes: int, threads: int
@@ -444,7 +444,7 @@ class ScheduledBook(Book):
         self.library_calls = lambda chunk: CROWDED if chunk in self.crowded else 0
 
     def step(self, step: str, chunk: int) -> None:
-        """Note who is at which step."""
+        """Record which thread is at which step."""
         self._at[threading.current_thread()] = (step, chunk)
         try:
             super().step(step, chunk)
@@ -452,14 +452,14 @@ class ScheduledBook(Book):
             del self._at[threading.current_thread()]
 
     def _look(self, step: str, chunk: int) -> None:
-        is_clear = set(self._schedule.runnable) == set(self._at)  # nobody is on the way from one step to the next
+        is_clear = set(self._schedule.runnable) == set(self._at)  # no thread is between two steps
         is_going_well = not self._broken and not self.crowded and not self._schedule.was_interrupted
         if is_clear and is_going_well and len(self._at) < self._threads:
             assert not self._ready(), "a thread waits, or has ended"
         self._schedule.pause()
 
     def _ready(self) -> list[tuple[str, int]]:
-        """List the steps that a thread could go on with."""
+        """List the steps that a thread could continue with."""
         in_hands = {chunk for _, chunk in self._at.values()}
         ready = []
         for before, step in (("fill", "arrange"), ("work", "commit")):
@@ -508,7 +508,7 @@ def test_any_schedule_ends_as_a_single_lane_does(
 
 @pytest.mark.parametrize("broken", [0, 1])
 def test_interrupt_at_any_moment_ends_all_threads(broken: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a step or between two, while waiting or while others end: it is raised, unless an earlier chunk fails."""
+    """In a step or between two, while waiting or while others end: it is raised unless an earlier chunk fails."""
     seen = 0
     for seed in range(300):
         rng = random.Random(seed)
@@ -528,7 +528,7 @@ def test_interrupt_at_any_moment_ends_all_threads(broken: int, monkeypatch: pyte
 
 
 def test_schedule_sees_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were a waiting thread not woken, the tests of schedules would say so."""
+    """If a waiting thread were not woken, the tests of schedules would report it."""
     monkeypatch.setattr(OrderedPipeline, "_wake", lambda self: None)
     seen = 0
     for seed in range(40):
@@ -543,13 +543,13 @@ def test_schedule_sees_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_lanes_tell_how_many_threads_they_keep_busy(threads: int) -> None:
-    """The other way round of `lanes_for`."""
+    """The inverse of `lanes_for`."""
     assert threads_of(range(lanes_for(threads))) == threads
 
 
 @pytest.mark.parametrize("threads", [2, 4])
 def test_threads_stand_aside_while_they_would_only_take_the_gil_from_each_other(threads: int) -> None:
-    """Each has at most the chunk that shows it; all others are the caller's."""
+    """Each processes at most the chunk that shows it; the caller's thread processes all others."""
     workers: list[str] = []
     book = Book(40, before=lambda step, _: workers.append(threading.current_thread().name) if step == "work" else None)
     book.library_calls = lambda chunk: CROWDED

@@ -1,4 +1,4 @@
-"""What is written of a batch: copied, rebuilt field by field, kept empty, or refused (R-560 to R-578)."""
+"""The output for a batch: copied, rebuilt field by field, kept empty, or refused (R-560 to R-578)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ RECORDS = [
 
 
 def full_batch(codec: str = "none", **options: object) -> bytes:
-    """Build a batch that has something in every field."""
+    """Build a batch with a value in every field."""
     values: dict[str, object] = {
         "codec": codec,
         "producer": Producer(4711, 3, 17, True),
@@ -57,7 +57,7 @@ def full_batch(codec: str = "none", **options: object) -> bytes:
 
 
 def equal_but_for_packing(found: bytes, expected: bytes) -> bool:
-    """Compare two batches: all fields but length and CRC, and the records; bytes when nothing is packed."""
+    """Compare two batches: all fields except length and CRC, and the records; all bytes if nothing is packed."""
     (one,), (other,) = read_batches(found), read_batches(expected)
     if one.codec == "none":
         return found == expected
@@ -99,7 +99,7 @@ def test_rebuilt_batch_is_the_slow_builders(codec: str, kept: tuple[int, ...], a
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kept", [(1,), (0, 1), (0, 1, 2, 3)], ids=str)
 def test_kept_tombstone_gives_the_batch_a_horizon(codec: str, kept: tuple[int, ...]) -> None:
-    """Also where all records stay: bit 6, the horizon as base timestamp, deltas from there (R-561, R-563, R-573)."""
+    """Also if all records stay: bit 6, the horizon as base timestamp, deltas from there (R-561, R-563, R-573)."""
     batch = full_batch(codec)
     found = retain(batch, [keeping(batch, *kept)], new_horizon_ms=NOW_MS + 1)
     assert equal_but_for_packing(found.data, slow_rebuild(batch, kept, NOW_MS + 1))
@@ -107,7 +107,7 @@ def test_kept_tombstone_gives_the_batch_a_horizon(codec: str, kept: tuple[int, .
 
 
 def test_horizon_a_batch_has_is_kept_and_not_moved() -> None:
-    """Neither a tombstone nor its going changes it (R-563)."""
+    """Neither a tombstone nor its removal changes it (R-563)."""
     batch = full_batch(delete_horizon_ms=TIME + 333)
     for kept in [(0, 1), (0,)]:
         found = retain(batch, [keeping(batch, *kept)])
@@ -160,14 +160,14 @@ def test_empty_header_keeps_identity_and_drops_codec_and_horizon(codec: str, bat
 
 
 def test_empty_batch_read_again_is_itself_or_gone() -> None:
-    """It follows the same path as any other batch without survivors (R-564)."""
+    """It is treated like any other batch without survivors (R-564)."""
     batch = empty_batch(50, 59, producer=Producer(1, 0, 5), leader_epoch=2, log_append_time=True)
     assert retain(batch, [[]], retention=[BatchRetention.KEEP_EVEN_EMPTY]).data == batch
     assert retain(batch, [[]]).data == b""
 
 
 def test_batch_that_keeps_nothing_goes() -> None:
-    """Nothing is written of it (R-564); one to be dropped is not even looked into (R-541)."""
+    """Nothing of it is written (R-564); a dropped batch is not even read (R-541)."""
     log = full_batch() + data_batch([Record(b"z", b"z")], 110)
     found = retain(log, [[SUPERSEDED] * 4, [KEEP]])
     assert found.data == log[len(full_batch()) :]
@@ -206,7 +206,7 @@ REFUSED = [
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 @pytest.mark.parametrize(("options", "reason"), REFUSED)
 def test_rebuild_that_kafka_refuses_is_refused(codec: str, options: dict[str, object], reason: str) -> None:
-    """What its builder raises for; copied whole or kept empty the same batch passes (R-576)."""
+    """Its builder raises for such a batch; copied whole or kept empty, the same batch passes (R-576)."""
     batch = full_batch(codec, **options)
     with pytest.raises(UncleanableError, match=reason):
         retain(batch, [keeping(batch, 0)])
@@ -217,7 +217,7 @@ def test_rebuild_that_kafka_refuses_is_refused(codec: str, options: dict[str, ob
 
 @pytest.mark.parametrize("time", [-2, -(2**62)])
 def test_record_with_negative_timestamp_is_refused_in_a_rebuild(time: int) -> None:
-    """Only -1 stands for none; a record that goes may have any (R-576)."""
+    """Only -1 means none; a removed record may have any (R-576)."""
     batch = data_batch([Record(b"a", b"v", 0, time), Record(b"b", b"v", 1, TIME)], 0)
     with pytest.raises(UncleanableError, match=r"negative timestamp \(R-576\)"):
         retain(batch, [keeping(batch, 0)])
@@ -233,7 +233,7 @@ def test_record_without_timestamp_is_rebuilt() -> None:
 
 
 def test_control_batch_without_sequence_is_rebuilt() -> None:
-    """Markers have none by nature (R-576)."""
+    """Markers never have one (R-576)."""
     marker = marker_batch(7, 1, 0, commit=True)
     assert retain(marker, [[KEEP]], empties_marker=[1]).batches[0].base_sequence == -1
 
@@ -247,7 +247,7 @@ def test_legacy_batch_too_far_spread_is_refused() -> None:
 
 
 def test_every_refusal_of_the_kernel_has_words() -> None:
-    """Each names the rule that Kafka's own cleaner would have failed by."""
+    """Each names the rule by which Kafka's own cleaner would fail."""
     refusals = {
         value
         for name, value in vars(kernel).items()
@@ -266,7 +266,7 @@ def legacy_wrapper(inner: bytes, offset: int, magic: int) -> bytes:
 @pytest.mark.parametrize("codec", CODECS[:4])
 @pytest.mark.parametrize("kept", [(0, 1, 2), (1,), (0, 2)], ids=str)
 def test_legacy_batch_becomes_one_of_magic_2(magic: int, codec: str, kept: tuple[int, ...]) -> None:
-    """Also where all records stay; base and last offset are those of the first and last kept (R-577, R-578)."""
+    """Also if all records stay; base and last offset are those of the first and last kept (R-577, R-578)."""
     records = [Record(b"k%d" % i, b"v%d" % i, 100 + 2 * i, TIME + i) for i in range(3)]
     batch = legacy_batch(records, 100, magic, codec=codec)
     entries = read_batches(batch)
@@ -293,7 +293,7 @@ def test_legacy_batch_with_log_append_time_keeps_its_type() -> None:
 
 
 def test_legacy_tombstone_gets_its_horizon_when_converted() -> None:
-    """In the very round that converts it (R-561)."""
+    """In the same round that converts it (R-561)."""
     batch = legacy_batch([Record(b"k", None, 5, TIME)], 5, 1)
     assert retain(batch, [[KEEP_TOMBSTONE]]).data == slow_rebuild(batch, (0,), NOW_MS)
 
@@ -333,7 +333,7 @@ FORMS = [
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_record_with_odd_bytes_is_written_as_kafka_writes_it(form: str, codec: str) -> None:
-    """Shortest numbers, attributes 0, header keys as Java reads them (R-220, R-223); neighbours are as ever."""
+    """Shortest numbers, attributes 0, header keys as Java reads them (R-220, R-223); its neighbours are unchanged."""
     plain = encode_record(Record(b"a", b"v"), 0, 0), encode_record(Record(b"c", b"v"), 2, 1)
     payload = compress(codec, plain[0] + odd_record(form) + plain[1])
     batch = data_batch(
@@ -356,7 +356,7 @@ def test_record_with_odd_bytes_is_written_as_kafka_writes_it(form: str, codec: s
 
 
 def test_odd_bytes_of_a_record_that_goes_do_not_matter() -> None:
-    """Only what is kept is written."""
+    """Only retained records are written."""
     batch = data_batch([Record(b"a", b"v", attributes=9), Record(b"b", b"v")], 10)
     assert retain(batch, [keeping(batch, 1)]).data == slow_rebuild(batch, (1,))
 
@@ -401,7 +401,7 @@ def test_packed_output_larger_than_its_buffers_arrives_whole(codec: str) -> None
 
 
 def test_writer_begins_each_chunk_anew_and_counts_them_all() -> None:
-    """The next chunk's output begins at its first byte; what a chunk that failed has left is gone too."""
+    """The next chunk's output begins at its first byte; the output of a failed chunk is gone, too."""
     good = data_batch([Record(b"a", b"v"), Record(b"b", b"w")], 0)
     bad = full_batch(producer=Producer(5, -1, 3))
     writer = RetainedWriter(NOW_MS)
@@ -415,7 +415,7 @@ def test_writer_begins_each_chunk_anew_and_counts_them_all() -> None:
 
 
 def write_chunk(writer: RetainedWriter, log: bytes, verdicts: list[int]) -> bytes:
-    """Write what stays of one batch as a chunk of its own."""
+    """Write the retained part of one batch as its own chunk."""
     chunk = only_chunk(log)
     none = np.zeros(1, np.uint8)
     writer.begin(1)

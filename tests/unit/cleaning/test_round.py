@@ -1,4 +1,4 @@
-"""A round told from outside: stopping, watching, slowing, limits, the lock, and damage on the way."""
+"""A round controlled from outside: stopping, watching, throttling, limits, the lock, and damage during the round."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from tests.unit.small_disk import SmallDisk
 
 pytestmark = pytest.mark.kernels
 
-# Every segment a group of its own, so that a round has several swaps.
+# Every segment is its own group, so that a round has several swaps.
 ONE_BY_ONE = SETTINGS | {"internal.segment.bytes": "1"}
 # A few batches, so that a segment takes several chunks.
 SMALL = 500
 
 
 class Counter:
-    """Something a round calls; raises at its n-th call."""
+    """A callback of a round; raises at its n-th call."""
 
     def __init__(self, fail_at: int = -1, error: Callable[[], BaseException] = CleaningAborted) -> None:
         self.calls = 0
@@ -67,7 +67,7 @@ class Counter:
 
 
 def locked() -> LogDirLockedError:
-    """Return what a lost lock raises."""
+    """Return the error of a lost lock."""
     return LogDirLockedError("somebody else holds it")
 
 
@@ -86,14 +86,14 @@ def test_round_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
 
 
 def states_of(directory: Path) -> tuple[set[int], bool]:
-    """Return the base offsets of segments, and whether something half-done is left."""
+    """Return the base offsets of segments, and whether temporary files are left."""
     names = [path.name for path in directory.iterdir()]
     return set(base_offsets(directory)), any(name.endswith((".cleaned", ".swap", ".deleted")) for name in names)
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, ONE_BY_ONE], ids=["one-group", "four-groups"])
 def test_every_call_of_check_done_may_abort(tmp_path: Path, settings: dict[str, str]) -> None:
-    """The log is as it was, or whole groups are swapped in order; no temporary file is left, no checkpoint written."""
+    """The log is unchanged, or whole groups are swapped in order; no temporary file is left, no checkpoint written."""
     whole = Counter()
     done = tmp_path / "whole"
     clean(keyed_log().write(done), context(check_done=whole), settings=settings, chunk_bytes=SMALL)
@@ -121,7 +121,7 @@ def test_every_call_of_check_done_may_abort(tmp_path: Path, settings: dict[str, 
 
 
 def test_aborted_round_is_finished_by_the_next(tmp_path: Path) -> None:
-    """An interrupted round costs work, nothing else."""
+    """An interrupted round costs only work."""
     directory = keyed_log().write(tmp_path / "one")
     other = keyed_log().write(tmp_path / "other")
     with pytest.raises(CleaningAborted):
@@ -134,7 +134,7 @@ def test_aborted_round_is_finished_by_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost_at", [0, 1])
 def test_lost_lock_stops_before_the_groups_first_rename(tmp_path: Path, lost_at: int) -> None:
-    """Groups before it are swapped, this one is untouched, no checkpoint follows, and nothing is tidied up either."""
+    """Groups before it are swapped, this one is untouched, no checkpoint follows, and nothing is cleaned up either."""
     directory = keyed_log().write(tmp_path)
     before = segment_files(files_of(directory))
     checkpoint = Counter()
@@ -148,7 +148,7 @@ def test_lost_lock_stops_before_the_groups_first_rename(tmp_path: Path, lost_at:
     changed = [name for name in before if name.endswith(".log") and after[name] != before[name]]
     assert changed == [name for name in before if name.endswith(".log")][:lost_at]
     group = sorted({name[:20] for name in before})[lost_at]
-    # The directory is somebody else's now, even our `.cleaned` files in it.
+    # The directory belongs to another process now, even our `.cleaned` files in it.
     assert {name for name in after if name not in before} == {
         f"{group}.{extension}.cleaned" for extension in ("log", "index", "timeindex")
     }
@@ -168,7 +168,7 @@ def test_checkpoint_is_written_once_at_the_end(tmp_path: Path) -> None:
 
 
 def test_throttle_is_told_of_every_byte_read_and_written(tmp_path: Path) -> None:
-    """Both passes' reading and all that is written (R-715)."""
+    """The reads of both passes and everything that is written (R-715)."""
     directory = keyed_log().write(tmp_path)
     told: list[int] = []
     result = clean(directory, context(throttle=told.append), chunk_bytes=SMALL)
@@ -194,7 +194,7 @@ def test_progress_never_goes_back_and_ends_at_its_total(tmp_path: Path) -> None:
 
 
 def test_dirty_bytes_limit_ends_the_map_early_and_the_checkpoint_advances(tmp_path: Path) -> None:
-    """As a smaller map would: what it covers is cleaned, rounds go on from there, and the result is the same."""
+    """As a smaller map would: the covered part is cleaned, rounds go on from there, and the result is the same."""
     directory = keyed_log(segments=3, batches=8).write(tmp_path / "limited")
     whole = keyed_log(segments=3, batches=8).write(tmp_path / "whole")
     clean(whole)
@@ -215,7 +215,7 @@ def test_dirty_bytes_limit_ends_the_map_early_and_the_checkpoint_advances(tmp_pa
 
 
 def test_seconds_limit_ends_the_map_early(tmp_path: Path) -> None:
-    """Time is asked after every chunk; at least some way is always made."""
+    """Time is checked after every chunk; there is always some progress."""
     directory = keyed_log().write(tmp_path)
     clock = ManualClock()
     around = context(clock=clock, max_seconds=10.0, throttle=lambda _: clock.sleep(4.0))
@@ -233,12 +233,12 @@ def test_full_map_ends_the_round_where_kafkas_does(tmp_path: Path, key_limit: in
     directory = keyed_log(segments=2).write(tmp_path)
     config = CleanerConfig(dedupe_buffer_size=24 * key_limit, io_buffer_load_factor=1.0)
     result = clean(directory, config=config)
-    # Keys come in turn, five of them, so the map fills up at as many records.
+    # Five keys repeat in turn, so the map is full after as many records as it has room for.
     assert (result.end_offset, result.map_full, result.map_entries) == (key_limit, True, key_limit)
 
 
 def test_rounds_with_a_full_map_reach_the_end(tmp_path: Path) -> None:
-    """Each goes on from the checkpoint of the one before."""
+    """Each continues from the checkpoint of the one before."""
     directory = keyed_log(segments=2, keys=7).write(tmp_path)
     expected = newest(records_in(directory))
     config = CleanerConfig(dedupe_buffer_size=24 * 4, io_buffer_load_factor=1.0)
@@ -265,7 +265,7 @@ def test_callers_map_is_used_again(tmp_path: Path) -> None:
 
 
 def test_keyless_records_stop_a_round_that_refuses_them(tmp_path: Path) -> None:
-    """The topic was hardly meant to be compacted: nothing is changed; otherwise they go and are counted."""
+    """The topic was hardly meant to be compacted: nothing is changed; otherwise they are removed and counted."""
     log = keyed_log()
     log.append((None, "without a key"), ("k", "v"))
     log.roll()
@@ -278,7 +278,7 @@ def test_keyless_records_stop_a_round_that_refuses_them(tmp_path: Path) -> None:
 
 
 def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:
-    """Also those in the very chunk the map ends in: they would go."""
+    """Also those in the chunk in which the map ends: they would be removed."""
     log = LogBuilder()
     log.append((None, "without a key"), ("a", "v"), ("b", "v"))
     log.roll()
@@ -291,7 +291,7 @@ def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:
 
 
 def test_room_for_the_expected_output_is_asked_for_before_it_is_written(tmp_path: Path) -> None:
-    """What the map says will stay must fit, not the sources (rule C-3)."""
+    """The records that stay by the map must fit, not the sources (rule C-3)."""
     log = LogBuilder()
     for _ in range(2000):
         log.append(("k", "a value" * 30))
@@ -338,7 +338,7 @@ def test_damage_behind_a_full_map_in_the_same_segment_is_found_before_any_swap(t
 
 
 def test_damage_in_the_clean_section_stops_at_its_group(tmp_path: Path) -> None:
-    """Groups before it are swapped, each sound by itself; this one and those behind it are untouched."""
+    """Groups before it are swapped, each sound by itself; this one and later ones are untouched."""
     directory = damaged_log(tmp_path, 1)
     before = segment_files(files_of(directory))
     checkpoint = Counter()
@@ -402,7 +402,7 @@ def repeat_last_bytes(data: bytes) -> bytes:
 def test_cleaned_segment_that_is_not_what_was_written_is_not_swapped_in(
     tmp_path: Path, ending: str, change: Callable[[bytes], bytes], error: type[CleanerError]
 ) -> None:
-    """It is read back while the old data is there (rule C-6); the group stays as it was, nothing half-done is left."""
+    """It is read back while the old data exists (rule C-6); the group is unchanged, no temporary file is left."""
     directory = keyed_log(keys=40).write(tmp_path)
     before = segment_files(files_of(directory))
     fs = MeddlingFileSystem(ending, change)
@@ -413,7 +413,7 @@ def test_cleaned_segment_that_is_not_what_was_written_is_not_swapped_in(
 
 
 def test_round_told_not_to_verify_does_not_read_back(tmp_path: Path) -> None:
-    """Turned off, the damage would go unseen: so the check is what sees it."""
+    """Without verification the damage is not found: so it is the verification that finds it."""
     directory = keyed_log(keys=40).write(tmp_path)
     clean(directory, context(MeddlingFileSystem(".timeindex.cleaned", flip(-1)), verify=False))
     assert len(base_offsets(directory)) == 2
@@ -426,7 +426,7 @@ def test_round_told_not_to_verify_does_not_read_back(tmp_path: Path) -> None:
 def test_failing_disk_while_a_group_is_written_leaves_the_group(
     tmp_path: Path, kind: str, code: int, error: type[CleanerError]
 ) -> None:
-    """Every call that changes something may fail: no temporary file stays behind."""
+    """Every call that changes something may fail: no temporary file is left."""
     kinds = frozenset((kind,))
     whole = FailingFileSystem(None, code, kinds=kinds)  # type: ignore[arg-type]
     clean(keyed_log().write(tmp_path / "whole"), context(whole), settings=SETTINGS)
@@ -440,7 +440,7 @@ def test_failing_disk_while_a_group_is_written_leaves_the_group(
 
 
 def test_keys_made_to_collide_in_murmur_hash_all_survive(tmp_path: Path) -> None:
-    """Nobody can delete other people's records by choosing keys."""
+    """A producer cannot delete others' records by choosing keys."""
     keys = colliding_keys(12)
     log = LogBuilder()
     for start in range(0, len(keys), 256):
@@ -487,7 +487,7 @@ def test_aborted_data_goes_and_its_marker_stays_one_round_longer(tmp_path: Path)
 
 
 def test_batch_that_claims_billions_of_records_is_refused_in_the_clean_section(tmp_path: Path) -> None:
-    """No memory is taken for what cannot be there."""
+    """No memory is allocated for records that cannot exist."""
     log = LogBuilder(index_interval_bytes=1 << 20)
     for i in range(100):
         liar = {"count": 2**30, "last_offset_delta": 2**30 - 1}
@@ -502,7 +502,7 @@ def test_batch_that_claims_billions_of_records_is_refused_in_the_clean_section(t
 
 
 def test_context_without_callbacks_goes_on() -> None:
-    """The defaults neither stop, slow nor watch."""
+    """The defaults do not stop, throttle or watch."""
     around = RoundContext(FileSystem(), ManualClock(), NOW_MS)
     around.check_done()
     around.still_held()

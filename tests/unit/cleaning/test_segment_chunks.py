@@ -1,4 +1,4 @@
-"""The chunks of several segments: all of them in order, their files closed once nobody reads them, indexes checked."""
+"""The chunks of several segments: in order, files closed when no lane reads them, indexes checked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CountedFile(File):
         return super().read_into(buffer, position)
 
     def close(self) -> None:
-        """Count those that close it in earnest."""
+        """Count real closes."""
         self.closed += self.fileno() >= 0
         super().close()
 
@@ -63,7 +63,7 @@ class CountingFileSystem(FileSystem):
 
 
 def log_of(*segments: int) -> LogBuilder:
-    """Build segments of so many batches, all of them with an index entry but the first; 0 is an empty segment."""
+    """Build segments with these numbers of batches, all but the first with an index entry; 0 is an empty segment."""
     log = LogBuilder(index_interval_bytes=1)
     for number, batches in enumerate(segments):
         for i in range(batches):
@@ -81,7 +81,7 @@ def written(log: LogBuilder, directory: Path) -> tuple[CountingFileSystem, list[
 
 
 def numbered(segments: list[Segment], start: int = 0) -> Iterator[tuple[int, Segment, int]]:
-    """Number segments, the first of them to be read from a position on."""
+    """Number segments; the first is read from a position on."""
     for number, segment in enumerate(segments):
         yield number, segment, start if number == 0 else 0
 
@@ -127,13 +127,13 @@ class CollectingLane:
             raise self._chunk.failure
 
     def finish(self) -> None:
-        """Let go of the window."""
+        """Release the window."""
         assert self._claim is not None
         self._chunks.release(self._claim)
 
 
 def collect(segments: list[Segment], lanes: int, start: int = 0) -> list[tuple[int, bytes]]:
-    """Read segments on so many lanes and half as many threads; returns number and bytes of the chunks committed."""
+    """Read segments on `lanes` lanes and half as many threads; returns number and bytes of the committed chunks."""
     found: list[tuple[int, bytes]] = []
     chunks = SegmentChunks(numbered(segments, start), WINDOW_BYTES)
     try:
@@ -152,7 +152,7 @@ def flip(segment: Segment, position: int) -> None:
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
 def test_segments_give_all_batches_in_order(tmp_path: Path, lanes: int) -> None:
-    """Empty segments among them, at either end too; every file is opened once and closed once."""
+    """With empty segments among them, also at both ends; every file is opened once and closed once."""
     fs, segments = written(log_of(0, 9, 1, 0, 0, 30, 2, 0), tmp_path)
     found = collect(segments, lanes)
     for number, segment in enumerate(segments):
@@ -170,7 +170,7 @@ def test_no_segments_have_no_chunks(tmp_path: Path) -> None:
 
 
 def test_first_segment_is_read_from_the_position_given(tmp_path: Path) -> None:
-    """Its index cannot be followed from there; those of the segments behind it are checked."""
+    """Its index cannot be followed from there; the indexes of later segments are checked."""
     _, segments = written(log_of(9, 9), tmp_path)
     position = segments[0].position_at(8)
     found = collect(segments, 2, position)
@@ -209,7 +209,7 @@ def test_file_is_closed_when_its_last_window_is_released_and_not_before(tmp_path
 
 
 def test_files_of_windows_never_released_are_closed_in_the_end(tmp_path: Path) -> None:
-    """A round that fails drops chunks where they are."""
+    """A round that fails drops chunks at any step."""
     fs, segments = written(log_of(4, 4, 4), tmp_path)
     chunks = SegmentChunks(numbered(segments), WINDOW_BYTES)
     while (claim := chunks.claim()) is not None:
@@ -223,7 +223,7 @@ def test_files_of_windows_never_released_are_closed_in_the_end(tmp_path: Path) -
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_damage_is_told_where_it_is_and_all_files_are_closed(tmp_path: Path, lanes: int, damaged: int) -> None:
-    """All before it is committed, though windows behind it were claimed."""
+    """All chunks before it are committed, though later windows were claimed."""
     fs, segments = written(log_of(7, 7, 7), tmp_path)
     position = segments[damaged].position_at(segments[damaged].base_offset + 8)
     flip(segments[damaged], position + 80)
@@ -244,7 +244,7 @@ def lead_astray(segment: Segment, entry: int = 0, offset_by: int = 0, position_b
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
 def test_index_is_held_against_the_batches_in_order(tmp_path: Path, lanes: int) -> None:
-    """Good indexes pass whoever is faster; an entry that points into a batch does not (R-333)."""
+    """Good indexes pass, whichever lane is faster; an entry that points into a batch does not (R-333)."""
     for entry in (0, 3, 6):
         _, segments = written(log_of(3, 9, 4), tmp_path / str(entry))
         collect(segments, lanes)
@@ -256,7 +256,7 @@ def test_index_is_held_against_the_batches_in_order(tmp_path: Path, lanes: int) 
 
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_index_is_checked_to_its_end_once_the_segment_has_ended(tmp_path: Path, lanes: int) -> None:
-    """An offset behind the last batch is found at the end only, also where the last windows begin no batch."""
+    """An offset after the last batch is found only at the end, also if no batch begins in the last windows."""
     log = log_of(5)
     log.append(("large", "value" * 100))  # larger than its windows
     log.roll()
@@ -318,7 +318,7 @@ def test_window_given_up_leaves_the_rest_of_its_segment_empty(tmp_path: Path) ->
 
 
 def test_first_damage_is_the_earlier_of_a_bad_checksum_and_what_arranging_says(tmp_path: Path) -> None:
-    """Where both name the same batch it is the checksum: what a batch says counts for nothing then."""
+    """If both name the same batch, it is the checksum: the batch's content cannot be trusted then."""
     log = log_of(2)
     log.append_raw(marker_batch(log.next_offset, 5, 0, commit=True))
     _, (segment,) = written(log, tmp_path)

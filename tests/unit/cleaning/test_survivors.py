@@ -84,7 +84,7 @@ def test_verdicts_are_those_of_the_plain_rules(
     discarded: bool,
     stay: bool,
 ) -> None:
-    """Record by record what `policy.record_filter` says (R-550, R-551)."""
+    """Record by record, the same as from `policy.record_filter` (R-550, R-551)."""
     placed, offset = [], 0
     for key, value, step in content:
         placed.append(Record(key, value, offset, 1000))
@@ -123,7 +123,7 @@ def test_verdicts_are_those_of_the_plain_rules(
 
 
 def test_markers_stay_whatever_the_map_says() -> None:
-    """A marker's key means nothing to the map; only a discarded one goes (R-550)."""
+    """The map ignores a marker's key; only a discarded marker is removed (R-550)."""
     marker = marker_batch(5, 1, 0, commit=True)
     offset_map = map_of({records_of(marker)[0].key or b"": 50}, 100)
     assert judge(marker, offset_map) == [kernel.KEEP]
@@ -143,7 +143,7 @@ def test_many_keys_are_judged_across_the_hashing_blocks() -> None:
 
 
 def test_unread_batch_takes_no_verdicts() -> None:
-    """Its count is nobody's word: verdicts of the next batch follow at once."""
+    """Its count is not trusted: the verdicts of the next batch follow at once."""
     liar = data_batch([], 0, codec="gzip", payload=b"x", overrides={"count": 900, "last_offset_delta": 999})
     assert judge(liar + data_batch([Record(b"a", b"v")], 1000), map_of({}, 2000), unread=[1, 0]) == [kernel.KEEP]
 
@@ -160,7 +160,7 @@ def spread(*deltas: int) -> bytes:
 
 ONE = len(spread(0))
 DAMAGED = [
-    pytest.param(raw_batch(spread(0, 1) + b"\x00", 2, 9), 2 * ONE, "left behind", id="left-over"),
+    pytest.param(raw_batch(spread(0, 1) + b"\x00", 2, 9), 2 * ONE, "left after", id="left-over"),
     pytest.param(raw_batch(spread(0, 1), 3, 9), 2 * ONE, "last record", id="missing"),
     pytest.param(raw_batch(spread(0, 0), 2, 9), ONE, "does not ascend", id="offset-repeated"),
     pytest.param(raw_batch(spread(1, 0), 2, 9), ONE, "does not ascend", id="offset-back"),
@@ -193,5 +193,5 @@ def test_damaged_record_is_found_while_the_map_is_built(batch: bytes, position: 
 
 
 def test_batch_that_counts_no_records_may_hold_bytes() -> None:
-    """Left-over bytes are not looked for where the count is 0, as Kafka does not (R-212)."""
+    """Left-over bytes are not checked if the count is 0, as in Kafka (R-212)."""
     assert judge(raw_batch(b"junk", 0, 0), map_of({}, 100)) == []

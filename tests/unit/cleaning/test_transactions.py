@@ -39,7 +39,7 @@ def entry(producer_id: int, first: int, last: int) -> AbortedTxn:
 
 
 def discardable(log: list[bytes], aborts: list[AbortedTxn]) -> tuple[list[int], list[AbortedTxn]]:
-    """Return what may go of a log's batches, and the aborts whose markers stay."""
+    """Return which of a log's batches may go, and the aborts whose markers stay."""
     state = CleanedTransactions()
     state.add_aborted(aborts)
     return state.discardable(PATH, only_chunk(b"".join(log))).tolist(), retained(state)
@@ -134,7 +134,7 @@ def test_transactions_of_a_log_are_told_apart(
 
 
 def test_marker_of_another_kind_never_goes() -> None:
-    """Leader changes and what is not known (R-533)."""
+    """Leader changes and unknown types (R-533)."""
     other = data_batch([Record(b"\0\0\0\2", b"\0\0")], 0, producer=Producer(1, 0, -1, True), control=True)
     unknown = data_batch([Record(b"\0\0\0\x63", b"")], 1, producer=Producer(1, 0, -1, True), control=True)
     assert discardable([other, unknown], [])[0] == [0, 0]
@@ -154,7 +154,7 @@ def test_state_is_carried_from_chunk_to_chunk() -> None:
 
 
 def test_abort_of_an_open_transaction_is_found_by_its_first_offset() -> None:
-    """An entry is not used before the log has come to where it begins (R-531)."""
+    """An entry is not used before the log reaches its first offset (R-531)."""
     state = CleanedTransactions()
     state.add_aborted([entry(1, 10, 12)])
     assert state.discardable(PATH, only_chunk(data(5, 1) + commit(6, 1))).tolist() == [0, 0]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kernels
 PATH = Path("00000000000000000000.log")
 ABORT, COMMIT, LEADER_CHANGE, UNKNOWN = 0, 1, 2, 99
 
-# (attributes, count, control type): what a batch can be to a transaction.
+# (attributes, count, control type): the kinds of batches for a transaction.
 KINDS = {
     "plain": (0, 1, None),
     "data": (TRANSACTIONAL_FLAG, 1, None),
@@ -61,7 +61,7 @@ def chunk_of(rows: list[tuple[str, int, int]], bodies: dict[int, bytes] | None =
 
 
 def assert_same(steps: list[tuple[list[AbortedTxn], Chunk]], new_segment_after: set[int]) -> int:
-    """Take steps of a pass with both; returns how many batches could go."""
+    """Run steps of a pass with both; returns how many batches could go."""
     quick, slow = CleanedTransactions(), SlowTransactions()
     gone = 0
     for number, (aborts, chunk) in enumerate(steps):
@@ -79,7 +79,7 @@ def assert_same(steps: list[tuple[list[AbortedTxn], Chunk]], new_segment_after: 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_sequences_go_as_with_the_twin(seed: int) -> None:
-    """Any order of data, markers and entries, whether it makes sense or not; entries come again with later chunks."""
+    """Any order of data, markers and entries, valid or not; entries are repeated with later chunks."""
     draw = random.Random(seed)
     gone = 0
     for _ in range(300):
@@ -100,7 +100,7 @@ def test_random_sequences_go_as_with_the_twin(seed: int) -> None:
 
 
 def test_very_many_producers_go_as_with_the_twin() -> None:
-    """Tens of thousands at once, and many more one after the other: memory grows with those that are open."""
+    """Tens of thousands at once, and many more one after the other: memory grows only with open transactions."""
     draw = random.Random(1)
     offset, steps = 0, []
     for round_ in range(6):
@@ -120,7 +120,7 @@ def test_very_many_producers_go_as_with_the_twin() -> None:
 
 
 def test_producers_whose_transactions_ended_are_forgotten() -> None:
-    """A producer for every transaction, as some clients have it, does not fill the memory."""
+    """A new producer for every transaction, as in some clients, does not fill the memory."""
     state = CleanedTransactions()
     for number in range(200):
         ids = range(number * 100, number * 100 + 100)

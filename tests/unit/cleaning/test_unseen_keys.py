@@ -1,4 +1,4 @@
-"""Keys that no sample has met are counted too: uniform, skewed, mostly unique, in bursts."""
+"""Keys that are in no sample are counted, too: uniform, skewed, mostly unique, in bursts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHAPES: dict[str, Callable[[np.random.Generator], Keys]] = {
 
 
 def met_in(keys: Keys, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return in how many drawn cells each key is that is in one."""
+    """Return for each sampled key the number of drawn cells that contain it."""
     cell = np.arange(RECORDS) * CELLS // RECORDS
     seen = np.isin(cell, drawn)
     pairs = np.unique(np.stack([keys[seen], cell[seen]]), axis=1)
@@ -44,7 +44,7 @@ def met_in(keys: Keys, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_keys_are_estimated_from_a_tenth_of_the_cells(shape: str) -> None:
-    """Within a tenth of what there is, however skewed: a sample meets as little as an eighth of them."""
+    """Within a tenth of the true number, however skewed: a sample may contain only an eighth of them."""
     draw = np.random.default_rng(7)
     keys = SHAPES[shape](draw)
     drawn = draw.choice(CELLS, CELLS // 10, replace=False)
@@ -54,7 +54,7 @@ def test_keys_are_estimated_from_a_tenth_of_the_cells(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_cells_give_the_exact_number(shape: str) -> None:
-    """Nothing is estimated where all was read."""
+    """Nothing is estimated if everything was read."""
     keys = SHAPES[shape](np.random.default_rng(7))
     found = Occurrences.estimate(met_in(keys, np.arange(CELLS)), 1.0)
     assert found.total == len(np.unique(keys))
@@ -62,7 +62,7 @@ def test_all_cells_give_the_exact_number(shape: str) -> None:
 
 
 def test_part_of_the_log_with_so_many_keys_is_found() -> None:
-    """As a map that fills up would end there."""
+    """It ends where a map of that many keys would be full."""
     keys = SHAPES["zipf-1.0"](np.random.default_rng(7))
     found = Occurrences.estimate(met_in(keys, np.arange(CELLS)), 1.0)
     part = found.part_with(10_000)

@@ -1,4 +1,4 @@
-"""Everything a round needs compiled is compiled before it begins."""
+"""All kernels of a round are compiled before it begins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.kernels
 
-# In a process of its own: other tests call kernels with other types.
+# In its own process: other tests call kernels with other types.
 SCRIPT = """
 import importlib, pathlib, pkgutil, sys
 import cleaner.kernels
@@ -51,7 +51,7 @@ def test_round_after_warm_up_compiles_nothing(tmp_path: Path) -> None:
     """A process that has given up root, or a daemon, finds every kernel ready with the types a round uses."""
     root = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(root)}
-    # That kernels are compiled is said where they are not in the cache.
+    # If kernels are not in the cache, a message says that they are compiled.
     command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", SCRIPT, str(tmp_path)]
     said = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
     assert said.stderr == ""

@@ -79,7 +79,7 @@ def test_layout_agrees_with_the_reference(chosen: list[tuple[list[Record], str, 
         (varint(6) + b"\0\0\0" + varint(-1) + varint(50) + b"\0", "its value does not fit the record"),
         (varint(6) + b"\0\0\0\1\1" + varint(9), "its headers do not fit the record"),
         (varint(6) + b"\0\0" + varint(3) + b"\1\1\0", "its offset does not ascend or lies beyond its batch"),
-        (varint(6) + b"\0\0\0\1\1\0" + b"\0", "bytes are left behind the batch's last record"),
+        (varint(6) + b"\0\0\0\1\1\0" + b"\0", "bytes are left after the batch's last record"),
     ],
 )
 def test_damaged_record_is_named(body: bytes, reason: str) -> None:

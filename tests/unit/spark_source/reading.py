@@ -1,4 +1,4 @@
-"""What a query without Spark gives: planned, pickled as for an executor, and read."""
+"""Runs queries without Spark: planned, pickled as for an executor, and read."""
 
 from __future__ import annotations
 

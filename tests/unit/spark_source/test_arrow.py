@@ -1,4 +1,4 @@
-"""Record batches: every column against what was written, whatever the codec, and sixty-four Ki rows at a time."""
+"""Record batches: every column is compared with the written records, for any codec, 65536 rows at a time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_columns_are_what_was_written(batches: list[tuple[list[Record], str]]) -
 
 
 def test_batch_fields_are_those_of_the_batch_around_a_record(tmp_path: Path) -> None:
-    """On request, in the order asked for; sizes and positions as they lie in the file."""
+    """On request, in the requested order; sizes and positions are those in the file."""
     log = LogBuilder(leader_epoch=4)
     log.append(("a", "1"), ("b", "2"), codec="gzip", timestamp_ms=START_MS)
     log.append(("c", "3"), producer=Producer(7, 2, 30, transactional=True), timestamp_ms=START_MS + 5)
@@ -118,7 +118,7 @@ def test_header_names_that_are_no_utf8_are_read_as_java_reads_them(tmp_path: Pat
 
 
 def test_batches_are_full_with_65536_rows_and_hold_one_partition(tmp_path: Path) -> None:
-    """Across segments of a partition, not across partitions."""
+    """They span segments of a partition, but not partitions."""
     logs = [LogBuilder(), LogBuilder()]
     logs[1].topic_partition = logs[0].topic_partition._replace(partition=1)
     for log in logs:
@@ -143,7 +143,7 @@ def test_batch_ends_early_when_its_records_are_large(tmp_path: Path) -> None:
 
 
 def test_every_column_can_be_read_alone(tmp_path: Path) -> None:
-    """None leans on another."""
+    """None depends on another."""
     log = LogBuilder()
     log.append(("a", "1"), ("b", None))
     write_log_dir(tmp_path, log)

@@ -1,4 +1,4 @@
-"""Committed reads by markers alone: with every index and snapshot gone, and with tasks that begin and end anywhere."""
+"""Committed reads by markers alone: without any index or snapshot, and with tasks that begin and end anywhere."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def a_log(seed: int, *, ends_open: bool) -> LogBuilder:
 @pytest.mark.parametrize("ends_open", [False, True])
 @pytest.mark.parametrize("seed", range(5))
 def test_committed_records_need_no_index(tmp_path: Path, seed: int, ends_open: bool) -> None:
-    """What a reader with all files sees, and nothing behind the first transaction that is open."""
+    """They are those that a reader with all files sees, and nothing after the first open transaction."""
     write_log_dir(tmp_path, a_log(seed, ends_open=ends_open))
     with open_reader(tmp_path, "topic") as reader:
         expected = [record.offset for record in reader.read(0, isolation="read_committed")]
@@ -56,7 +56,7 @@ def test_committed_records_need_no_index(tmp_path: Path, seed: int, ends_open: b
 
 
 def test_records_above_the_high_watermark_are_not_committed(tmp_path: Path) -> None:
-    """They could still be lost; uncommitted reads show all there is."""
+    """They could still be lost; uncommitted reads show all records."""
     log = LogBuilder()
     for _ in range(6):
         log.append(("k", "v"))

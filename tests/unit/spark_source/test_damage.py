@@ -1,4 +1,4 @@
-"""Damage: an error that says how to go on, or batches that are passed over, and told of."""
+"""Damage: an error that says how to go on, or batches that are skipped, and reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch_size(log: Path) -> int:
 
 
 def change(log: Path, position: int, data: bytes) -> None:
-    """Write over some bytes."""
+    """Overwrite some bytes."""
     content = bytearray(log.read_bytes())
     content[position : position + len(data)] = data
     log.write_bytes(content)
@@ -94,7 +94,7 @@ def test_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_legacy_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, magic: int) -> None:
-    """It is read to find out where it begins, wanted or not; that it cannot be is told once."""
+    """It is read to find its base offset, wanted or not; the damage is reported once."""
     log = LogBuilder()
     log.append(("a", "1"), magic=magic)
     entry = legacy_batch([Rec(b"b", b"2")], 1, magic, timestamp_ms=START_MS)
@@ -169,7 +169,7 @@ def test_reading_and_checking_go_on_at_the_same_batch(
 
 
 def test_buffer_is_small_again_after_a_large_batch(tmp_path: Path) -> None:
-    """However reading ends, the memory of a large batch is given back."""
+    """However reading ends, the memory of a large batch is freed."""
     path = tmp_path / f"{0:020d}.log"
     buffer = ReadBuffer(4096)
     for rest in (b"", _flipped(_batch(1))):
@@ -180,7 +180,7 @@ def test_buffer_is_small_again_after_a_large_batch(tmp_path: Path) -> None:
 
 
 def test_rest_of_a_segment_without_a_sound_batch_is_passed_over(tmp_path: Path) -> None:
-    """The next segment is read all the same."""
+    """The next segment is still read."""
     log = a_log_dir(tmp_path)
     size = batch_size(log)
     change(log, 3 * size, bytes(3 * size))
@@ -188,7 +188,7 @@ def test_rest_of_a_segment_without_a_sound_batch_is_passed_over(tmp_path: Path) 
 
 
 def test_torn_end_of_the_last_segment_is_the_logs_end(tmp_path: Path) -> None:
-    """It was being written, or a crash cut it: no damage. Zeros behind the end are."""
+    """It was being written, or a crash cut it: that is no damage. Zeros after the end are."""
     log = a_log_dir(tmp_path)
     last = log.with_name(f"{12:020d}.log")
     whole = last.read_bytes()
@@ -203,7 +203,7 @@ def test_torn_end_of_the_last_segment_is_the_logs_end(tmp_path: Path) -> None:
 
 
 def test_transaction_that_damage_cuts_counts_as_aborted(tmp_path: Path) -> None:
-    """Its marker may be what is damaged; later transactions of the producer are decided by their own."""
+    """The damage may be in its marker; later transactions of the producer have their own markers."""
     log = LogBuilder()
     producer = Producer(7, 0, 0, transactional=True)
     log.append(("a", "1"), producer=producer)
@@ -226,7 +226,7 @@ def test_transaction_that_damage_cuts_counts_as_aborted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd", "snappy"])
 def test_batch_that_unpacks_to_more_than_is_allowed_is_damage(tmp_path: Path, codec: str) -> None:
-    """A small one may be made to fill the memory of a task; the error names what allows more."""
+    """A small batch may be made to fill the memory of a task; the error names the option that allows more."""
     log = LogBuilder()
     log.append(("a", "small"), codec=codec)
     log.append(("b", "0" * 100_000), codec=codec)

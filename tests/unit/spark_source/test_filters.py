@@ -1,4 +1,4 @@
-"""Filters that a plan follows, and those it leaves to Spark."""
+"""Filters that a plan applies, and those that it leaves to Spark."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class _Filter:
 
 
 def a_filter(kind: str, attribute: str, value: Any = None) -> Any:
-    """Return a filter as Spark makes it: known by its class's name."""
+    """Return a filter as Spark makes it: recognized by its class name."""
     return type(kind, (_Filter,), {})((attribute,), value)
 
 
 def followed(*filters: Any, latest_per_key: bool = False) -> tuple[Pruning, list[str]]:
-    """Return what is left, and the names of the filters that were."""
+    """Return the pruning, and the names of the filters left to Spark."""
     pruning, unmet = follow(filters, Pruning(), latest_per_key=latest_per_key)
     return pruning, [type(each).__name__ for each in unmet]
 
@@ -46,7 +46,7 @@ def followed(*filters: Any, latest_per_key: bool = False) -> tuple[Pruning, list
     ],
 )
 def test_filter_on_a_place_in_the_log_is_met(filters: list[tuple[str, str, Any]], expected: Pruning) -> None:
-    """Topics, partitions and offsets; Spark need not ask again."""
+    """Topics, partitions and offsets; Spark need not apply it again."""
     assert followed(*(a_filter(*each) for each in filters)) == (expected, [])
 
 
@@ -63,12 +63,12 @@ def test_filter_on_a_place_in_the_log_is_met(filters: list[tuple[str, str, Any]]
     ],
 )
 def test_other_filters_are_left_to_spark(each: tuple[str, str, Any]) -> None:
-    """They rule nothing out here."""
+    """They exclude nothing here."""
     assert followed(a_filter(*each)) == (Pruning(), [each[0]])
 
 
 def test_filter_on_a_timestamp_spares_what_is_too_old_and_is_asked_again() -> None:
-    """By a millisecond's margin; an end spares nothing, since a batch knows only its latest time."""
+    """With a margin of a millisecond; an upper bound skips nothing, since a batch has only its latest time."""
     moment = datetime(2023, 11, 14, 22, 13, 20, 500, tzinfo=UTC)
     for kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo"):
         pruning, unmet = followed(a_filter(kind, "timestamp", moment))
@@ -85,7 +85,7 @@ def test_state_of_the_latest_is_not_narrowed_by_offset_or_time() -> None:
 
 
 def test_pruning_says_which_partitions_are_left() -> None:
-    """All that was said has to hold."""
+    """Every condition must hold."""
     pruning = Pruning(topics=frozenset({"a"}), first_partition=2, end_partition=4)
     names = [TopicPartition(topic, partition) for topic in "ab" for partition in range(5)]
     assert [str(name) for name in names if pruning.has(name)] == ["a-2", "a-3"]

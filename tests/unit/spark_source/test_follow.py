@@ -1,4 +1,4 @@
-"""A stream's way through rolled segments: where it begins, how far it goes at a time, and what it does about loss."""
+"""A stream over rolled segments: where it begins, how far it goes at a time, and how it treats loss."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = [TopicPartition("t", number) for number in range(3)]
 
 
 def a_log(name: TopicPartition, segments: list[int]) -> LogBuilder:
-    """Segments of so many records; the last one is the active one."""
+    """Return segments of these record counts; the last one is active."""
     log = LogBuilder(name)
     for number, count in enumerate(segments):
         if number:
@@ -46,7 +46,7 @@ def ranges(segments: FollowedLogs, start: Positions, end: Positions) -> list[tup
 
 
 def test_stream_reads_closed_segments_and_says_what_waits(tmp_path: Path) -> None:
-    """Once for each partition; the reported end has the active segment, too."""
+    """Once for each partition; the reported end includes the active segment."""
     log = a_log(NAMES[0], [5, 5, 3])
     log.write(tmp_path)
     told: list[str] = []
@@ -63,7 +63,7 @@ def test_stream_reads_closed_segments_and_says_what_waits(tmp_path: Path) -> Non
 
 
 def test_stream_that_begins_at_the_latest_waits_for_the_next_roll(tmp_path: Path) -> None:
-    """The active segment is read whole when it is rolled, so nothing is left out."""
+    """The whole active segment is read when it is rolled, so nothing is left out."""
     a_log(NAMES[0], [5, 3]).write(tmp_path)
     assert following(tmp_path, startingOffsets="latest").first() == {NAMES[0]: 5}
     assert following(tmp_path, startingOffsets="2").first() == {NAMES[0]: 2}
@@ -74,7 +74,7 @@ def test_stream_that_begins_at_the_latest_waits_for_the_next_roll(tmp_path: Path
     [(1000, [80, 15, 5]), (100, [80, 15, 5]), (20, [16, 3, 1]), (10, [9, 1, 0]), (1, [1, 0, 0])],
 )
 def test_limit_is_shared_out_as_there_is_to_read(tmp_path: Path, most: int, expected: list[int]) -> None:
-    """Never more in all, and always something."""
+    """Never more in total, and always something."""
     for name, count in zip(NAMES, (80, 15, 5), strict=True):
         a_log(name, [count, 1]).write(tmp_path)
     found = following(tmp_path).latest(dict.fromkeys(NAMES, 0), most)
@@ -101,7 +101,7 @@ def test_micro_batch_has_tasks_as_small_as_wanted(tmp_path: Path) -> None:
 
 
 def test_run_of_what_is_available_ends_where_it_did_when_it_began(tmp_path: Path) -> None:
-    """What is rolled later, or turns up later, is for the next run."""
+    """Segments rolled later, and partitions that appear later, are for the next run."""
     log = a_log(NAMES[0], [5, 3])
     log.write(tmp_path)
     segments = following(tmp_path)
@@ -113,7 +113,7 @@ def test_run_of_what_is_available_ends_where_it_did_when_it_began(tmp_path: Path
 
 
 def test_loss_is_an_error_unless_told(tmp_path: Path) -> None:
-    """Segments that retention has removed, a log made anew, a partition that has gone."""
+    """Segments removed by retention, a log created again, a missing partition."""
     log = a_log(NAMES[0], [5, 5, 1])
     log.write(tmp_path)
     a_log(NAMES[1], [5, 1]).write(tmp_path)
@@ -131,7 +131,7 @@ def test_loss_is_an_error_unless_told(tmp_path: Path) -> None:
 
 
 def test_committed_stream_stops_before_an_open_transaction(tmp_path: Path) -> None:
-    """Until its marker is there, in the active segment too."""
+    """Until its marker exists, also in the active segment."""
     log = a_log(NAMES[0], [5])
     log.append(("k", "v"), producer=Producer(7, 0, 0, transactional=True))
     log.roll()
@@ -150,7 +150,7 @@ HERE = NAMES[0]
 
 
 def test_active_segment_is_read_up_to_the_high_watermark(tmp_path: Path) -> None:
-    """Also where a query begins at the latest; nobody waits, so nothing is told."""
+    """Also if a query begins at the latest; nothing waits, so there is no note."""
     log = a_log(HERE, [5, 5])
     write_log_dir(tmp_path, log, high_watermarks={HERE: 7})
     told: list[str] = []
@@ -165,7 +165,7 @@ def test_active_segment_is_read_up_to_the_high_watermark(tmp_path: Path) -> None
 
 
 def test_active_segment_without_a_high_watermark_is_read_up_to_its_last_whole_batch(tmp_path: Path) -> None:
-    """An append under way is for the next micro-batch."""
+    """An unfinished append is for the next micro-batch."""
     path = a_log(HERE, [5, 5]).write(tmp_path) / f"{5:020d}.log"
     path.write_bytes(path.read_bytes()[:-1])
     assert following(tmp_path, activeSegment="read").latest({}) == {HERE: 9}
@@ -188,14 +188,14 @@ def marked(path: Path, end: int) -> Marks:
 
 
 def tasks_again(path: Path, start: int, end: int, marks: Marks, **options: str) -> list[str]:
-    """Plan a micro-batch that has been planned before; return what it tells."""
+    """Plan a micro-batch that was planned before; return its notes."""
     told: list[str] = []
     following(path, told, activeSegment="read", **options).tasks({HERE: start}, {HERE: end}, None, marks)
     return told
 
 
 def test_micro_batch_of_a_truncated_and_rewritten_log_is_refused(tmp_path: Path) -> None:
-    """Other records have the same offsets now; below the place where the stream is, too."""
+    """Other records have the same offsets now, also below the stream's place."""
     write_log_dir(tmp_path, a_log(HERE, [5, 3]))
     marks = marked(tmp_path, 8)
     longer = a_log(HERE, [5, 3])
@@ -231,7 +231,7 @@ def test_micro_batch_of_a_log_that_was_cleaned_since_says_so(tmp_path: Path) -> 
 
 
 def test_batch_that_was_rebuilt_is_told_of_before_the_checkpoint_is(tmp_path: Path) -> None:
-    """In the middle of a round; it is no other log for that."""
+    """In the middle of a round; it still counts as the same log."""
     write_log_dir(tmp_path, a_log(HERE, [5, 3]))
     marks = marked(tmp_path, 8)
     path = tmp_path / "t-0" / f"{5:020d}.log"

@@ -60,7 +60,7 @@ def test_last_record_of_every_key_in_offset_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("first", "end"), [(0, 600), (1, 3), (73, 412), (300, 300)])
 def test_bounds_say_which_records_count(tmp_path: Path, first: int, end: int) -> None:
-    """A later record beyond the end replaces nothing, within a batch neither."""
+    """A later record beyond the end replaces nothing, even within a batch."""
     write_log_dir(tmp_path, a_log())
     options = {"startingOffsets": str(first), "endingOffsets": str(end), "includeTombstones": "true"}
     assert shown(tmp_path, **options) == expected(tmp_path, first, end)
@@ -75,7 +75,7 @@ def test_keys_beyond_the_memory_are_taken_share_by_share(tmp_path: Path) -> None
 
 
 def test_state_is_that_of_the_moment_the_task_begins(tmp_path: Path) -> None:
-    """A cleaner that removes what was replaced since the plan was made takes no key away."""
+    """A cleaner that removes records superseded since the plan was made removes no key."""
     log = a_log()
     write_log_dir(tmp_path, log)
     options = {"path": str(tmp_path), "latestPerKey": "true", "includeTombstones": "true"}
@@ -92,7 +92,7 @@ def test_state_is_that_of_the_moment_the_task_begins(tmp_path: Path) -> None:
 
 
 def test_records_without_a_key_have_no_last_one(tmp_path: Path) -> None:
-    """They are left out, alone in a log as among others."""
+    """They are left out, whether alone in a log or among others."""
     log = LogBuilder()
     log.append((None, "v"), ("", "empty key"), (None, None))
     write_log_dir(tmp_path, log)

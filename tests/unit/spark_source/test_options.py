@@ -1,4 +1,4 @@
-"""Options: each by its type, and what nobody knows is refused with the nearest name."""
+"""Options: each by its type; an unknown one is refused with the nearest name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleaner.spark.source.options import ReadOptions, ignored_options, read_opti
 
 
 def options(**given: str) -> ReadOptions:
-    """Read options beside a path."""
+    """Read options together with a path."""
     return read_options({"path": "/logs", **given})
 
 
@@ -55,7 +55,7 @@ def options(**given: str) -> ReadOptions:
     ],
 )
 def test_option_that_makes_no_sense_is_refused_by_name(given: dict[str, str], reason: str) -> None:
-    """What is wrong, and with which option."""
+    """The error says what is wrong with which option."""
     with pytest.raises(UsageError, match=reason):
         options(**given)
 
@@ -67,7 +67,7 @@ def test_read_without_a_path_is_refused() -> None:
 
 
 def test_options_are_read_by_type_whatever_their_case() -> None:
-    """Spark hands them over in lower case."""
+    """Spark passes them in lower case."""
     read = options(
         TOPICS="a, b", partitions="0,2-4", maxpartitionbytes="2MB", latestperkeymemory="64k", badbatches="skip"
     )
@@ -91,7 +91,7 @@ def test_offsets_are_resolved_within_the_log() -> None:
 
 
 def test_place_of_a_stream_may_be_given_as_it_is() -> None:
-    """As `endOffset` of its progress has it, with what the stream keeps beside the offsets."""
+    """As in `endOffset` of its progress, with the marks next to the offsets."""
     place = '{"t": {"0": 7}, "@": {"t": {"0": [5, 6, 0]}}}'
     assert options(startingOffsets=place).starting.by_partition == {TopicPartition("t", 0): 7}
 
@@ -107,7 +107,7 @@ def test_time_is_milliseconds_or_iso() -> None:
 
 
 def test_columns_are_those_of_sparks_kafka_source_unless_chosen() -> None:
-    """Headers on request, chosen ones in their order, and a last one when damage is to be told of."""
+    """Headers on request, chosen columns in their order, and a last column if damage is reported."""
     usual = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
     assert options().columns == usual
     assert options(includeHeaders="true").columns == (*usual, "headers")
@@ -135,7 +135,7 @@ def test_topics_are_chosen_as_in_sparks_kafka_source() -> None:
 
 
 def test_time_for_all_goes_before_times_by_partition() -> None:
-    """The order in which Spark's Kafka source asks them."""
+    """As in Spark's Kafka source."""
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)
     by_partition = '{"t": {"0": 7}}'
     both = options(startingTimestamp="5", startingOffsetsByTimestamp=by_partition).starting_times
@@ -145,13 +145,13 @@ def test_time_for_all_goes_before_times_by_partition() -> None:
 
 
 def test_isolation_level_has_the_name_of_the_consumers_setting_too() -> None:
-    """Given twice, it has to be the same."""
+    """Given twice, both must be the same."""
     assert options(**{"kafka.isolation.level": "read_committed"}).committed
     assert options(**{"isolationLevel": "read_committed", "kafka.isolation.level": "read_committed"}).committed
 
 
 def test_options_of_brokers_are_passed_over_and_named() -> None:
-    """Whatever their case, by the name they have in Spark's documents; others are not."""
+    """In any case, by their name in Spark's documents; other options are not."""
     given = {"Kafka.Bootstrap.Servers": "x:9092", "groupidprefix": "g", "kafka.isolation.level": "read_committed"}
     assert ignored_options(given) == ["Kafka.Bootstrap.Servers", "groupIdPrefix"]
     assert options(**given).committed

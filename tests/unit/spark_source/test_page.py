@@ -28,13 +28,13 @@ def table(number: int) -> dict[str, str]:
 
 @pytest.mark.parametrize(("number", "defaults"), [(1, READ_DEFAULTS), (2, WRITE_DEFAULTS)], ids=["read", "write"])
 def test_tables_have_every_option_with_its_default(number: int, defaults: dict[str, str]) -> None:
-    """`all` stands for an empty text; the path is in the call."""
+    """`all` means an empty text; the path is in the call."""
     shown = {name: "" if default == "all" else default for name, default in table(number).items()}
     assert shown == {name: default for name, default in defaults.items() if name != "path"}
 
 
 def test_page_names_every_column_on_request() -> None:
-    """Those of the batch around a record."""
+    """Columns of a record's batch."""
     text = PAGE.read_text()
     asked = set(SELECTABLE) - set(usual_columns(headers=True))
     assert set(BATCH_FIELDS) < asked
@@ -42,6 +42,6 @@ def test_page_names_every_column_on_request() -> None:
 
 
 def test_page_names_every_option_that_is_passed_over() -> None:
-    """Those of Spark's Kafka source that need a broker."""
+    """Options of Spark's Kafka source that need a broker."""
     text = PAGE.read_text()
     assert [name for name in NOT_HERE if f"`{name}`" not in text] == []

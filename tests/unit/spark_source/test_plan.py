@@ -1,4 +1,4 @@
-"""Plans: which files, cut where, and what is ruled out without reading it."""
+"""Plans: which files are read, where they are cut, and what is excluded without reading it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def spans_in(tasks: list[SpansTask | LatestTask]) -> list[Span]:
 
 
 def test_segments_are_cut_where_an_index_leads_to_a_batch(tmp_path: Path) -> None:
-    """Every task about as large as wanted, together all records once, in order."""
+    """Every task has about the wanted size; together they read all records once, in order."""
     write_log_dir(tmp_path, a_log())
     tasks = tasks_of(tmp_path, maxPartitionBytes="500")
     assert len(tasks) > 8
@@ -45,7 +45,7 @@ def test_segments_are_cut_where_an_index_leads_to_a_batch(tmp_path: Path) -> Non
 
 
 def test_segments_without_an_index_are_one_span_each(tmp_path: Path) -> None:
-    """An index that is damaged, or leads into batches, is as none."""
+    """An index that is damaged, or points into batches, counts as missing."""
     write_log_dir(tmp_path, a_log())
     indexes = sorted((tmp_path / "t-0").glob("*.index"))
     indexes[0].unlink()
@@ -100,7 +100,7 @@ def test_old_segments_and_batches_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_starting_timestamp_begins_at_the_first_record_of_it(tmp_path: Path) -> None:
-    """As `offsetsForTimes`; nothing where there is none, and only partitions that are named."""
+    """As `offsetsForTimes`; nothing if there is none, and only named partitions."""
     write_log_dir(tmp_path, a_log())
     assert offsets_of(tmp_path, startingTimestamp=str(START_MS + 30))[0] == 58
     assert offsets_of(tmp_path, startingTimestamp=str(START_MS + 1000)) == []
@@ -108,7 +108,7 @@ def test_starting_timestamp_begins_at_the_first_record_of_it(tmp_path: Path) -> 
 
 
 def test_ending_timestamp_ends_before_the_first_record_of_it(tmp_path: Path) -> None:
-    """At the log's end where there is none; the latest of all keys as of then, too."""
+    """At the log's end if there is none; the latest records of all keys at that time, too."""
     write_log_dir(tmp_path, a_log())
     for name in ("endingTimestamp", "endingOffsetsByTimestamp"):
         time = str(START_MS + 30) if name == "endingTimestamp" else f'{{"t": {{"0": {START_MS + 30}}}}}'
@@ -119,7 +119,7 @@ def test_ending_timestamp_ends_before_the_first_record_of_it(tmp_path: Path) -> 
 
 
 def test_starting_time_that_no_record_has_is_an_error_on_request(tmp_path: Path) -> None:
-    """With the strategy `error` of Spark's Kafka source, and what to do instead."""
+    """With the strategy `error` of Spark's Kafka source; the error says what to do."""
     write_log_dir(tmp_path, a_log())
     late = {"startingTimestamp": str(START_MS + 1000), "startingOffsetsByTimestampStrategy": "error"}
     with pytest.raises(
@@ -142,7 +142,7 @@ def test_starting_time_that_no_record_has_is_an_error_on_request(tmp_path: Path)
 def test_tasks_are_as_many_and_as_small_as_wanted(
     tmp_path: Path, options: dict[str, str], least: int, most: int, has_index: bool
 ) -> None:
-    """Also where a cut lies within a batch, and where no index leads to it: all records once, in order."""
+    """Also if a cut is within a batch, or no index entry points to it: all records once, in order."""
     write_log_dir(tmp_path, a_log())
     for index in [] if has_index else (tmp_path / "t-0").glob("*.index"):
         index.unlink()
@@ -154,7 +154,7 @@ def test_tasks_are_as_many_and_as_small_as_wanted(
 
 
 def test_partition_that_is_assigned_must_be_there(tmp_path: Path) -> None:
-    """Only these are read."""
+    """Only assigned partitions are read."""
     write_log_dir(tmp_path, a_log("a", 0), a_log("a", 7), a_log("b", 0))
     spans = spans_in(tasks_of(tmp_path, assign='{"a": [7], "b": [0]}'))
     assert {str(span.topic_partition) for span in spans} == {"a-7", "b-0"}
@@ -163,7 +163,7 @@ def test_partition_that_is_assigned_must_be_there(tmp_path: Path) -> None:
 
 
 def test_log_start_offset_hides_what_lies_before(tmp_path: Path) -> None:
-    """An offset below it, or beyond the end, that was asked for by name has been lost, which is an error or is not."""
+    """An offset below it, or beyond the end, that the options name is lost, which may be an error or not."""
     write_log_dir(tmp_path, a_log(), log_start_offsets={TopicPartition("t", 0): 25})
     assert offsets_of(tmp_path)[0] == 25
     for offset in (3, 81):
@@ -177,7 +177,7 @@ def test_log_start_offset_hides_what_lies_before(tmp_path: Path) -> None:
 
 
 def test_path_is_a_log_dir_a_partition_or_a_pattern(tmp_path: Path) -> None:
-    """By what a directory holds; `-delete` and files beside it are no logs."""
+    """Decided by a directory's content; `-delete` directories and other files are no logs."""
     first, second = (
         write_log_dir(tmp_path / "kafka-1", a_log("a", 0)),
         write_log_dir(tmp_path / "kafka-2", a_log("b", 1)),
@@ -198,7 +198,7 @@ def test_path_is_a_log_dir_a_partition_or_a_pattern(tmp_path: Path) -> None:
 
 
 def test_path_without_a_log_is_refused(tmp_path: Path) -> None:
-    """Nothing there, nothing that is a log, a name that says of no partition, a store that is not mounted."""
+    """An empty path, no log, a name that is not that of a partition, a store that is not mounted."""
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "*"):
         with pytest.raises(UsageError, match="no Kafka log; give a log dir"):
             tasks_of(path)
@@ -210,7 +210,7 @@ def test_path_without_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_partition_in_two_directories_is_refused_unless_the_longest_is_meant(tmp_path: Path) -> None:
-    """The one that ends last; of equals the one that begins first."""
+    """The one that ends last; of equal ones, the one that begins first."""
     write_log_dir(tmp_path / "a", a_log(batches=20))
     write_log_dir(tmp_path / "b", a_log(batches=40))
     write_log_dir(tmp_path / "c", a_log(batches=30, base_offset=20))
@@ -221,7 +221,7 @@ def test_partition_in_two_directories_is_refused_unless_the_longest_is_meant(tmp
 
 
 def test_partition_without_records_has_no_task(tmp_path: Path) -> None:
-    """Neither a directory without segments, nor an empty segment."""
+    """Neither a directory without segments nor an empty segment has one."""
     write_log_dir(tmp_path, LogBuilder())
     (tmp_path / "other-0").mkdir()
     assert tasks_of(tmp_path) == []

@@ -30,14 +30,14 @@ def a_log_dir(path: Path) -> Path:
 
 
 def offsets(path: Path, tasks: list[Task], **options: str) -> list[int]:
-    """Do tasks that were planned before."""
+    """Run tasks that were planned before."""
     read = read_options({"path": str(path), **options})
     batches = [batch for task in tasks for batch in run_task(FileSystem(), read, task)]
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
 def test_cleaned_segments_give_what_is_left_of_the_same_offsets(tmp_path: Path) -> None:
-    """No record comes twice and none that is still there is missed."""
+    """No record is read twice, and none that still exists is missed."""
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path, maxPartitionBytes="200")
     clean(tmp_path / "topic-0", context())
@@ -48,7 +48,7 @@ def test_cleaned_segments_give_what_is_left_of_the_same_offsets(tmp_path: Path) 
 def test_directory_that_is_not_where_it_was_planned_is_an_error_with_what_to_do(
     tmp_path: Path, options: dict[str, str]
 ) -> None:
-    """As on an executor that has another disk there, or none."""
+    """As on an executor with another disk at this path, or none."""
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path, **options)
     (tmp_path / "topic-0").rename(tmp_path / "elsewhere")
@@ -60,7 +60,7 @@ def test_directory_that_is_not_where_it_was_planned_is_an_error_with_what_to_do(
 
 
 def test_segments_under_other_names_are_found_again(tmp_path: Path) -> None:
-    """A swap that somebody died in leaves names with a suffix."""
+    """A swap that was interrupted leaves names with a suffix."""
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path)
     log = tmp_path / "topic-0" / f"{10:020d}.log"
@@ -81,7 +81,7 @@ def _cut_last(directory: Path) -> None:
 def test_offsets_that_have_gone_are_an_error_unless_told(
     tmp_path: Path, loss: Callable[[Path], None], left: range
 ) -> None:
-    """By retention at the head, by a writer that cut its log at the end."""
+    """Removed by retention at the start, or by a writer that truncated its log at the end."""
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path)
     loss(tmp_path / "topic-0")

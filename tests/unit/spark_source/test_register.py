@@ -1,4 +1,4 @@
-"""What `cleaner.spark.register` is given that is no session: said in words, without Spark."""
+"""`cleaner.spark.register` called with something other than a session: a clear error, without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Session:
 
 
 class Builder:
-    """Has no formats, like a context and a session of an earlier Spark."""
+    """Has no data sources, like a context or a session of an earlier Spark."""
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,6 @@ class Builder:
     [(None, "a NoneType"), ("local", "a str"), (Builder(), "a Builder"), (Builder, "Builder"), (Session, "Session")],
 )
 def test_register_of_no_session_names_what_is_needed(given: Any, named: str) -> None:
-    """A `SparkSession.builder` not asked for its session, for one."""
+    """For example a `SparkSession.builder` without `getOrCreate()`."""
     with pytest.raises(UsageError, match=rf"^spark is {named}; a SparkSession .* is needed: .*getOrCreate\(\)$"):
         register(given)

@@ -1,4 +1,4 @@
-"""A log dir made of rows: what a broker would have left, whole or not at all."""
+"""A log dir made of rows: as a broker would have left it, complete or not at all."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_row(number: int, topic: str = "t", partition: int = 0, **others: Any) -> R
 
 
 def as_read(rows: list[Row]) -> list[Row]:
-    """Return rows as they are read back: with offsets, by partition."""
+    """Return rows as they should be read back: with offsets, by partition."""
     ends: dict[tuple[str, int], int] = {}
     found = []
     for row in rows:
@@ -62,7 +62,7 @@ def shown(path: Path) -> list[Row]:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_rows_are_read_back_as_they_were_written(tmp_path: Path, codec: str) -> None:
-    """Tasks one behind the other, partitions apart, offsets without gaps, over many segments."""
+    """The tasks' rows follow each other, by partition, with offsets without gaps, over many segments."""
     tasks = [[a_row(number + 100 * task, partition=number % 3) for number in range(100)] for task in range(4)]
     ends = write_frame(tmp_path / "logs", *tasks, compression=codec, segmentBytes="1k", batchBytes="200")
     assert ends == {TopicPartition("t", 0): 136, TopicPartition("t", 1): 132, TopicPartition("t", 2): 132}
@@ -97,7 +97,7 @@ def test_written_log_dir_is_one_that_was_closed_in_order(tmp_path: Path) -> None
 
 
 def test_columns_that_are_left_out_have_defaults(tmp_path: Path) -> None:
-    """A topic for all, partition 0, no key, no headers, the moment of writing."""
+    """One topic for all, partition 0, no key, no headers, the time of the write."""
     write_frame(tmp_path / "logs", [{"value": b"v"}], topic="named")
     (row,) = shown(tmp_path / "logs")
     now = datetime.fromtimestamp(NOW_MS / 1000, UTC)
@@ -107,7 +107,7 @@ def test_columns_that_are_left_out_have_defaults(tmp_path: Path) -> None:
 
 
 def test_partition_is_chosen_by_key_as_a_producer_would(tmp_path: Path) -> None:
-    """Where a row names none; without a key there is nothing to choose by."""
+    """If a row names none; a row without a key is refused."""
     rows = [{"key": b"a", "value": b"1"}, {"key": b"b", "value": b"2", "partition": 9}, {"key": b"b", "value": b"3"}]
     write_frame(tmp_path / "logs", rows, topic="t", numPartitions="10")
     found = {(row["key"], row["value"]): row["partition"] for row in shown(tmp_path / "logs")}
@@ -134,7 +134,7 @@ def test_identity_is_written_as_given_or_left_to_the_caller(tmp_path: Path) -> N
 
 
 def test_partition_that_is_there_is_not_touched(tmp_path: Path) -> None:
-    """Nothing of the write appears, and nothing is left once it is given up."""
+    """Nothing of the write appears, and nothing is left after it is aborted."""
     write_frame(tmp_path / "logs", [a_row(1)])
     before = {path: path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match="t-0: exists already; a write creates partitions"):
@@ -151,7 +151,7 @@ def test_log_dir_that_another_process_writes_to_is_refused(tmp_path: Path) -> No
 
 
 def test_attempts_that_failed_leave_nothing_in_the_log(tmp_path: Path) -> None:
-    """A task that was done twice, and one that died half way."""
+    """A task that ran twice, and one that died halfway."""
     from cleaner.spark.source.staging import Stage
 
     options = write_options({"path": str(tmp_path / "logs")})
@@ -177,13 +177,13 @@ def test_attempts_that_failed_leave_nothing_in_the_log(tmp_path: Path) -> None:
     ],
 )
 def test_row_that_is_no_record_is_refused(tmp_path: Path, row: Row, reason: str) -> None:
-    """What is wrong with it, never what is in it."""
+    """The error says what is wrong with it, and never shows its content."""
     with pytest.raises(UsageError, match=reason):
         write_frame(tmp_path / "logs", [a_row(1) | row])
 
 
 def test_topic_that_kafka_would_refuse_is_refused(tmp_path: Path) -> None:
-    """Names lead to directories."""
+    """Names become directories."""
     with pytest.raises(InvalidTopicError):
         write_frame(tmp_path / "logs", [a_row(1, topic="../etc")])
     assert not (tmp_path / "etc-0").exists()
@@ -217,7 +217,7 @@ def test_option_that_makes_no_sense_is_refused(options: dict[str, str], reason: 
     ],
 )
 def test_frame_that_is_no_log_is_refused(columns: dict[str, str], topic: str | None, reason: str) -> None:
-    """By its columns; those a log gives itself are passed over."""
+    """By its columns; those that a log assigns itself are ignored."""
     with pytest.raises(UsageError, match=reason):
         check_columns(columns, topic)
     check_columns({"value": "string", "offset": "bigint", "timestampType": "int"}, "t")

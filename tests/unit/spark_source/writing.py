@@ -21,7 +21,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def record_batch(rows: Sequence[Row]) -> pa.RecordBatch:
-    """Return rows with those columns that any of them has."""
+    """Return rows with all columns that any of them has."""
     import pyarrow as pa
 
     from cleaner.spark.source.arrow import arrow_schema
@@ -31,7 +31,7 @@ def record_batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def write_frame(path: Path, *tasks: Sequence[Row], **options: str) -> dict[TopicPartition, int]:
-    """Write what each task gets, in two batches of rows, and publish it; returns the partitions' ends."""
+    """Write each task's rows, in two batches, and publish them; returns the partitions' end offsets."""
     from cleaner.spark.source.publish import publish
     from cleaner.spark.source.staging import Stage
 

@@ -101,8 +101,10 @@ def clean(
         keep_old: a directory outside of the log dir that keeps the replaced segments, for `cleaner undo`.
         damaged: `keep` copies damaged batches unchanged, if possible; see `CleanOptions`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
-        progress: called with phase, bytes done and total bytes. check_done: called before each buffer; raises
-        CleaningAborted to stop. fs: the file system. topics_dir: a directory of `<topic>.properties` files.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called before each buffer; raises CleaningAborted to stop.
+        fs: the file system.
+        topics_dir: a directory of `<topic>.properties` files.
         metadata_dir: the directory of a KRaft metadata log.
     Returns:
         What was done; `end_offset` is the new cleaner checkpoint.
@@ -145,8 +147,10 @@ def plan(
     Args:
         log_dir: the log dir.
         settings: like a `server.properties`: broker settings, which apply to topics without their own settings.
-        now_ms: the moment to judge by; None: now. high_watermark: as for `clean`. sampling: also estimate what cleaning
-        would do, from samples; None: do not. fs: the file system.
+        now_ms: the moment to judge by; None: now.
+        high_watermark: as for `clean`.
+        sampling: also estimate what cleaning would do, from samples; None: do not.
+        fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
         CleanerError: the log dir as a whole cannot be read. An error of one partition is in its entry.
@@ -186,9 +190,11 @@ def recover(
         partitions: names; None: all of them.
         settings: as for `plan`.
         allow_truncate: let recovery cut more than the torn end of a last segment.
-        save_cut: a directory outside of the log dir that keeps the bytes cut off. now_ms: idle producers expire by this
-        moment; None: now. progress: called with what is being recovered, bytes done and total bytes. check_done: called
-        before each partition; raises CleaningAborted to stop. fs: the file system.
+        save_cut: a directory outside of the log dir that keeps the bytes cut off.
+        now_ms: idle producers expire by this moment; None: now.
+        progress: called with what is being recovered, bytes done and total bytes.
+        check_done: called before each partition; raises CleaningAborted to stop.
+        fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
         The recovered and the refused partitions.
@@ -231,11 +237,14 @@ def check(
     Args:
         paths: a log dir or a partition's directory, or several; several log dirs are treated as those of one broker.
         settings: as for `plan`.
-        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`. repair: rebuild files that
-        intact `.log` files determine, under the lock for cleaning; otherwise nothing is written.
+        clean_section: also look for keys that occur twice below `cleaner-offset-checkpoint`.
+        repair: rebuild files that intact `.log` files determine, under the lock for cleaning; otherwise nothing is
+            written.
         memory_bytes: for digests of keys, with `clean_section`; None: 256 MiB.
-        now_ms: idle producers expire by this moment, with `repair`; None: now. progress: called with phase, bytes done
-        and total bytes. check_done: called before each chunk; raises CleaningAborted to stop. fs: the file system.
+        now_ms: idle producers expire by this moment, with `repair`; None: now.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called before each chunk; raises CleaningAborted to stop.
+        fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
         UsageError: a path is neither a log dir nor a partition's directory.
@@ -287,10 +296,12 @@ def verify(
         end_offset: the end of the cleaned range, exclusive; None: from `cleaner-offset-checkpoint`.
         now_ms: the moment of the round, or of the last of several; None: any moment up to now.
         since_ms: the moment of the first of several rounds.
-        delete_retention_ms: None: from the topic's settings. memory_bytes: for sorting, 200 bytes per record; the rest
-        goes to a file. temp_dir: where that file is made; None: the system's directory for temporary files. progress:
-        called with phase, bytes done and total bytes. check_done: called often; raises CleaningAborted to stop. fs: the
-        file system.
+        delete_retention_ms: None: from the topic's settings.
+        memory_bytes: for sorting, 200 bytes per record; the rest goes to a file.
+        temp_dir: where that file is made; None: the system's directory for temporary files.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called often; raises CleaningAborted to stop.
+        fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
         `is_proven`, and what is wrong otherwise.
@@ -339,7 +350,8 @@ def undo(
     Args:
         kept_dir: the directory given as `keep_old`; segments put back are removed from it.
         settings: as for `plan`.
-        check_done: called before each group; raises CleaningAborted to stop. fs: the file system.
+        check_done: called before each group; raises CleaningAborted to stop.
+        fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
         For each partition what was put back, or why nothing was, such as later appends or cleaning.
@@ -373,7 +385,9 @@ def explain(
         log_dir: the log dir.
         partition: its directory's name, `prices-0`.
         settings: as for `plan`.
-        now_ms: the moment to judge by; None: now. high_watermark: as for `clean`. fs: the file system.
+        now_ms: the moment to judge by; None: now.
+        high_watermark: as for `clean`.
+        fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
         UsageError: the log dir has no such partition.

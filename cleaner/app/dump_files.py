@@ -45,7 +45,8 @@ def dump_files(fs: FileSystem, paths: Sequence[str], options: DumpOptions, viewe
     Show files, one after another.
 
     Args:
-        fs: the file system. paths: as given by the caller.
+        fs: the file system.
+        paths: as given by the caller.
         options: what to show.
         viewer: called with everything.
     Returns:

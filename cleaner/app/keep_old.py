@@ -60,8 +60,8 @@ class CutSaver:
     `recover --save-cut DIR`: keeps the bytes that recovery cuts off a partition's segments.
 
     Args:
-        fs: the file system. directory: the partition's place in the operator's directory; links to it are followed
-        once, here.
+        fs: the file system.
+        directory: the partition's place in the operator's directory; links to it are followed once, here.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:

@@ -57,10 +57,11 @@ class Sources:
 
     Attributes:
         config: the keys of `--config FILE`: a `server.properties`, topic settings, or both.
-        environment: the keys in `CLEANER_` variables, which override the file. sets: `--set`, which overrides
-        everything.
-        topics_dir: a directory of `<topic>.properties` files; it overrides `cleaner.topics.dir`. metadata_dir: the
-        directory of a KRaft metadata log, if that is neither in the log dir nor in `metadata.log.dir`.
+        environment: the keys in `CLEANER_` variables, which override the file.
+        sets: `--set`, which overrides everything.
+        topics_dir: a directory of `<topic>.properties` files; it overrides `cleaner.topics.dir`.
+        metadata_dir: the directory of a KRaft metadata log, if that is neither in the log dir nor in
+            `metadata.log.dir`.
         trust_default_policy: also treat a topic as compacted if only a default says so.
     """
 
@@ -103,9 +104,11 @@ class CallContext:
     The objects that a caller provides for one call.
 
     Attributes:
-        fs: the file system. clock: `now_ms` is read once for each partition. progress: called with phase, bytes done
-        and total bytes. check_done: called before each buffer; raises CleaningAborted to stop. warn: called with
-        warnings about the log dir and the settings of the process.
+        fs: the file system.
+        clock: `now_ms` is read once for each partition.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called before each buffer; raises CleaningAborted to stop.
+        warn: called with warnings about the log dir and the settings of the process.
     """
 
     fs: FileSystem = field(default_factory=FileSystem)

@@ -40,16 +40,16 @@ class PlanEntry:
         uncleanable_bytes: from the end of that range on.
         ratio: dirty bytes as a part of clean and dirty bytes.
         is_due: by its ratio or its age. `clean --all` takes due partitions; a named one needs only dirty bytes.
-        why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own. reason: the same
-        with its numbers, in words.
+        why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own.
+        reason: the same with its numbers, in words.
         error: why the partition cannot be looked at; empty if it can.
         now_ms: the moment it was judged by.
         log_start_offset, log_end_offset, high_watermark, last_stable_offset: of the log; None where unknown. The last
             stable offset is exact only as far as it matters: transactions in the active segment are not searched.
         bounded_by: which of the bounds ends the range.
         bounds: each of R-406 with its offset.
-        checkpoint_offset: the line in `cleaner-offset-checkpoint`; None without one. is_checkpoint_reset: that offset
-        lies outside of the log and does not count (R-405).
+        checkpoint_offset: the line in `cleaner-offset-checkpoint`; None without one.
+        is_checkpoint_reset: that offset lies outside of the log and does not count (R-405).
         undecided: the open transaction that ends the range, if one does.
         lag_ends_ms: when the first segment that is too young for `min.compaction.lag.ms` becomes old enough.
         overdue_ms: by how much it is over `max.compaction.lag.ms`; 0: it is not.

@@ -58,8 +58,9 @@ class CleanReport:
     Attributes:
         partition: as its directory is named.
         first_dirty_offset: where the dirty section began.
-        first_uncleanable_offset: the exclusive end of the cleanable range. end_offset: the exclusive end of the clean
-            part now; the new line in `cleaner-offset-checkpoint`. Equal to `first_dirty_offset` if nothing was cleaned.
+        first_uncleanable_offset: the exclusive end of the cleanable range.
+        end_offset: the exclusive end of the clean part now; the new line in `cleaner-offset-checkpoint`. Equal to
+            `first_dirty_offset` if nothing was cleaned.
         rounds: how many were run.
         bytes_read, messages_read: of the recopied segments, clean and dirty section.
         bytes_written, messages_written: of the segments that replaced them.
@@ -153,8 +154,8 @@ class RecoverReport:
     Attributes:
         partitions: those recovered, in order of their names.
         refused: those that were not.
-        has_marker: the log dir now has a clean-shutdown marker; a broker starts without recovery. note: why it has
-        none; a broker will recover when it starts.
+        has_marker: the log dir now has a clean-shutdown marker; a broker starts without recovery.
+        note: why it has none; a broker will recover when it starts.
     """
 
     partitions: tuple[RecoveredPartition, ...]

@@ -60,9 +60,10 @@ class Session:
         log_dir: its files.
         settings: of its topics and of the process.
         context: the caller's file system, clock, progress and stop check.
-        throttle: slows reading and writing, one for all partitions (R-715). trusts_default_policy: the operator trusts
-        a default policy. lock: None if nothing is going to be changed. given: settings of the process that are not
-        defaults, with their origin; may be left empty.
+        throttle: slows reading and writing, one for all partitions (R-715).
+        trusts_default_policy: the operator trusts a default policy.
+        lock: None if nothing is going to be changed.
+        given: settings of the process that are not defaults, with their origin; may be left empty.
     """
 
     log_dir: LogDir

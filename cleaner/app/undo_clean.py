@@ -1,10 +1,10 @@
 """
 `undo`: puts back segments that `clean --keep-old` has kept, if nothing was appended or cleaned since.
 
-    1. everything is checked: the kept files, the segments that replaced them, the active segment 2. the cleaner
-    checkpoint is set back: from here on the range counts as dirty, which is always safe 3. group by group, the last one
-    swapped first, the old segments replace the new one (`swap_apart.py`) 4. the manifest is removed, and then the kept
-    files
+    1. everything is checked: the kept files, the segments that replaced them, the active segment
+    2. the cleaner checkpoint is set back: from here on the range counts as dirty, which is always safe
+    3. group by group, the last one swapped first, the old segments replace the new one (`swap_apart.py`)
+    4. the manifest is removed, and then the kept files
 
 The last one goes first because an expired tombstone of a later group has deleted records of an earlier one. If the
 earlier group were put back first, a crash would leave the records without the tombstone, and a deleted key would

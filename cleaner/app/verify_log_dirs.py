@@ -39,7 +39,8 @@ class VerifyOptions:
         end_offset: the exclusive end of the clean part; None: from the checkpoint next to the log after.
         now_ms: the moment of the last round; None: not known, so records that may have been removed may also remain.
         since_ms: the moment of the first of several rounds; None: there was only one, or its moment is not known.
-        delete_retention_ms: None: from the topic's settings. memory_bytes: for sorting; the rest goes to a file.
+        delete_retention_ms: None: from the topic's settings.
+        memory_bytes: for sorting; the rest goes to a file.
         temp_dir: where that file is made; it is unlinked at once.
     """
 
@@ -64,8 +65,10 @@ class VerifyReport:
         log_start_offset, log_end_offset: of the log after.
         records, keys: of the cleaned range before.
         bytes_before, bytes_after: of batches read.
-        findings: the errors, by offset; at most a thousand. total_findings: the number of all errors. damaged: batches
-        that are damaged in both logs, with the same bytes. note: anything else for the operator.
+        findings: the errors, by offset; at most a thousand.
+        total_findings: the number of all errors.
+        damaged: batches that are damaged in both logs, with the same bytes.
+        note: anything else for the operator.
     """
 
     partition: str

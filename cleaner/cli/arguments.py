@@ -151,8 +151,9 @@ def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterab
     Return the typed command, changed to be typed again.
 
     Args:
-        arguments: those of the command. partition: the only named partition to keep; empty: keep all of them. sets:
-        `--set` options to append.
+        arguments: those of the command.
+        partition: the only named partition to keep; empty: keep all of them.
+        sets: `--set` options to append.
     """
     from shlex import join
 

@@ -129,8 +129,9 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
     Draw a log; see the head of the file.
 
     Args:
-        log: to be drawn. columns: of the terminal, at least 38; lines are not longer. paint: colours for the output
-        stream.
+        log: to be drawn.
+        columns: of the terminal, at least 38; lines are not longer.
+        paint: colours for the output stream.
     Returns:
         Lines; none for an empty log.
     """

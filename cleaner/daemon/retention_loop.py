@@ -155,7 +155,8 @@ def make_retention(
     Args:
         tools: the same that rounds use.
         manager: knows which logs are free.
-        config: returns the settings in force. check_done: raises CleaningAborted when the service is being stopped.
+        config: returns the settings in force.
+        check_done: raises CleaningAborted when the service is being stopped.
         report: called with each log.
     """
 

@@ -128,7 +128,8 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
 
     Args:
         entry: the result of the look.
-        log_dir: as for the next command. options: the sources of settings, which the next command needs too.
+        log_dir: as for the next command.
+        options: the sources of settings, which the next command needs too.
     """
     place, name = quote(str(log_dir)), quote(entry.partition)
     clean = f"cleaner clean {place} {name}{options}"

@@ -47,7 +47,7 @@ def doctor(capfd: pytest.CaptureFixture[str]) -> Doctor:
     def run(*arguments: str | Path) -> tuple[int, list[dict[str, str]]]:
         code = main(["doctor", *map(str, arguments), "--format", "json"])
         answers = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-        assert not [each for each in answers if "mistake in the cleaner" in each["next"]], answers
+        assert not [each for each in answers if "internal error of the cleaner" in each["next"]], answers
         return code, answers
 
     return run

@@ -83,4 +83,4 @@ def test_commands_tell_records_of_any_time(
     assert main(["clean", str(after), "topic-0", *compact]) in (0, 1)
     assert main(["verify", str(before), str(after), "topic-0", *compact]) in (0, 1)
     out, err = capsys.readouterr()
-    assert "Traceback" not in out + err and "mistake in the cleaner" not in err
+    assert "Traceback" not in out + err and "internal error of the cleaner" not in err

@@ -6,7 +6,7 @@ Logs drawn to scale, as SVG: the clean section, the dirty section, what cannot b
                              ¦       cleaner point
                              delete retention point
 
-Places are percentages, so a drawing is as wide as its place on any screen; `drawing.html` draws it.
+Positions are percentages, so a drawing fills its place on any screen; `drawing.html` draws it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cleaner.daemon.snapshot import LogView, WorkerView
 from cleaner.policy.sections import Sections, shared
 from cleaner.present.text import count
 
-# What is there is seen: a part of a millionth of a log is drawn this wide (percent).
+# Every part is visible: a millionth of a log is drawn this wide (percent).
 LEAST_WIDTH = 0.5
-_STEPS = 10_000  # of a drawing's width: as fine as `pct` tells places
-# Narrower parts go without their name above them (percent).
+_STEPS = 10_000  # of a drawing's width: the precision of `pct`
+# Narrower parts have no name above them (percent).
 LEAST_WIDTH_OF_NAME = 15.0
 
 
@@ -53,10 +53,10 @@ class Drawing:
     A log, drawn.
 
     Attributes:
-        words: what is seen, for those who do not see it.
+        words: the drawing in words, for readers who cannot see it.
         parts: from the oldest to the newest.
-        old_width: of what lies below the delete retention point (percent).
-        swept: where a worker began and how far it has come (percent); None: it is not under way.
+        old_width: of the part below the delete retention point (percent).
+        swept: where a worker began and how far it is (percent); None: no worker is at work.
         points: each on a line of its own.
     """
 
@@ -68,7 +68,7 @@ class Drawing:
 
 
 def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
-    """Draw a log; of one that could not be looked at there are words alone."""
+    """Draw a log; one that could not be looked at has only words."""
     if view.sections is None:
         return Drawing(words_of(view))
     parts = parts_of(view.sections)
@@ -77,7 +77,7 @@ def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
 
 
 def parts_of(sections: Sections) -> list[DrawnPart]:
-    """Return the parts that are there, from the oldest to the newest, to scale but for `LEAST_WIDTH`."""
+    """Return the existing parts, from the oldest to the newest, to scale except for `LEAST_WIDTH`."""
     weights = [
         ("clean", "clean", sections.clean_bytes),
         ("dirty", "dirty", sections.dirty_bytes),
@@ -94,7 +94,7 @@ def parts_of(sections: Sections) -> list[DrawnPart]:
 
 
 def words_of(view: LogView) -> str:
-    """Say in a sentence what the drawing of a log shows, for those who do not see it."""
+    """Describe in a sentence what the drawing of a log shows, for readers who cannot see it."""
     sections = view.sections
     if sections is None:
         return f"{view.partition}: could not be looked at"
@@ -109,7 +109,7 @@ def _retention_words(sections: Sections) -> str:
 
 
 def pct(value: float) -> str:
-    """Say a place in percent."""
+    """Format a position in percent."""
     return f"{min(100.0, max(0.0, value)):.2f}%"
 
 
@@ -120,7 +120,7 @@ def _old_width(sections: Sections, parts: Sequence[DrawnPart]) -> float:
 
 
 def _swept(parts: Sequence[DrawnPart], worker: WorkerView | None) -> tuple[float, float] | None:
-    """Return how far a worker has come: through the dirty section while it builds the map, then through both."""
+    """Return how far a worker is: in the dirty section while it builds the map, then in both sections."""
     if worker is None or not worker.total_bytes or worker.phase not in ("map", "copy"):
         return None
     swept = [part for part in parts if part.kind == "dirty" or (part.kind == "clean" and worker.phase == "copy")]

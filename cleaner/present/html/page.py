@@ -1,9 +1,9 @@
 """
-The page: one document, no parts from elsewhere, whole without JavaScript.
+The page: one document that loads nothing else and is complete without JavaScript.
 
-The templates beside this file say what it looks like. Every value they show is text, whatever it contains; only the
-page's own style and script go in as they are. The security policy names these two (`page.css` and `page.js`) by their
-hashes, so that nothing else can run or load there, whatever a topic is called.
+The templates next to this file define its look. Every value they show is escaped as text; only the page's own style and
+script are inserted unescaped. The security policy allows these two (`page.css` and `page.js`) by their hashes, so that
+nothing else can run or load there, whatever a topic is called.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 12
 MOST_ROWS = 100
-# From here on a disk is drawn as one that is filling up: cleaning itself needs room.
+# From this part on a disk is drawn as nearly full: cleaning itself needs room.
 NEARLY_FULL = 0.9
 
 _FILES = resources.files("cleaner.present.html")
@@ -80,7 +80,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 
 
 def overview(snapshot: ServiceSnapshot, query: Mapping[str, str]) -> Response:
-    """Return the page of everything; `query` chooses which logs are listed."""
+    """Return the overview page; `query` chooses which logs are listed."""
     stuck = [] if snapshot.is_progressing else [*snapshot.stuck] or ["nothing moves"]
     choice = page_logs.Choice.of(query)
     busy = [worker for worker in snapshot.workers if worker.partition is not None]
@@ -138,7 +138,7 @@ def _document(
 
 @functools.cache
 def templates() -> jinja2.Environment:
-    """Return the templates with what they know; made when somebody looks at the page for the first time."""
+    """Return the templates with their globals; made when the page is first requested."""
     import jinja2
     from markupsafe import Markup
 
@@ -184,12 +184,12 @@ def templates() -> jinja2.Environment:
 
 
 def _source(name: str) -> str:
-    """Return a template; its line ends and indentation are for who reads it, and go."""
+    """Return a template without its line ends and indentation, which are only for readers of the source."""
     return "".join(line.strip() for line in _FILES.joinpath(name).read_text("utf-8").splitlines())
 
 
 def _shown(value: object) -> object:
-    """Return what stands for a value before it is escaped: text that can do no harm; markup was made so already."""
+    """Return a value as it is before escaping: harmless text; markup is already escaped."""
     if value is None:
         return ""
     return value if hasattr(value, "__html__") else printable(str(value))

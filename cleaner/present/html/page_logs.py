@@ -38,7 +38,7 @@ SORTS: Mapping[str, tuple[str, _Key]] = {
 @dataclass(frozen=True)
 class Choice:
     """
-    Which logs are shown; made from a query, where what makes no sense counts as nothing.
+    Which logs are shown; made from a query, whose invalid values are ignored.
 
     Attributes:
         search: part of a name.
@@ -73,7 +73,7 @@ class Choice:
         return f"/?{urlencode({key: value for key, value in values.items() if value})}#logs"
 
     def matching(self, logs: Sequence[LogView]) -> list[LogView]:
-        """Return the logs chosen, in order."""
+        """Return the chosen logs, in order."""
         wanted = self.search.lower()
         chosen = [
             view
@@ -87,7 +87,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Listed:
-    """A page of the logs chosen: these, how many there are in words, which page it is and of how many."""
+    """A page of the chosen logs: these logs, their number in words, the page's number and the number of pages."""
 
     shown: Sequence[LogView]
     found: str
@@ -106,7 +106,7 @@ def listed(snapshot: ServiceSnapshot, choice: Choice) -> Listed:
 
 
 def selects(snapshot: ServiceSnapshot, choice: Choice) -> list[tuple[str, str, str, list[tuple[str, str]]]]:
-    """Return what can be chosen: name, label, what is chosen, and the options with their words."""
+    """Return the select fields: name, label, current choice, and the options with their words."""
     standings = sorted(snapshot.counts.standings)
     reasons = [("", "any reason"), *((standing, Reason(standing).words.label) for standing in standings)]
     dirs = [("", "any log dir"), *((view.path, view.path) for view in snapshot.log_dirs)]
@@ -126,6 +126,6 @@ def place_words(view: LogView) -> str:
 
 
 def log_path(partition: TopicPartition, log_dir: str | None = None) -> str:
-    """Return where a log's page is."""
+    """Return the path of a log's page."""
     where = f"?{urlencode({'dir': printable(log_dir)})}" if log_dir else ""
     return f"{LOG_PATH}{quote(printable(str(partition)), safe='')}{where}"

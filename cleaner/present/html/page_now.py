@@ -1,4 +1,4 @@
-"""What the page says in words and numbers: what state the daemon is in, what is being cleaned, why the others wait."""
+"""The words and numbers of the page: the daemon's state, what is being cleaned, why other logs wait."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _PHASE_WORDS = {
 
 
 def headline(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
-    """Say what the daemon does, in a few words, and how much is not well."""
+    """Say what the daemon does, in a few words, and how many problems it has."""
     tone, words = _doing(snapshot)
     wrong = problems_of(snapshot)
-    # What is stuck says so itself; a daemon that starts or stops need not be as it should be.
+    # A stuck daemon has its own words; one that starts or stops may have problems for the moment.
     if not wrong or snapshot.state != "running" or not snapshot.is_progressing:
         return tone, words
     return Tone.BAD, f"{count(len(wrong))} not well" + (
@@ -54,7 +54,7 @@ def _doing(snapshot: ServiceSnapshot) -> tuple[Tone, str]:
 
 
 def tiles(snapshot: ServiceSnapshot) -> list[tuple[str, str, str, str]]:
-    """Return the numbers that say how things stand: name, number, words, and how it is to be taken."""
+    """Return the summary numbers: name, number, words, and tone."""
     freed = sum(totals.bytes_read - totals.bytes_written for totals in snapshot.topics.values())
     rounds = sum(totals.rounds.get("done", 0) for totals in snapshot.topics.values())
     counts = snapshot.counts
@@ -119,14 +119,14 @@ def steps(worker: WorkerView) -> list[tuple[str, str]]:
 
 
 def worker_words(worker: WorkerView, now_ms: int) -> str:
-    """Say how much is done, who does it since when, and where."""
+    """Say how much is done, by which worker, since when, and where."""
     done = f"{human_bytes(worker.done_bytes)} of {human_bytes(worker.total_bytes)}" if worker.total_bytes else ""
     since = duration(max(0, now_ms - worker.since_ms))
     return " · ".join(filter(None, (done, f"{worker.name}, since {since}", worker.log_dir)))
 
 
 def legend(view: LogView) -> list[tuple[str, str, int, str]]:
-    """Return what the parts of a drawing are: class, name, bytes and words."""
+    """Return the legend of a drawing's parts: class, name, bytes and words."""
     sections = view.sections
     if sections is None:
         return []
@@ -142,7 +142,7 @@ def legend(view: LogView) -> list[tuple[str, str, int, str]]:
 
 @dataclass(frozen=True)
 class WaitingLogs:
-    """How many logs wait for one reason, where they are listed, and their place in a drawing of all (percent)."""
+    """How many logs wait for one reason, where they are listed, and their position in a drawing of all (percent)."""
 
     many: int
     reason: Reason
@@ -157,7 +157,7 @@ class WaitingLogs:
 
 
 def waiting(snapshot: ServiceSnapshot) -> list[WaitingLogs]:
-    """Return the reasons for which logs wait, those that matter most first."""
+    """Return the reasons for which logs wait, the most important first."""
     order = {tone: number for number, tone in enumerate(Tone)}
     rows = [(key, Reason(key), many) for key, many in snapshot.counts.standings.items()]
     rows = [row for row in rows if row[1].words.tone is not Tone.WORK]

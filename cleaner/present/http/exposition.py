@@ -2,8 +2,8 @@
 A registry as text for Prometheus: what `prometheus_client.generate_latest` writes, byte for byte, and faster.
 
 A scrape of thousands of topics is tens of thousands of samples, written under the interpreter's lock; prometheus_client
-looks at each name of each sample letter by letter. Names are known here (`families.py`), so only values of labels are
-escaped. Which format is asked for, and all that is rare, is left to prometheus_client.
+checks each name of each sample letter by letter. Names are known here (`families.py`), so only values of labels are
+escaped. prometheus_client still negotiates the format and handles rare cases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPENMETRICS = "application/openmetrics-text"
 
 Encoder = Callable[[CollectorRegistry], bytes]
 
-number: Callable[[float], str] = floatToGoString  # as Go prints it; prometheus_client gives it no types
+number: Callable[[float], str] = floatToGoString  # as Go prints it; prometheus_client does not type it
 
 
 def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
@@ -38,13 +38,13 @@ def expose(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 def negotiate(accept: str) -> tuple[Encoder, str]:
     """
-    Return what writes the format an `Accept` asks for, and its content type.
+    Return the encoder of the format that an `Accept` asks for, and its content type.
 
-    There are a handful of these, whatever is asked for: prometheus_client would repeat any version above 1.
+    There are only a few, whatever is asked for: prometheus_client would repeat any version above 1.
     """
     try:
         encoder, content_type = choose_encoder(accept)
-    except (TypeError, ValueError):  # a version that is no number
+    except (TypeError, ValueError):  # a version that is not a number
         encoder, content_type = choose_encoder("")
     if content_type.startswith(OPENMETRICS):
         _, named, escaping = content_type.partition("; escaping=")

@@ -1,10 +1,11 @@
 """
-Is it alive, is it ready, is it well: three questions for three askers.
+Three health checks: is the daemon alive, is it ready, is it healthy?
 
-- `/livez`, for whoever restarts it: the process answers. A log that cannot be cleaned is no reason to restart.
-- `/readyz`, for whoever waits for it: settings and kernels are loaded, every log dir was looked at, it is not stopping.
-- `/healthz`, for people and monitors: all that is not as it should be, in words. It is `503` only when nothing moves
-  although it should: a disk gone or a log set aside is told and alerted on, and the daemon goes on with the rest.
+- `/livez`, for a supervisor that restarts it: the process answers. A log that cannot be cleaned is no reason for that.
+- `/readyz`, for a client that waits for it: settings and kernels are loaded, every log dir was looked at, and it is not
+  stopping.
+- `/healthz`, for people and monitors: all problems, in words. It is `503` only if something is stuck: a failed disk
+  or a quarantined log is reported for alerts, and the daemon goes on with the rest.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def healthy(snapshot: ServiceSnapshot) -> Response:
 
 
 def warnings(snapshot: ServiceSnapshot) -> list[str]:
-    """Return what an operator should look at although the daemon goes on, one line each, the worst first."""
+    """Return the problems that do not stop the daemon, for the operator, one line each, the worst first."""
     lines = [problem.words for problem in problems_of(snapshot) if not problem.is_stuck]
     for view in snapshot.log_dirs:
         if view.condition is DirCondition.LOCKED:

@@ -1,7 +1,7 @@
 """
-HTTP/1.1 as far as a read-only server needs it: one GET or HEAD a connection, no body comes in, answers go out whole.
+HTTP/1.1 as far as a read-only server needs it: one GET or HEAD per connection, no request body, complete answers.
 
-Requests are parsed by h11. Values in, values out; the sockets are in `server.py`.
+h11 parses requests. This module has no sockets; they are in `server.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_HEAD_BYTES = 16 << 10
 HEAD_END = b"\r\n\r\n"
 METHODS = ("GET", "HEAD")
 
-# Nothing loads, runs, frames or is sent anywhere unless an answer says so (the page names its own style and script).
+# A browser may load, run, frame or send nothing unless an answer allows it (the page allows its own style and script).
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -32,7 +32,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
 }
 
-# What h11 takes: an end without its carriage return, a header that goes on in the next line.
+# What h11 accepts although it should not: a line end without carriage return, a header continued on the next line.
 _LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
 _LOOPBACK_HOST = re.compile(
     r"(localhost|[a-z0-9-]+\.localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?\Z", re.IGNORECASE
@@ -40,18 +40,18 @@ _LOOPBACK_HOST = re.compile(
 
 
 class BadRequestError(ValueError):
-    """Bytes that are no request; the message tells the other end no more than that."""
+    """Bytes that are not a request; the message tells the client nothing else."""
 
 
 @dataclass(frozen=True)
 class Request:
     """
-    What was asked.
+    One request.
 
     Attributes:
         method: any; see `METHODS`.
         path: decoded, begins with a slash.
-        query: its last value by name.
+        query: the last value by name.
         headers: the first value by name, names in lower case.
     """
 
@@ -65,8 +65,8 @@ class Request:
         """
         Tell whether the `Host` is a name of this machine's loopback, or there is none.
 
-        A page from elsewhere may lead its own name to 127.0.0.1 and so have a browser read what only this machine's
-        users should; the browser then still sends that name.
+        A foreign web page may point its own host name to 127.0.0.1, so that a browser reads data meant only for this
+        machine's users; the browser then still sends that name.
         """
         host = self.headers.get("host", "")
         return not host or _LOOPBACK_HOST.match(host) is not None
@@ -81,7 +81,7 @@ class Response:
         body: all of it.
         content_type: with its character set.
         status: 200 unless something is wrong.
-        headers: more headers; they go before those of `SECURITY_HEADERS`.
+        headers: more headers; they override those of `SECURITY_HEADERS`.
     """
 
     body: bytes
@@ -91,14 +91,14 @@ class Response:
 
     @staticmethod
     def words(status: HTTPStatus, text: str = "", **headers: str) -> Response:
-        """Return a line of text; the status's own words where there are none."""
+        """Return a line of text; without one, the status's own words."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return Response(f"{text or status.phrase}\n".encode(), status=status, headers=named)
 
 
 def parse_request(head: bytes) -> Request:
     """
-    Read the head of a request, up to and with its empty line.
+    Parse the head of a request, including its empty line.
 
     Raises:
         BadRequestError: it is not one.
@@ -122,7 +122,7 @@ def parse_request(head: bytes) -> Request:
 
 
 def format_head(response: Response, now_ms: int = 0) -> bytes:
-    """Write all of an answer but its body. No header can be smuggled in: a value with a line end is refused."""
+    """Format an answer without its body. No header can be injected: a value with a line end is refused."""
     headers = {
         "Date": formatdate(max(0, min(now_ms, LAST_CALENDAR_MS)) / 1000, usegmt=True),
         "Server": "cleaner",

@@ -1,8 +1,8 @@
 """
 Users and their passwords, as bcrypt hashes.
 
-bcrypt is slow on purpose, so who was right is remembered, under a key of this process, and is told at once from then
-on. A comparison that fails takes the same time whoever was named: that of the costliest hash there is.
+bcrypt is slow on purpose, so correct passwords are remembered, under a key of this process, and are then recognized at
+once. A failed comparison takes the same time for every user name: that of the costliest hash in the file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import threading
 from collections.abc import Mapping
 
 MOST_COST = 15
-"""Of a hash: the next one would take some ten seconds a guess."""
+"""Of a hash: the next cost would take some ten seconds per guess."""
 
 _HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{53}\Z")
 _LEAST_COST = 4
-_MOST_REMEMBERED = 64  # beyond one for each user
+_MOST_REMEMBERED = 64  # besides one for each user
 
 
 def cost_of(hashed: str) -> int | None:
@@ -33,17 +33,17 @@ def cost_of(hashed: str) -> int | None:
 
 class Passwords:
     """
-    Who may ask. Thread-safe.
+    The users and their passwords. Thread-safe.
 
     Args:
-        users: bcrypt hashes by name; none: everybody may.
+        users: bcrypt hashes by name; if empty, every request is allowed.
     """
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self._most_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
         self._key = secrets.token_bytes(32)
-        self._lock = threading.Lock()  # guards _right, and nothing that takes time
+        self._lock = threading.Lock()  # guards _right; never held for long
         self._right: set[bytes] = set()
 
     def known(self, authorization: str) -> bool | None:
@@ -57,7 +57,7 @@ class Passwords:
             return True if self._digest(said) in self._right else None
 
     def is_allowed(self, authorization: str) -> bool:
-        """Tell whether an `Authorization` is a user's; takes as long as bcrypt does unless that is known."""
+        """Tell whether an `Authorization` is a user's; takes as long as bcrypt unless it is remembered."""
         known = self.known(authorization)
         said = _decoded(authorization)
         if known is not None or said is None:
@@ -84,16 +84,16 @@ class Passwords:
                 return False
             if bcrypt.checkpw(password, hashed.encode()):
                 return True
-            # Each cost takes twice as long as the one before: together they are what the costliest takes more.
+            # Each cost takes twice as long as the one before: together these make up the difference to the costliest.
             for cost in range(cost_of(hashed) or self._most_cost, self._most_cost):
                 bcrypt.checkpw(password, _of_nobody(cost))
-        except ValueError:  # more bytes than bcrypt takes, or a NUL; whoever was named
+        except ValueError:  # more bytes than bcrypt takes, or a NUL; for any user name
             pass
         return False
 
 
 def _of_nobody(cost: int) -> bytes:
-    """Return a hash of nothing anybody can say."""
+    """Return a hash that no password matches."""
     return f"$2b${cost:02}$".encode() + b"." * 21 + b"u" + b"." * 31
 
 

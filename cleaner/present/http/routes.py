@@ -1,4 +1,4 @@
-"""Which path shows what."""
+"""The paths of the HTTP server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cleaner.present.http.message import Request, Response
 from cleaner.present.metrics.metrics import DEFAULT_PARTITIONS, SnapshotCollector, registry
 
 KEPT_NS = 1_000_000_000
-"""How long a scrape or a JSON document is handed out again: however many ask, they cost one a second."""
+"""How long a scrape or a JSON document is reused: however many clients ask, it is made once a second."""
 
 
 class Routes:
@@ -25,10 +25,10 @@ class Routes:
     Answers requests from snapshots; `HttpServer` calls it.
 
     Args:
-        snapshot: what the daemon is like; called from several threads.
+        snapshot: returns the daemon's state; called from several threads.
         partition_metrics: see `SnapshotCollector`.
         is_with_kafka_metrics: see `SnapshotCollector`.
-        clock: how long something is kept.
+        clock: measures how long something is kept.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Routes:
         collector = SnapshotCollector(snapshot, partitions=partition_metrics, is_with_kafka_names=is_with_kafka_metrics)
         self._registry = registry(collector)
         self._clock = clock
-        self._lock = threading.Lock()  # guards _kept; held while something is made, so that it is made once
+        self._lock = threading.Lock()  # guards _kept; held while a document is made, so that it is made once
         self._kept: dict[str, tuple[int, Response]] = {}
 
     def __call__(self, request: Request) -> Response:

@@ -1,15 +1,15 @@
 """
-The HTTP server: read-only, two seconds for a request and two for its answer, and no way to use it up.
+The HTTP server: read-only, two seconds for a request and two for its answer, with all resources limited.
 
-One thread runs an event loop, in which a connection costs no thread: hundreds that never say anything (or never listen)
-keep nobody waiting. There are `MOST_CONNECTIONS` at a time; when one more comes, one gives way: the oldest of those
-that have their answer, then of those that have not sent their request yet, then of those that do not take their
-answer. Answers are made in at most `MOST_THREADS` threads beside the loop.
+One thread runs an event loop, in which a connection costs no thread: hundreds that never send (or never read) delay no
+other client. There are `MOST_CONNECTIONS` at a time; when another one comes, one is closed: the oldest of those that
+have their answer, then of those that have not sent their request, then of those that do not read their answer. At most
+`MOST_THREADS` threads besides the loop make answers.
 
-A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`), for
-the one thread that compares. Users whose password is known wait for nobody, and probes are not asked.
+A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`) for
+the one thread that compares. Users whose password is known do not wait, and probes need no password.
 
-A connection is one request and its answer. The TLS handshake counts as part of the request's time.
+A connection carries one request and its answer. The TLS handshake counts as part of the request's time.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ from cleaner.present.http.waiting_line import WaitingLine, origin_of
 from cleaner.present.http.web_config import WebConfigFile
 
 MOST_CONNECTIONS = 64
-"""Each is a descriptor and some kilobytes; those whose password is compared are not counted."""
+"""Each takes a descriptor and some kilobytes; those whose password is being compared are not counted."""
 
 MOST_THREADS = 8
-"""That make answers: Prometheus and a browser's six; with all other threads of the daemon they stay below 20."""
+"""Threads that make answers: for Prometheus and a browser's six connections; the daemon's threads stay below 20."""
 
 REQUEST_SECONDS = 2.0
-"""For a request to arrive, and again for its answer to be taken."""
+"""For a request to arrive, and again for its answer to be read."""
 
-# Open to those who only ask whether the process lives: an orchestrator's probes carry no password.
+# Open without a password: an orchestrator's probes carry none.
 OPEN_PATHS = ("/livez", "/readyz")
 
 LINGER_SECONDS = 0.3
-"""For the other end to close after its answer."""
+"""For the client to close after its answer."""
 
 FAILURE_SECONDS = 0.1
-"""From the beginning of a comparison that fails to that of the next one; and never more than half of the time."""
+"""From the start of a failed comparison to that of the next one; comparing takes at most half of the time."""
 
-# Stages of a connection, in the order in which they give way to a new one; one that works on an answer never does.
+# Stages of a connection, in the order in which they are closed for a new one; one that waits for an answer never is.
 _ANSWERED, _SILENT, _SENDING, _ASKED = range(4)
 
-_LOOK_SECONDS = 0.05  # how often a new connection looks for one that should give way
+_LOOK_SECONDS = 0.05  # how often a new connection looks for one to close
 _PIECE_BYTES = 256 << 10  # of an answer
 _BACKLOG = 256
 
@@ -99,14 +99,14 @@ class _Stranger(NamedTuple):
 
 class HttpServer:
     """
-    Serves what `answer` says, from `start` to `close`; as a context manager within it.
+    Serves the answers of `answer`, from `start` to `close`; or as a context manager.
 
     Args:
-        address: where; bound when the server is made.
+        address: to listen at; bound when the server is made.
         answer: called in any of a few threads; must not write anywhere.
         web_config: TLS and users; None: neither.
-        warn: told what the operator should know, one line each.
-        failed: called with a mistake in `answer`, which the client only learns happened.
+        warn: called with warnings for the operator, one line each.
+        failed: called with an internal error of `answer`; the client only learns that there was one.
         clock: for the `Date` header.
     Raises:
         ListenError: the address is taken or not ours.
@@ -130,7 +130,7 @@ class HttpServer:
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._accept_all()), name="cleaner-http", daemon=True
         )
-        # All below belongs to the event loop.
+        # Only the event loop uses the fields below.
         self._stages: dict[asyncio.Task[None], int] = {}  # of the connections served, oldest first
         self._line: WaitingLine[_Stranger] = WaitingLine()
         self._line_grew = asyncio.Event()
@@ -179,7 +179,7 @@ class HttpServer:
             task = asyncio.create_task(self._serve(accepted, origin_of(peer[0])))
             self._stages[task] = _SILENT
             task.add_done_callback(lambda ended: self._stages.pop(ended, None))
-            await asyncio.sleep(0)  # what others have sent is read before the next one is accepted
+            await asyncio.sleep(0)  # data from other connections is read before the next one is accepted
         comparing.cancel()
 
     async def _make_room(self) -> None:
@@ -192,14 +192,14 @@ class HttpServer:
                 await asyncio.sleep(_LOOK_SECONDS)
 
     def _enter(self, stage: int) -> None:
-        """Note how far the connection has come that this is called for."""
+        """Note the stage of the current task's connection."""
         self._stages[_this_task()] = stage
 
     async def _serve(self, accepted: socket.socket, origin: bytes) -> None:
         connection = _Connection()
         try:
-            # The other end may leave, be silent or send nonsense at any moment: that ends a connection, and nobody
-            # needs to know. Time-outs and failures of TLS are OSErrors.
+            # The client may leave, be silent or send nonsense at any moment: that ends a connection and is not
+            # reported. Time-outs and failures of TLS are OSErrors.
             with contextlib.suppress(OSError):
                 config = self._web_config.current() if self._web_config else None
                 async with asyncio.timeout(REQUEST_SECONDS):
@@ -215,7 +215,7 @@ class HttpServer:
                     self._enter(_ANSWERED)
                     async with asyncio.timeout(LINGER_SECONDS):
                         await connection.linger()
-        except Exception as error:  # noqa: BLE001 - a mistake with one connection must not end the server
+        except Exception as error:  # noqa: BLE001 - an internal error of one connection must not end the server
             self._failed(error)
         finally:
             connection.close()
@@ -244,13 +244,13 @@ class HttpServer:
                 return Response.words(HTTPStatus.UNAUTHORIZED, WWW_Authenticate=realm)
         try:
             return await asyncio.to_thread(self._answer, request)
-        except Exception as error:  # noqa: BLE001 - a mistake in one answer must not end the server
+        except Exception as error:  # noqa: BLE001 - an internal error in one answer must not end the server
             self._failed(error)
             return Response.words(HTTPStatus.INTERNAL_SERVER_ERROR)
 
     async def _stand_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
         """Tell whether a password is right, once it was compared; None: the line is full."""
-        self._stages.pop(_this_task(), None)  # guessers take no connection from those who are known
+        self._stages.pop(_this_task(), None)  # guessers take no connection from known users
         stranger = _Stranger(authorization, connection, asyncio.get_running_loop().create_future())
         loser = self._line.join(origin, stranger)
         if loser is not None:
@@ -262,7 +262,7 @@ class HttpServer:
         return is_right
 
     async def _compare_all(self) -> None:
-        """Compare one password after the other; failures have a pace, so that guesses cannot take the machine."""
+        """Compare one password after another; failures are paced, so that guesses cannot take all CPU time."""
         now = asyncio.get_running_loop().time
         while True:
             stranger = self._line.take()
@@ -280,31 +280,31 @@ class HttpServer:
                     await asyncio.sleep(max(FAILURE_SECONDS - took, took))
 
     async def _is_right(self, authorization: str) -> bool:
-        assert self._web_config is not None  # noqa: S101 - otherwise nobody is asked
+        assert self._web_config is not None  # noqa: S101 - without it no password is asked for
         try:
-            # What is in force now: the file may have changed while the request waited.
+            # The current file: it may have changed while the request waited.
             passwords = self._web_config.current().passwords
             return await _in_own_thread(lambda: passwords.is_allowed(authorization))
-        except Exception as error:  # noqa: BLE001 - nor must a mistake here keep all others out
+        except Exception as error:  # noqa: BLE001 - nor must an internal error here keep all others out
             self._failed(error)
             return False
 
 
 def _this_task() -> asyncio.Task[None]:
     task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - each connection is one
+    assert task is not None  # noqa: S101 - each connection is a task
     return task
 
 
 async def _in_own_thread(compare: Callable[[], bool]) -> bool:
-    """Do what takes long in a thread that nothing waits for at the end, neither `close` nor the interpreter."""
+    """Run long work in a thread that neither `close` nor the interpreter waits for."""
     done: Future[bool] = Future()
     done.set_running_or_notify_cancel()  # from here on it cannot be called off
 
     def run() -> None:
         try:
             done.set_result(compare())
-        except BaseException as error:  # noqa: BLE001 - goes on where the result is awaited
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             done.set_exception(error)
 
     threading.Thread(target=run, name="cleaner-passwords", daemon=True).start()
@@ -319,14 +319,14 @@ class _Connection:
         self._writer: asyncio.StreamWriter | None = None  # until it has begun
 
     async def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Take over a socket; shake hands where that is asked for."""
+        """Take over a socket; with `tls`, do the handshake."""
         loop, protocol = asyncio.get_running_loop(), asyncio.StreamReaderProtocol(self._reader)
         transport, _ = await loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
-        transport.set_write_buffer_limits(1)  # drained is what the system has taken, or TLS
+        transport.set_write_buffer_limits(1)  # drained means taken by the system, or by TLS
         self._writer = asyncio.StreamWriter(transport, protocol, self._reader, loop)
 
     async def read_head(self) -> bytes:
-        """Return the head of the request; nothing when the other end leaves. Too long a head comes cut, and is bad."""
+        """Return the head of the request; empty if the client leaves. Too long a head is cut, and so invalid."""
         try:
             return await self._reader.readuntil(HEAD_END)
         except asyncio.LimitOverrunError:
@@ -335,11 +335,11 @@ class _Connection:
             return b""
 
     def has_left(self) -> bool:
-        """Tell whether the other end has closed the connection, as far as that is known."""
+        """Tell whether the client has closed the connection, as far as that is known."""
         return self._reader.at_eof() or self._reader.exception() is not None
 
     async def send(self, head: bytes, body: bytes) -> None:
-        """Send all and say that it is all; a piece at a time, so that no copy is kept of what is not taken."""
+        """Send everything and mark the end; a piece at a time, so that unsent data is not copied."""
         assert self._writer is not None  # noqa: S101 - it has begun
         self._writer.write(head)
         whole = memoryview(body)
@@ -348,17 +348,17 @@ class _Connection:
             await self._writer.drain()
         if self._writer.can_write_eof():
             self._writer.write_eof()
-        else:  # TLS says goodbye in both directions
+        else:  # TLS closes in both directions
             self._writer.close()
             await self._writer.wait_closed()
 
     async def linger(self) -> None:
-        """Wait for the other end to close: closing on what it sent and nobody read would cut the answer off."""
+        """Wait for the client to close: closing with unread data from it would cut the answer off."""
         while await self._reader.read(MOST_HEAD_BYTES):
             pass
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Release the descriptor."""
         if self._writer is not None:
             self._writer.transport.abort()
 

@@ -1,4 +1,4 @@
-"""The room's front door: a server made from the settings, for whoever puts the daemon together."""
+"""Makes the HTTP server from the settings, for the daemon process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def status_server(
     failed: Callable[[Exception], None],
 ) -> HttpServer | None:
     """
-    Make the HTTP server that the settings ask for; bound, not yet serving. None where they ask for none.
+    Make the HTTP server of the settings; bound, but not serving. None if they ask for none.
 
     Args:
         config: the settings `cleaner.http.*`.
-        snapshot: what the daemon is like; called from several threads, also before it is ready.
+        snapshot: returns the daemon's state; called from several threads, also before it is ready.
         fs: for the web configuration.
         clock: the time.
-        warn: told what the operator should know, one line each.
-        failed: called with mistakes of the server's own.
+        warn: called with warnings for the operator, one line each.
+        failed: called with internal errors of the server.
     Raises:
         ConfigError: the web configuration cannot be used.
         ListenError: the address is taken, or not of this machine.

@@ -1,9 +1,9 @@
 """
-The line in which those wait whose password has to be compared.
+The line of requests whose password has to be compared.
 
-One is served at a time, and each address in its turn: thirty guessers at one place delay who comes from another by one
-comparison, and who comes from their own place by one of each of them. When the line is full, the address with the most
-in it loses its last.
+One is served at a time, and origins take turns: thirty guessers at one address delay a request from another address by
+one comparison, and a request from their own address by one for each of them. If the line is full, the origin with the
+most requests loses its last one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ Waiting = TypeVar("Waiting")
 
 class WaitingLine(Generic[Waiting]):
     """
-    Who waits, by origin.
+    The waiting requests, by origin.
 
     Args:
-        most: how many there may be.
+        most: how many may wait.
     """
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self._most = most
-        self._by_origin: dict[bytes, deque[Waiting]] = {}  # whose turn is next comes first; nobody's line is empty
+        self._by_origin: dict[
+            bytes, deque[Waiting]
+        ] = {}  # the origin whose turn is next comes first; no origin's line is empty
 
     def join(self, origin: bytes, waiting: Waiting) -> Waiting | None:
-        """Take the last place; returns who has none any more, which may be the same."""
+        """Take the last place; returns the request that loses its place, possibly the new one; None if none does."""
         self._by_origin.setdefault(origin, deque()).append(waiting)
         if sum(map(len, self._by_origin.values())) <= self._most:
             return None
@@ -41,19 +43,19 @@ class WaitingLine(Generic[Waiting]):
         return loser
 
     def take(self) -> Waiting | None:
-        """Return the next one; None: nobody waits."""
+        """Return the next one; None if none waits."""
         if not self._by_origin:
             return None
         origin, line = next(iter(self._by_origin.items()))
         del self._by_origin[origin]
         waiting = line.popleft()
         if line:
-            self._by_origin[origin] = line  # behind all others
+            self._by_origin[origin] = line  # after all others
         return waiting
 
 
 def origin_of(host: str) -> bytes:
-    """Return what tells a place from others: all of an IPv4 address, the network (/64) of an IPv6 one."""
+    """Return the origin of an address: all of an IPv4 address, the network (/64) of an IPv6 one."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv4Address):
         return address.packed

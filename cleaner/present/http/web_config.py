@@ -10,9 +10,9 @@ TLS and users, in the form that Prometheus's exporters share (exporter-toolkit's
     basic_auth_users:
       prometheus: $2y$10$...          # bcrypt, as `htpasswd -nBC 10 prometheus` prints it
 
-The file is read again when it changes, or a certificate it names does. What is then wrong is told once, and what was
-right before stays in force; at the start it is an error. A key that is not known is an error too: somebody believes
-that it protects something.
+The file is read again when it changes, or a certificate it names does. An error in it is then reported once, and the
+last valid version stays in force; at the start it is an error. An unknown key is an error too: its author believes that
+it protects something.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from cleaner.storage.fs.file_system import FileSystem, real_path
 
 WEB_CONFIG_KEY = "cleaner.http.web.config.file"
 MOST_BYTES = 128 << 10
-"""A thousand users; the parser takes a second for it."""
+"""Enough for a thousand users; the parser needs a second for it."""
 
-_MOST_DEPTH = 8  # of lists and mappings within each other; the form above has two
+_MOST_DEPTH = 8  # of nested lists and mappings; the form above has two
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -56,12 +56,12 @@ _Signature = tuple[tuple[int, int, int] | None, ...]
 @dataclass(frozen=True)
 class WebConfig:
     """
-    What the file says.
+    The content of the file.
 
     Attributes:
         tls: for the server's side of a handshake; None: plain HTTP.
         users: bcrypt hashes by name.
-        files: all that was read for it.
+        files: all files read for it.
         passwords: tells whether a request's `Authorization` is that of a user.
     """
 
@@ -78,12 +78,12 @@ class WebConfig:
 
 class WebConfigFile:
     """
-    The file, followed as it changes. For one thread at a time: the server asks in its event loop.
+    The file, read again when it changes. For one thread at a time: the server uses it in its event loop.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the file.
-        warn: told once of each version that cannot be used.
+        warn: called once for each version that cannot be used.
     Raises:
         ConfigError: it cannot be used now.
     """
@@ -93,13 +93,13 @@ class WebConfigFile:
         self._config, self._signature = self._read()
 
     def current(self) -> WebConfig:
-        """Return what is in force."""
+        """Return the version in force."""
         signature = self._sign(self._config)
         if signature != self._signature:
             self._signature = signature
             try:
                 config, signature = self._read()
-                # Writing over a file empties it first; nobody is let in without a password meanwhile.
+                # Overwriting a file empties it first; until it is written no request is allowed without a password.
                 if self._config.has_users and signature[0] is not None and signature[0][1] == 0:
                     raise ConfigError(WEB_CONFIG_KEY, self._path, "it is empty now")
                 self._config, self._signature = config, signature
@@ -108,14 +108,17 @@ class WebConfigFile:
         return self._config
 
     def _read(self) -> tuple[WebConfig, _Signature]:
-        """Read until nothing has changed meanwhile; a file that is half written may have no users yet."""
+        """Read until the files did not change during the read; a half-written file may lack users."""
         config = load(self._fs, self._path)
         for _ in range(_ATTEMPTS):
             signature = self._sign(config)
             config = load(self._fs, self._path)
             if self._sign(config) == signature:
                 break
-        return config, signature  # if it goes on changing: of before, so that the next request looks again
+        return (
+            config,
+            signature,
+        )  # if it keeps changing: the signature from before, so that the next request looks again
 
     def _sign(self, config: WebConfig) -> _Signature:
         return tuple(self._sign_one(path) for path in config.files)
@@ -130,10 +133,10 @@ class WebConfigFile:
 
 def load(fs: FileSystem, path: Path) -> WebConfig:
     """
-    Read the file and all that it names.
+    Read the file and all files that it names.
 
     Raises:
-        ConfigError: it cannot be read or used; says what.
+        ConfigError: it cannot be read or used; says why.
     """
     import yaml  # not needed by most daemons
 
@@ -143,10 +146,10 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
         raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
     try:
         _check_yaml(path, data)
-        # All values as they are written: to find out what a text may mean to YAML (a number to base 60) can take long.
-        content = yaml.load(data, yaml.BaseLoader)  # noqa: S506 - makes texts, lists and mappings, and nothing else
+        # All values stay text: finding out what a text means in YAML (a number to base 60) can take long.
+        content = yaml.load(data, yaml.BaseLoader)  # noqa: S506 - makes only texts, lists and mappings
     except (yaml.YAMLError, ValueError) as error:
-        # The error's own words quote the line, which may hold a hash.
+        # The error's own message quotes the line, which may contain a hash.
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML{line}") from error
@@ -159,12 +162,12 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
 
 def _check_yaml(path: Path, data: bytes) -> None:
     """
-    Go through the file without making anything of it.
+    Scan the file's events without building values.
 
     Raises:
-        ConfigError: it is nested deeply, or has what none needs: aliases, by which a few bytes can stand for any
-            number, or tags, which name a type.
-        yaml.YAMLError: no YAML.
+        ConfigError: it is nested too deeply, or has aliases, by which a few bytes can expand without limit, or tags,
+            which name a type; no valid file needs these.
+        yaml.YAMLError: it is not YAML.
     """
     import yaml
 

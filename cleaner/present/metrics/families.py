@@ -1,9 +1,9 @@
 """
-Every metric there is: the only place where a name, a help text or a label is written.
+All metrics: the only place that defines their names, help texts and labels.
 
-`metrics.py` fills these families, `docs/metrics.md` is written from them
-(`python -m tools.metrics_doc`). Names are in base units and end in `_total` exactly when they are
-counters; a help text names Kafka's own metric where there is one.
+`metrics.py` fills these families, and `docs/metrics.md` is generated from them (`python -m tools.metrics_doc`). Names
+are in base units and end in `_total` exactly when they are counters; a help text names Kafka's own metric if there is
+one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Family:
     One metric family.
 
     Attributes:
-        name: as it is scraped, with `_total` for a counter.
+        name: as scraped, with `_total` for a counter.
         kind: see `MetricKind`.
         help: one line.
         labels: their names, in order.

@@ -38,12 +38,12 @@ Row = tuple[tuple[str, ...], float]
 
 class SnapshotCollector(Collector):
     """
-    Turns each scrape into one look at the daemon.
+    Answers each scrape from one snapshot of the daemon.
 
     Args:
-        snapshot: what the daemon is like; asked once a scrape.
-        partitions: how many of the dirtiest logs, and of those most overdue, get samples of their own.
-        is_with_kafka_names: Kafka's nine names too, for boards and alerts that are there already.
+        snapshot: returns the daemon's state; called once per scrape.
+        partitions: how many of the dirtiest logs, and of the most overdue ones, get their own samples.
+        is_with_kafka_names: also use Kafka's nine names, for existing dashboards and alerts.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SnapshotCollector(Collector):
         self._is_with_kafka_names = is_with_kafka_names
 
     def describe(self) -> Iterable[Metric]:
-        """Return nothing: names are not looked up before the daemon is there to ask."""
+        """Return nothing: names are not looked up before the daemon exists."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -78,7 +78,7 @@ class SnapshotCollector(Collector):
 
 
 def registry(collector: Collector) -> CollectorRegistry:
-    """Return a registry of its own: the daemon's families, and those every Prometheus client has of its process."""
+    """Return a new registry: the daemon's families, and the usual ones of a Prometheus client's process."""
     own = CollectorRegistry(auto_describe=False)
     own.register(collector)
     ProcessCollector(registry=own)
@@ -96,7 +96,7 @@ def filled(family: Family, rows: Iterable[Row]) -> Metric:
 
 
 def _one(family: Family, value: float | None) -> Metric:
-    """Return a family without labels; without a sample where there is no value."""
+    """Return a family without labels; without a sample if there is no value."""
     return filled(family, [((), value)] if value is not None else [])
 
 

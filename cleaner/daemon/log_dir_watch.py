@@ -24,7 +24,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
 from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, is_settled
-from cleaner.daemon.topic_settings import TopicSettings
+from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
@@ -81,7 +81,7 @@ class WatchedLogDir:
         self._next: tuple[CleanerConfig, Sources] | None = None  # guarded: settings that wait for the next look
         self._config = config
         self._log_dir = LogDir(fs, self.path)
-        self._settings = TopicSettings(fs, self.path, sources)
+        self._settings = WatchedTopicSettings(fs, self.path, sources)
         self._names: tuple[str, ...] | None = None
         self._oddness: tuple[str, ...] = ()  # why it is not a log dir now, though it may become one
         self._listing = LogDirListing()
@@ -98,7 +98,7 @@ class WatchedLogDir:
         return self._progress
 
     @property
-    def settings(self) -> TopicSettings:
+    def settings(self) -> WatchedTopicSettings:
         """The topics' settings as of the last look; for any thread."""
         return self._settings
 

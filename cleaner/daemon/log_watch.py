@@ -26,7 +26,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
 from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
-from cleaner.daemon.topic_settings import TopicSettings
+from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
 from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
@@ -71,13 +71,13 @@ class Moment(NamedTuple):
         settings: of topics.
         now_ms: the moment.
         watches_retention: whether `has_segments_to_delete` is asked for.
-        trusts_default_policy: see `TopicSettings`.
+        trusts_default_policy: see `WatchedTopicSettings`.
         use: how the log dir is used. Next to one of our writers a round sees a log only up to its active segment. A
             look does the same, or it would find a log due again and again in which no round finds anything to clean.
     """
 
     fs: FileSystem
-    settings: TopicSettings
+    settings: WatchedTopicSettings
     now_ms: int
     watches_retention: bool = False
     use: Use = Use.CLOSED

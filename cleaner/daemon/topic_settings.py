@@ -19,7 +19,7 @@ from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.storage.fs.file_system import FileSystem
 
 
-class TopicSettings:
+class WatchedTopicSettings:
     """
     The current settings of each topic. `take_over` and `refresh` are for one thread, the rest is for any.
 

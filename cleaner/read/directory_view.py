@@ -30,7 +30,7 @@ from cleaner.read.transactions import Transactions
 from cleaner.read.view import Signal
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.files.published import Published
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import is_local_disk
 from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
@@ -54,9 +54,7 @@ class DirectoryView:
         self._is_closed = False
         self._is_told = False  # of high watermarks, at once
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
-        self._published = (
-            Published(files.fs, files.log_dir, files.topic_partition) if isinstance(files.fs, FileSystem) else None
-        )
+        self._published = Published(files.fs, files.log_dir, files.topic_partition) if is_local_disk(files.fs) else None
         self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
         self._end = _FollowedEnd(files)
         self._transactions = _FollowedTransactions(files)

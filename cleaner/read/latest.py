@@ -24,6 +24,8 @@ from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests, Words
 from cleaner.format.records import Block
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 
+Longs = npt.NDArray[np.int64]
+
 _LOAD_FACTOR = 0.75
 _GROWTH = 8
 
@@ -70,36 +72,45 @@ class LatestByKey:
         self._first_offset = first_offset
         self._end_offset = max(first_offset, end_offset)
         limit, shares = min(keys, most_keys), 1
-        while (bits := self._put_all(limit, shares)) is None:
+        while (found := self._put_all(limit, shares)) is None:
             if limit < most_keys:
                 limit = min(most_keys, _GROWTH * limit)
             else:
                 shares *= 2
-        self._bits = bits
+        self._bits, self._far = found
 
-    def has(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def has(self, offsets: Longs) -> npt.NDArray[np.bool_]:
         """Tell which offsets are those of last records."""
         places = offsets - self._first_offset
         found = np.zeros(len(places), bool)
-        within = (places >= 0) & (places >> 3 < len(self._bits))
-        inner = places[within]
-        found[within] = (self._bits[inner >> 3] >> (inner & 7).astype(np.uint8)) & 1 != 0
+        is_near = (places >= 0) & (places >> 3 < len(self._bits))
+        near = places[is_near]
+        found[is_near] = (self._bits[near >> 3] >> (near & 7).astype(np.uint8)) & 1 != 0
+        if len(self._far):
+            row = np.minimum(np.searchsorted(self._far, offsets), len(self._far) - 1)
+            found |= self._far[row] == offsets
         return found
 
-    def _put_all(self, limit: int, shares: int) -> Flags | None:
-        """Return a bit for each offset from the first on; None when the keys of a share do not fit."""
+    def _put_all(self, limit: int, shares: int) -> tuple[Flags, Longs] | None:
+        """
+        Return a bit for each of the first offsets, and the offsets beyond these; None when the keys do not fit.
+
+        Offsets may be sparse: a bit for each would take memory by their range, and not by the keys there are.
+        """
         offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1, self._rule)
         bits: Flags = np.zeros(0, np.uint8)
+        far: list[Longs] = []
         try:
             for share in range(shares):
                 offset_map.clear(self._first_offset, self._end_offset)
                 if not self._put(offset_map, share, shares):
                     return None
                 bits = _joined(bits, offset_map.latest)
-                if self._end_offset - self._first_offset > 8 * len(offset_map.latest):
-                    far = offset_map.offsets() - self._first_offset
-                    bits = _with_bits(bits, far[far >= 8 * len(offset_map.latest)])
-            return bits
+                first_far = self._first_offset + 8 * len(offset_map.latest)
+                if self._end_offset > first_far:
+                    offsets = offset_map.offsets()
+                    far.append(offsets[offsets >= first_far])
+            return bits, np.sort(np.concatenate(far)) if far else np.zeros(0, np.int64)
         finally:
             offset_map.close()
 
@@ -126,19 +137,4 @@ def _joined(bits: Flags, more: Flags) -> Flags:
     if len(bits) < len(more):
         return np.concatenate([bits | more[: len(bits)], more[len(bits) :]])
     bits[: len(more)] |= more
-    return bits
-
-
-def _with_bits(bits: Flags, places: npt.NDArray[np.int64]) -> Flags:
-    """Set bits, in as many bytes as that takes."""
-    if not len(places):
-        return bits
-    places = np.sort(places)
-    size = int(places[-1] >> 3) + 1
-    if size > len(bits):
-        bits = np.concatenate([bits, np.zeros(size - len(bits), np.uint8)])
-    cells = places >> 3
-    firsts = np.flatnonzero(np.diff(cells, prepend=-1))
-    ones = np.left_shift(1, places & 7).astype(np.uint8)
-    bits[cells[firsts]] |= np.bitwise_or.reduceat(ones, firsts)
     return bits

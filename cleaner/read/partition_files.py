@@ -31,7 +31,7 @@ from cleaner.read.log_end import end_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import LIMIT_BYTES
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileSystem, is_local_disk
 from cleaner.storage.fs.readable import FileStatus, OpenedFile, ReadableFiles
 from cleaner.storage.load.leftovers import split_swaps
 from cleaner.storage.lock.lock_bytes import PRESENCE_BYTE, slot_of
@@ -279,7 +279,7 @@ class PartitionFiles:
     def _look_quietly(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """Look under the lock, or else while nothing moves."""
         # Elsewhere nobody swaps under a reader; and the lock needs Linux's kind of locks.
-        if not isinstance(self.fs, FileSystem):
+        if not is_local_disk(self.fs):
             return self._look_unlocked(opened)
         try:
             from cleaner.storage.lock.partition_lock import partition_lock

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, as_value
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.format.codec_errors import DecompressedTooLargeError
 from cleaner.format.next_batch import next_batch
+from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, base_offset_of
 from cleaner.read.snapshot import ReadChunks
 from cleaner.spark.source.options import BadBatches
 from cleaner.storage.fs.readable import OpenedFile
@@ -37,7 +38,7 @@ class Damage:
         if self.mode == "fail":
             self._refuse(error)
         if self.mode == "report":
-            self._met.append(error)
+            self._met.append(as_value(error))
 
     def _refuse(self, error: CorruptBatchError) -> NoReturn:
         larger = "maxDecompressedBatch allows more, " if isinstance(error.__cause__, DecompressedTooLargeError) else ""
@@ -72,8 +73,21 @@ def sound_chunks(
             break
         except CorruptBatchError as error:
             damage.meet(error)
-            position = next_batch(file, error.position, end_position, base_offset).position
+            position = _next_in_order(file, error.position, end_position, base_offset, order_from)
     buffer.shrink()
+
+
+def _next_in_order(file: OpenedFile, position: int, end_position: int, base_offset: int, order_from: int) -> int:
+    """
+    Return where reading goes on behind a damaged batch: the end, or a batch at or above `order_from`.
+
+    No checksum covers a batch's offset. Where one bit of it made it too high, all that follow are below it: they are
+    one gap, and not one for each.
+    """
+    while True:
+        position = next_batch(file, position, end_position, base_offset).position
+        if position >= end_position or base_offset_of(file.read(LOG_OVERHEAD_BYTES, position)) >= order_from:
+            return position
 
 
 def passing(mode: BadBatches) -> ReadChunks:

@@ -25,7 +25,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeGuard
 
 from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
@@ -75,6 +75,7 @@ def real_path(path: Path) -> Path:
 class FileSystem:
     """The real file system. One instance serves all threads; its only state is the set of held directories."""
 
+    is_local_disk = True  # so locks and published watermarks are there for readers; a wrapper passes it on
     _held: HeldDirectories
 
     def __new__(cls, *_args: object, **_named: object) -> Self:
@@ -479,3 +480,8 @@ def _require_one_name(about: os.stat_result, at: HeldName) -> None:
     if about.st_uid != directory.st_uid or directory.st_mode & 0o022:
         reason = "has another name elsewhere (a hard link), which root does not write through; copy it in its place"
         raise OSError(errno.EMLINK, reason)
+
+
+def is_local_disk(fs: object) -> TypeGuard[FileSystem]:
+    """Tell whether locks and published watermarks are there: for the local disk, and for a wrapper around it."""
+    return getattr(fs, "is_local_disk", False) is True

@@ -13,8 +13,10 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError, LogTruncatedError, OffsetOutOfRangeError, UnknownTopicError, UsageError
 from cleaner.log.epochs import EpochEnd
+from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader, open_reader
 from cleaner.log.record import Record
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 from tests.support import batch_builder
 from tests.support.batch_builder import Producer, data_batch
@@ -317,3 +319,28 @@ def test_follower_hands_out_columns_until_it_has_all(tmp_path: Path) -> None:
     assert follower.next_offset == reader.log_end_offset
     follower.close()
     assert follower.poll_columns(None) is None
+
+
+class CountingFileSystem:
+    """Passes everything on to the local disk, and counts."""
+
+    def __init__(self) -> None:
+        self._fs = FileSystem()
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> object:
+        self.calls += 1
+        return getattr(self._fs, name)
+
+
+def test_reader_through_a_wrapped_file_system_sees_what_the_writer_has_published(tmp_path: Path) -> None:
+    """A wrapper around the local disk is the local disk: published watermarks and locks count."""
+    with LogManager(tmp_path, {}, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t", 1, {})
+        log = manager.log("t")
+        log.append([Record(b"k", b"v")] * 5)
+        log.flush()
+        fs = CountingFileSystem()
+        with open_reader(tmp_path, "t", fs=fs) as reader:  # type: ignore[arg-type]
+            assert (reader.high_watermark, len(list(reader.read(0)))) == (5, 5)
+        assert fs.calls

@@ -168,6 +168,18 @@ def test_reading_and_checking_go_on_at_the_same_batch(
     assert (read, checked) == (expected, expected)
 
 
+def test_batches_below_an_offset_that_is_too_high_are_one_gap(tmp_path: Path) -> None:
+    """No checksum covers an offset: one flipped bit of it is one report, not one for each batch that follows."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(_batch(offset | 1 << 14 if offset == 1 else offset) for offset in range(50)))
+    damage = Damage("report")
+    with FileSystem().open(path) as file:
+        chunks = sound_chunks(file, 0, 0, file.size(), damage, ReadBuffer())
+        assert [offset for chunk in chunks for offset in chunk.batches["base_offset"].tolist()] == [0, 1 | 1 << 14]
+    errors = damage.told()
+    assert (len(errors), errors[0].__traceback__) == (1, None)
+
+
 def test_buffer_is_small_again_after_a_large_batch(tmp_path: Path) -> None:
     """However reading ends, the memory of a large batch is freed."""
     path = tmp_path / f"{0:020d}.log"

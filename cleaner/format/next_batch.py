@@ -25,6 +25,7 @@ from cleaner.kernels.batch_header import (
     HEADER_DTYPE,
     LEAST_BATCH_BYTES,
     LEGACY_CRC_FROM,
+    LEGACY_KEY_AT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
@@ -130,7 +131,36 @@ def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs,
     fits &= heads["baseOffset"] >= 0
     if base_offset is not None:
         fits &= heads["baseOffset"] - base_offset < _MOST_OFFSETS
+    fits[fits] = _legacy_lengths_fit(data, places[fits], heads["magic"][fits], sizes[fits])
     return places[fits], heads[fits], sizes[fits]
+
+
+def _legacy_lengths_fit(data: Bytes, places: Longs, magics: npt.NDArray[np.int8], sizes: Longs) -> Mask:
+    """
+    Tell which heads of magic 0 and 1 have a key and a value that fill the message, as far as lengths are in sight.
+
+    Most words of zeros could begin such a message, and each would have its checksum computed.
+    """
+    fits: Mask = np.ones(len(places), bool)
+    rows = np.flatnonzero(magics < MAGIC)
+    key_at = places[rows] + np.take(LEGACY_KEY_AT, magics[rows])
+    key = _signed_words(data, key_at)
+    value_at = key_at + 4 + np.maximum(key, 0)
+    value = _signed_words(data, value_at)
+    filled = value_at + 4 + np.maximum(value, 0) - places[rows]
+    is_seen = np.maximum(key_at, value_at) + 4 <= len(data)
+    fits[rows] = ~is_seen | (key >= -1) & (value >= -1) & (filled == sizes[rows])
+    fits[rows] &= (key_at + 4 > len(data)) | (key <= sizes[rows])
+    return fits
+
+
+def _signed_words(data: Bytes, at: Longs) -> Longs:
+    """Return the big-endian words of 4 bytes at some places; any number for those outside of the data."""
+    at = np.clip(at, 0, len(data) - 4)
+    words = np.zeros(len(at), np.int64)
+    for byte in range(4):
+        words = words << 8 | data[at + byte]
+    return words - (words >> 31 << 32)
 
 
 def _are_whole(file: ReadableFile, positions: Longs, heads: Batches, sizes: Longs) -> Mask:

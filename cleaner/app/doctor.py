@@ -103,7 +103,12 @@ def _memory(fs: FileSystem, config: CleanerConfig) -> Answer:
 
 
 def _kernels() -> Answer:
-    kept = find_kept_kernels()
+    try:
+        kept = find_kept_kernels()
+    except ImportError as error:
+        return failed(
+            "kernels", f"numba cannot be loaded: {error}", "install the cleaner again, in an environment of its own"
+        )
     reasons = "".join(f"; {reason}" for reason in kept.warnings)
     if kept.are_complete:
         return passed("kernels", f"compiled{f', kept in {kept.writable}' if kept.writable else ''}{reasons}")

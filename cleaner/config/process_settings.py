@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from cleaner.config.definition import setting
+from cleaner.config.definition import Setting, setting
 
 # Double.MAX_VALUE: in Kafka it means "not throttled".
 UNLIMITED_RATE = 1.7976931348623157e308
@@ -12,7 +13,11 @@ UNLIMITED_RATE = 1.7976931348623157e308
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """The settings that every command reads."""
+    """
+    The settings that every command reads.
+
+    A `Setting` by itself is read as text, where it is used: a bad value of it stops nothing else.
+    """
 
     threads: int = setting(
         "log.cleaner.threads",
@@ -86,19 +91,19 @@ class ProcessSettings:
         None,
         "Directory of `__cluster_metadata-0` if it is not in the first log dir: topic settings are read from it.",
     )
-    node_id: int | None = setting(
+    node_id: ClassVar[Setting] = Setting(
         "node.id",
         "int",
         None,
         "The node whose dynamic broker settings count, if `meta.properties` has no node id.",
     )
-    broker_id: int | None = setting(
+    broker_id: ClassVar[Setting] = Setting(
         "broker.id",
         "int",
         None,
         "Older name of `node.id`.",
     )
-    offsets_topic_segment_bytes: int = setting(
+    offsets_topic_segment_bytes: ClassVar[Setting] = Setting(
         "offsets.topic.segment.bytes",
         "int",
         "104857600",
@@ -106,7 +111,7 @@ class ProcessSettings:
         minimum=1,
         in_bytes=True,
     )
-    transaction_state_log_segment_bytes: int = setting(
+    transaction_state_log_segment_bytes: ClassVar[Setting] = Setting(
         "transaction.state.log.segment.bytes",
         "int",
         "104857600",
@@ -114,7 +119,7 @@ class ProcessSettings:
         minimum=1,
         in_bytes=True,
     )
-    share_coordinator_state_topic_segment_bytes: int = setting(
+    share_coordinator_state_topic_segment_bytes: ClassVar[Setting] = Setting(
         "share.coordinator.state.topic.segment.bytes",
         "int",
         "104857600",

@@ -27,7 +27,8 @@ __all__ = [
 
 def rows_of(cls: type) -> list[Setting]:
     """Return the rows of the settings that a dataclass declares, in order."""
-    return [row for _, row in settings_of(cls).values()]
+    of_fields = dict(settings_of(cls).values())
+    return [of_fields[name] if name in of_fields else vars(cls)[name] for name in cls.__annotations__]
 
 
 TOPIC_SETTINGS = {row.name: row for row in rows_of(TopicSettings)}

@@ -39,7 +39,7 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.names import GENERATIONS, LEADER_EPOCHS, LOCK, PARTITION_METADATA
 
 _NUMBER_BYTES = 8
-# OpenedFile systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
+# File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
 _TICK_NS = 20_000_000
 _PAUSE_SECONDS = 0.002
 _PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; what lasts longer nobody is at work on

@@ -240,6 +240,18 @@ def test_descriptors_too_few_for_a_round_fail(logs: Path) -> None:
     assert "ulimit -n" in found["next"]
 
 
+def test_numba_that_cannot_be_imported_is_one_answer_of_all(logs: Path, tmp_path: Path) -> None:
+    """A broken installation is what the command is for."""
+    (tmp_path / "broken" / "numba").mkdir(parents=True)
+    (tmp_path / "broken" / "numba" / "__init__.py").write_text('raise ImportError("Numba needs NumPy 2.2 or less")\n')
+    command = [sys.executable, "-m", "cleaner", "doctor", str(logs), "--format", "json"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "broken")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    answers = {each["check"]: each for each in map(json.loads, done.stdout.splitlines())}
+    assert (done.returncode, answers["kernels"]["result"], set(OF_A_LOG_DIR) <= set(answers)) == (1, "FAIL", True)
+    assert "Numba needs NumPy 2.2 or less" in answers["kernels"]["finding"]
+
+
 def _links_in_a_circle(logs: Path) -> None:
     (logs / "orders-7").symlink_to(logs / "orders-7")
 

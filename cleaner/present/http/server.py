@@ -344,8 +344,12 @@ class _Connection:
         self._writer.write(head)
         whole = memoryview(body)
         for begin in range(0, len(body), _PIECE_BYTES):
+            # With TLS a client that resets does not fail `drain`, and asyncio logs every further write.
+            if self._writer.transport.is_closing():
+                return
             self._writer.write(whole[begin : begin + _PIECE_BYTES])
             await self._writer.drain()
+            await asyncio.sleep(0)  # others get their turn, too: `drain` does not wait while the system takes all
         if self._writer.can_write_eof():
             self._writer.write_eof()
         else:  # TLS closes in both directions

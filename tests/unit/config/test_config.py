@@ -348,3 +348,10 @@ def test_table_tells_what_waits_for_a_restart() -> None:
     assert {"log.dirs", "cleaner.state.dir", "cleaner.http.listen", "cleaner.control.socket"} <= fixed
     assert fixed.isdisjoint(DYNAMIC_BROKER_KEYS)
     assert all(setting.dynamic and not setting.daemon for setting in TOPIC_SETTINGS.values())
+
+
+@pytest.mark.parametrize("key", ["node.id", "broker.id", "offsets.topic.segment.bytes"])
+def test_setting_that_is_read_as_text_refuses_no_configuration(key: str) -> None:
+    """A broker's file may have `broker.id=`, or a text that a config provider fills in."""
+    config = CleanerConfig.from_mapping({key: "", "log.cleaner.threads": "2"})
+    assert (key in BROKER_SETTINGS, config.threads) == (True, 2)

@@ -11,6 +11,7 @@ import select
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -197,6 +198,30 @@ def test_connections_that_never_shake_hands_do_not_stop_a_scrape(tmp_path: Path,
             connection.request("GET", "/metrics")
             assert connection.getresponse().read() == b"/metrics\n"
         assert time.monotonic() - began < 2.0
+
+
+def test_client_that_resets_within_a_large_answer_is_no_line_of_asyncios(
+    tmp_path: Path, certificate: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With TLS nothing fails when the client has gone, and each further piece would be one."""
+    tls = f"tls_server_config:\n  cert_file: {certificate}/a.crt\n  key_file: {certificate}/a.key\n"
+    trusted = ssl.create_default_context(cafile=str(certificate / "a.crt"))
+    web_config = WebConfigFile(FileSystem(), write(tmp_path / "web.yml", tls), lambda _: None)
+    with HttpServer(
+        Address("127.0.0.1", 0),
+        lambda _: Response(bytes(5_000_000)),
+        web_config=web_config,
+        warn=lambda _: None,
+        failed=lambda _: None,
+        clock=SystemClock(),
+    ) as server:
+        for _ in range(5):
+            plain = socket.create_connection(("127.0.0.1", server.address.port), timeout=30)
+            with trusted.wrap_socket(plain, server_hostname="localhost") as client:
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                client.recv(10)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    assert caplog.messages == []
 
 
 def test_client_certificates_count_as_users(tmp_path: Path, certificate: Path) -> None:

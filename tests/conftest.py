@@ -8,6 +8,7 @@ only a run without skips has shown everything.
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 
 import hypothesis
@@ -18,6 +19,10 @@ import pytest
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
     os.unsetenv(_name)
+
+# A shell without job control starts what runs in its background with SIGINT ignored, and commands keep to that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Two busy cores make no promise about time, so no example is failed for being slow.
 hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True)

@@ -138,3 +138,9 @@ class Chunk:
     batches: Batches
     kinds: int = ANY_KIND
     failure: CorruptBatchError | None = None
+
+
+def control_batches(batches: Batches) -> Mask:
+    """Tell which batches hold a marker; magic 0 and 1 have none (R-230)."""
+    found: Mask = (batches["magic"] == 2) & (batches["attributes"] & CONTROL_FLAG != 0)
+    return found

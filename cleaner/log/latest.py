@@ -18,7 +18,7 @@ from types import TracebackType
 import numpy as np
 
 from cleaner.errors import LogChangedError, LogTruncatedError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
 from cleaner.format.key_digests import Words
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
@@ -126,7 +126,7 @@ class Latest:
 
     def _hidden(self, chunk: Chunk, cursor: Cursor) -> Flags:
         rows = chunk.batches
-        hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
+        hidden: Flags = control_batches(rows).astype(np.uint8)
         hidden[rows["last_offset"] < self._start_offset] = 1
         if self._aborted is not None and chunk.kinds & TRANSACTIONAL_FLAG and cursor.segment is not None:
             hidden |= self._aborted.hidden(rows, self._held.listing().holder_of(cursor.segment.base_offset))

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Unpacker
 from cleaner.log.columns import Columns
@@ -120,7 +120,7 @@ class RecordStream:
     def _hidden(self, chunk: Chunk) -> Flags | None:
         """Return which batches are hidden; None if the files have changed and the chunk must be read again."""
         rows = chunk.batches
-        hidden: Flags = ((rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)).astype(np.uint8)
+        hidden: Flags = control_batches(rows).astype(np.uint8)
         listing, segment = self._cursor.listing, self._cursor.segment
         if not self._is_committed or not chunk.kinds & TRANSACTIONAL_FLAG or listing is None or segment is None:
             return hidden

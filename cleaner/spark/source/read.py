@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer
+from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer, control_batches
 from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.spark.source.damage import Damage, passing, sound_chunks
@@ -87,7 +86,7 @@ class SpanReader:
         """Return 1 for each batch that holds no wanted record."""
         rows = chunk.batches
         is_modern = rows["magic"] == _MODERN
-        hidden: npt.NDArray[np.bool_] = is_modern & (rows["attributes"] & CONTROL_FLAG != 0)
+        hidden = control_batches(rows)
         hidden |= rows["last_offset"] < span.first_offset
         # The header of a wrapper of magic 0 or 1 has only the last offset.
         hidden |= is_modern & (rows["base_offset"] >= span.end_offset)

@@ -168,14 +168,6 @@ def offset_entries(relative_offsets: Sequence[int], positions: Sequence[int]) ->
     return entries
 
 
-def time_entries(timestamps: Sequence[int], relative_offsets: Sequence[int]) -> Entries:
-    """Make TIME_ENTRY rows."""
-    entries = np.empty(len(timestamps), TIME_ENTRY)
-    entries["timestamp"] = timestamps
-    entries["relative_offset"] = relative_offsets
-    return entries
-
-
 def abort_rows(txns: Aborts | Sequence[AbortedTxn]) -> Aborts:
     """Return aborted transactions as rows."""
     return np.asarray(txns, np.int64).reshape(len(txns), len(AbortedTxn._fields))

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cleaner.errors import CorruptBatchError, CorruptLogError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask, control_batches
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
 from cleaner.kernels import proof as kernel
@@ -197,7 +197,7 @@ class Prover:
         is_head = rows["base_offset"] >= self._recopied_end
         is_expired = rows["last_offset"] < self._floor
         is_judged = ~is_head & ~is_expired
-        is_control = (rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0)
+        is_control = control_batches(rows)
         self._check_head(step, is_head & ~is_expired & ~is_same)
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
         found = _Walked(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))

@@ -85,9 +85,9 @@ def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> l
             odd.append(str(error))
             continue
         if nature is Nature.MISSING and config.log_dirs_wait:
-            odd.append(f"{path}: {reason}; it is waited for (cleaner.log.dirs.wait)")
+            odd.append(f"{path}: {reason}; the daemon waits for it (cleaner.log.dirs.wait)")
         elif nature is Nature.MISSING:
-            what = "mount or make it, or set cleaner.log.dirs.wait=true to have it waited for"
+            what = "mount or create it, or set cleaner.log.dirs.wait=true to wait for it"
             mistakes.add(ConfigError("log.dirs", path, f"{reason}; {what}"))
         elif nature in (Nature.EMPTY, Nature.FOREIGN):
             odd.append(f"{path}: {reason}")
@@ -114,7 +114,7 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
     if not log_dirs:
         warnings += check_places(fs, loaded.config, mistakes)
         if not loaded.config.log_dirs:
-            warnings.append("log.dirs is not set: the daemon does not start without; commands that name a log dir do")
+            warnings.append("log.dirs is not set: the daemon does not start without it; commands with a log dir do")
     seen: list[Path] = []
     topics = 0
     for log_dir in log_dirs or [Path(text) for text in loaded.config.log_dirs]:

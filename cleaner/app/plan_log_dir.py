@@ -145,7 +145,7 @@ class _View:
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
                 # Its files come and go: a process is at work, whether or not one has the lock.
-                entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
+                entry = replace(entry, in_use=entry.in_use or "a process that creates and deletes files")
             except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
         return failed

@@ -161,7 +161,7 @@ class Choices:
         if self.states.is_aborted(partition) or self.pauses.covers(partition):
             return "paused"
         if self.jobs.is_cancelled(partition):
-            return "its job was taken back"
+            return "its job was cancelled"
         if self.config.windows_hard and not self._windows.is_open(self._clock.now_ms()):
             return "the window of cleaner.windows has closed"
         return ""

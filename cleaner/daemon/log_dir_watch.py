@@ -2,7 +2,7 @@
 One log dir under watch: whether its logs can be worked on, and what each of them is like.
 
 A look locks nothing and changes nothing, so a broker or a writer may be at work in the log dir: a log whose files
-change during the look is looked at again, and one that cannot be looked at is shown as an error of that log alone.
+change during the look is looked at again, and one that cannot be read is shown as an error of that log alone.
 
     no answer, damaged checkpoints, read-only      offline       looked at again after a growing delay
     held by a broker or another cleaner            locked        looked at and shown all the same

@@ -148,7 +148,7 @@ class WatchedLog:
             except Exception as error:  # noqa: BLE001 - even an internal error stops no other log
                 self._is_settled = False
                 return self._failed(at, describe(error))
-        return self._failed(at, "its files come and go; it is looked at again next time")
+        return self._failed(at, "its files come and go; it is read again next time")
 
     def _look(self, at: Moment, lines: Lines) -> LogStatus:
         self._list(at)

@@ -218,7 +218,7 @@ class CleanerManager:
             job = jobs.add(partition, uid, self._clock.now_ms())
             if any(activity.partition == partition for activity in self._activities.values()):
                 # It ends with that round, and a cancel stops that round.
-                jobs.begin(partition, "has the round that was under way")
+                jobs.begin(partition, "joined the running round")
             self._changed()
             self._wake()
             return jobs.find(job.id) or job
@@ -244,7 +244,7 @@ class CleanerManager:
             if isinstance(scope, TopicPartition):
                 choices.find(scope)
                 if not choices.states.allows(scope, Event.ABORT_AND_PAUSE):
-                    raise SteeringError(f"{scope} is just being stopped for a pause: ask again in a moment")
+                    raise SteeringError(f"{scope} is being stopped for a pause: try again in a moment")
                 choices.states.abort_and_pause(scope)
                 stopped = sorted(busy & {scope})
             else:
@@ -406,7 +406,7 @@ class CleanerManager:
     def _stuck(self, now_ns: int) -> list[str]:
         most_ns = self._choices.config.stuck_ms * 1_000_000
         return [
-            f"{each.worker}: nothing heard for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
+            f"{each.worker}: no progress for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
             for each in self._activities.values()
             if each.idle_ns(now_ns) > most_ns
         ]

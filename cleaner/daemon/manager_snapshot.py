@@ -42,7 +42,7 @@ class ManagerSnapshot:
     The manager's state at one moment.
 
     Attributes:
-        logs: every log and its verdict; None if it may not be cleaned or could not be looked at.
+        logs: every log and its verdict; None if it may not be cleaned or could not be read.
         hands: which logs are taken; the verdicts have been adjusted to it.
         looks: the log dirs, by path.
         log_dirs: their facts, with failures of rounds applied.

@@ -301,7 +301,9 @@ class RetentionPass:
         self._check_done()
         still_held()
         if probe(self._fs, log_dir.path).has_writer:
-            raise LogDirLockedError(f"{log_dir.path}: a writer has come; what is left of retention is its own")
+            raise LogDirLockedError(
+                f"{log_dir.path}: a writer has opened it; the rest of the retention is the writer's"
+            )
 
     def _remove_later(self, log: LogStatus) -> None:
         """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""

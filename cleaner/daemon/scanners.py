@@ -113,9 +113,9 @@ class Scanners:
             return replace(last, facts=LogDirFacts(DirCondition.NEEDS_RECOVERY, scanner.aside))
         now_ns, progress = self._clock.monotonic_ns(), log_dir.progress
         if progress == scanner.progress:
-            detail = f"it has not answered for {(now_ns - scanner.moved_ns) // 1_000_000_000} s"
+            detail = f"no answer for {(now_ns - scanner.moved_ns) // 1_000_000_000} s"
             return replace(last, facts=replace(last.facts, condition=DirCondition.OFFLINE, detail=detail))
         scanner.progress, scanner.moved_ns = progress, now_ns
         if scanner.last is not None:
             return last
-        return replace(last, facts=LogDirFacts(detail="its first look has come past {} of {} logs".format(*progress)))
+        return replace(last, facts=LogDirFacts(detail="{} of {} logs read so far".format(*progress)))

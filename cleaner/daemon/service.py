@@ -344,7 +344,7 @@ class Service:
         with self._lock:
             is_running = self._state == "running"
         if is_running and late_s > self._config().backoff_ms / 1000 + _LATE_TURN_SECONDS:
-            stuck.append(f"the scheduler has not turned for {late_s:.0f} s")
+            stuck.append(f"no turn of the scheduler for {late_s:.0f} s")
         return stuck
 
     def _note_conditions(self) -> None:

@@ -92,7 +92,7 @@ class Quarantine:
         self._lock = threading.Lock()  # guards all below, and the order of the file's versions
         found = self._file.load()
         if found.kept_aside is not None:
-            warn(f"{self._file.path}: {found.reason}; kept as {found.kept_aside.name}, nothing is in quarantine")
+            warn(f"{self._file.path}: {found.reason}; kept as {found.kept_aside.name}, the quarantine is empty now")
         self._entries: _Entries = found.content or {}
         self._is_saved = True
 

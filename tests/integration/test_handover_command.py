@@ -329,12 +329,12 @@ def a_link(ours: Path, _: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (no_marker, "not closed in order"),
-        (no_broker, "no broker's log dir"),
+        (no_marker, "not closed cleanly"),
+        (no_broker, "not the log dir of a broker"),
         (other_id, f"has the topic id {OTHER_ID}, not {ID}"),
         (not_there, "the broker has no such partition here"),
         (not_empty, "the broker's log is not empty"),
-        (was_deleted, "the broker's log is not empty, or was not always"),
+        (was_deleted, "the broker's log is not empty, or had records before"),
         (replicated, "has 3 replicas"),
         (fewer_partitions, "the cluster's topic prices has 1 partitions"),
         pytest.param(foreign_owner, "belongs to user 12345", marks=pytest.mark.root),

@@ -370,7 +370,7 @@ def test_bad_setting_of_a_topic_ends_every_command_with_its_code(
     name, *more = command
     code = main([name, str(tmp_path), *more, *COMPACT, "--set", "topic:segment.bytes=garbage"])
     told = "".join(capsys.readouterr())
-    assert (code, "segment.bytes=garbage" in told, "cannot be looked at" in told) == (78, True, False)
+    assert (code, "segment.bytes=garbage" in told, "cannot be read" in told) == (78, True, False)
 
 
 def test_bad_setting_is_explained_by_a_command_that_tells_of_settings(tmp_path: Path, capsys: Capture) -> None:

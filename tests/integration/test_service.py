@@ -72,7 +72,7 @@ def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, 
     # A warning about memory comes too: the test process uses more than a daemon.
     (problem,) = [each for each in problems_of(shown) if "memory" not in each.words]
     many = 4 if case == "two homes" else 2
-    assert problem.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
+    assert problem.words.startswith(f"a-0 and {many - 1} more cannot be read: ")
     assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in problem.words
     assert problem.command == "cleaner explain a-0"
     assert shown.counts.standings["unreadable"] == many
@@ -522,6 +522,6 @@ def test_service_has_started_when_the_first_look_is_over_however_long_it_takes(t
     shown = service.snapshot()
     assert (shown.state, shown.is_ready, shown.counts.logs) == ("running", True, 2)
     assert {(state, is_ready) for state, is_ready, _ in slow.seen} == {("starting", False)}
-    assert slow.seen[-1][2] == "its first look has come past 5 of 20000 logs"
+    assert slow.seen[-1][2] == "5 of 20000 logs read so far"
     assert running.log.find("log dir is") == []
     assert service.stop(WAIT_SECONDS)

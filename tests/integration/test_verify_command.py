@@ -67,7 +67,7 @@ def test_verify_of_partition_directories_goes_by_the_checkpoints_beside_them(
     (pair[1] / "cleaner-offset-checkpoint").unlink()
     code, out, _ = run(capsys, *sides, *COMPACT)
     assert code == 1
-    assert "say up to where: --end" in out
+    assert "give the end: --end" in out
     assert run(capsys, *sides, *COMPACT, "--end", "60", "--memory", "1")[0] == 0
 
 

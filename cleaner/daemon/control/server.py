@@ -246,7 +246,7 @@ class ControlServer:
         if len(line) > MAX_REQUEST_BYTES:
             return _too_long()
         if sum(len(one.outgoing) for one in self._connections) > MAX_WAITING_BYTES:
-            return refusal("busy", "others have not read their answers yet; try again")
+            return refusal("busy", "other clients have not read their answers yet; try again")
         return answer(line, self._steering, uid, self._on_error)
 
     def _drop(self, connection: _Connection) -> None:

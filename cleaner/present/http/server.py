@@ -138,7 +138,7 @@ class HttpServer:
         if not address.is_loopback and not is_guarded:
             warn(
                 f"{LISTEN_KEY}={address} is open to other machines without a password: "
-                "whoever reaches it reads names and sizes of all topics; see cleaner.http.web.config.file"
+                "anyone can read the names and sizes of all topics; see cleaner.http.web.config.file"
             )
 
     def __enter__(self) -> Self:
@@ -228,7 +228,7 @@ class HttpServer:
         except BadRequestError as error:
             return Response.words(HTTPStatus.BAD_REQUEST, str(error))
         if request.method not in METHODS:
-            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows", Allow=", ".join(METHODS))
+            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server is read-only", Allow=", ".join(METHODS))
         if self.address.is_loopback and not request.is_host_on_loopback:
             return Response.words(HTTPStatus.FORBIDDEN, "not a name of this machine's loopback")
         if passwords is not None and request.path not in OPEN_PATHS:

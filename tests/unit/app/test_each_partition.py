@@ -61,7 +61,7 @@ def test_failed_disk_ends_all_behind_it() -> None:
     outcomes = list(side_by_side(TODO, work, lambda: 1))
     assert outcomes[:2] == [0, 1]
     assert [str(outcome.error) for outcome in outcomes[3:] if isinstance(outcome, Refusal)] == [
-        "not begun: the disk failed before"
+        "not begun: the disk failed earlier"
     ] * 5
 
 

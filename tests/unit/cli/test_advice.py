@@ -82,7 +82,7 @@ def test_advice_about_anothers_log_dir_is_to_start_as_its_owner(
         LogDirLock(FileSystem(), tmp_path)
     unmade = disk_error(tmp_path / "0.log.cleaned", PermissionError(errno.EPERM, "Operation not permitted"))
     for error in (caught.value, unmade):
-        assert f"start as its owner, or as root, who becomes the owner; `ls -ld {tmp_path}`" in advice(error)
+        assert f"start as its owner (`ls -ld {tmp_path}`), or as root" in advice(error)
 
 
 @pytest.mark.root

@@ -117,7 +117,7 @@ def test_check_of_log_dirs_that_are_not_there_says_what_a_start_would(
     assert machine.run("check", "--set", f"log.dirs={machine.log_dir},{missing}", "--set", wait) == code
     out, err = capsys.readouterr()
     assert f"{missing}: no such directory" in err
-    assert ("it is waited for" in err) == is_waited_for
+    assert ("the daemon waits for it" in err) == is_waited_for
     assert ("set cleaner.log.dirs.wait=true" in err) != is_waited_for
     assert ("2 topics in 1 log dirs" in out) == is_waited_for
 

@@ -77,7 +77,7 @@ def test_status_of_a_daemon_in_trouble_ends_with_1(capsys: Capture) -> None:
         "stuck: cleaner-1 has moved nothing",
         "the last reload was refused: log.cleaner.threads=zero",
         "/mnt/disk2/kafka is offline for 20 min: Input/output error",
-        "sessions-0 cannot be looked at: Permission denied",
+        "sessions-0 cannot be read: Permission denied",
         "cleaner explain sessions-0\n",
         "ledger-2 is in quarantine: CRC-32C",
         "cleaner quarantine\n",
@@ -90,15 +90,14 @@ def test_status_of_a_daemon_in_trouble_ends_with_1(capsys: Capture) -> None:
 def test_status_of_logs_that_cannot_be_looked_at_ends_with_1(steering: FakeSteering, capsys: Capture) -> None:
     """By their errors, however few logs are asked for; many errors are not all named, but all logs are counted."""
     logs = [
-        log("t", n, sections=None, verdict=None, why="cannot be looked at", error=f"error {min(n, 7)}")
-        for n in range(9)
+        log("t", n, sections=None, verdict=None, why="cannot be read", error=f"error {min(n, 7)}") for n in range(9)
     ]
     steering.shown = snapshot(logs)
     assert main(["status", "--logs", "0"]) == 1
     lines = [line.strip(" !") for line in told(capsys).partition("  last turn")[0].splitlines()]
     assert lines[0].endswith("6 not well")
-    assert lines[1:3] == ["t-7 and 1 more cannot be looked at: error 7", "cleaner explain t-7"]
-    assert lines[-2:] == ["cleaner explain t-3", "3 more cannot be looked at"]
+    assert lines[1:3] == ["t-7 and 1 more cannot be read: error 7", "cleaner explain t-7"]
+    assert lines[-2:] == ["cleaner explain t-3", "3 more cannot be read"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +198,7 @@ def test_explain_tells_a_default_from_a_policy_without_compact(steering: FakeSte
     by_default = explain_log(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
     assert "confirm" in by_default.meaning
     assert "cleaner.trust.default.policy" in by_default.settings
-    assert "without compact" in explain_log(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
+    assert "has no compact" in explain_log(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
 
 
 def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys: Capture) -> None:

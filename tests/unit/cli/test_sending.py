@@ -72,7 +72,7 @@ def test_refused_records_are_told_by_line() -> None:
     """An append is all or nothing, so all of its lines are concerned."""
     log = _Log()
     sender = Sender({0: log}, Partitioner(1))
-    with pytest.raises(CleanerError, match=r"lines 3 to 4: .*a bad one.*nothing of them was written to partition 0"):
+    with pytest.raises(CleanerError, match=r"lines 3 to 4: .*a bad one.*none of these was written to partition 0"):
         feed([[b"k:a", b"k:b"], [b"k:c", b"k:bad"]], sender, _parse)
     assert log.told == [[b"a", b"b"]]
     assert sender.sent == 2

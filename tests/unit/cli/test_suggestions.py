@@ -121,4 +121,4 @@ def test_path_that_is_nothing_is_refused(capsys: Capture) -> None:
         with pytest.raises(SystemExit) as ended:
             main(line)
         assert ended.value.code == 2
-        assert "a path is needed" in capsys.readouterr().err
+        assert "a path is empty" in capsys.readouterr().err

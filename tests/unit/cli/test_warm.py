@@ -87,7 +87,7 @@ def test_library_without_a_place_for_kernels_says_what_to_name(tmp_path: Path) -
     place.chmod(0o777)
     done = run(place, interpreted="from cleaner.kernels.checksums import crc32c\ncrc32c(b'a' * 99)")
     assert done.returncode == 0
-    assert "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory" in done.stderr
+    assert "at every start, because there is no directory to keep them in: let NUMBA_CACHE_DIR name" in done.stderr
 
 
 def test_warm_as_a_call_compiles_what_is_missing_without_a_warning(cache: Path) -> None:
@@ -106,7 +106,7 @@ def test_warm_again_finds_everything(cache: Path) -> None:
     """It compiles what is not there, and nothing else."""
     done = run(cache, "warm")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("all kernels were there (")
+    assert done.stdout.startswith("all kernels were compiled already (")
     assert done.stdout.endswith(f"kept in {next(cache.iterdir())}\n")
 
 
@@ -127,7 +127,7 @@ def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> N
     (line,) = done.stderr.splitlines()
     assert line.startswith("cleaner: compiling kernels, about ")
     assert "once on this machine; `cleaner warm` does it beforehand" in line
-    assert run(cache, "warm").stdout.startswith("all kernels were there (")
+    assert run(cache, "warm").stdout.startswith("all kernels were compiled already (")
 
 
 def test_doctor_tells_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
@@ -141,7 +141,9 @@ def test_doctor_tells_whether_kernels_are_kept_and_compiles_none(cache: Path, tm
     assert list(place.iterdir()) == []
     place.chmod(0o777)
     said = run(place, "doctor", "--wide").stdout
-    assert "WARN  kernels      compiled at every start, which takes seconds: there is no place to keep them" in said
+    assert (
+        "WARN  kernels      compiled at every start, which takes seconds: there is no directory to keep them in" in said
+    )
     assert f"others may write to {place}" in said
 
 
@@ -164,7 +166,7 @@ def test_compiling_without_a_place_is_said_to_come_again() -> None:
     about_to_compile(None)
     about_to_compile(None)
     assert len(said) == 1
-    assert "at every start, as there is no place to keep them" in said[0]
+    assert "at every start, because there is no directory to keep them in" in said[0]
 
 
 def test_warm_that_keeps_nothing_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -158,7 +158,7 @@ def test_forecast_is_as_exact_as_a_guess_can_be(seconds: float, about: int) -> N
     ("forecast", "said", "tile"),
     [
         (Forecast(41, 720 * MB, 1.0 * MB, 719.0), "41, 720.0 MiB to read; empty in about 12 min", "about 12 min"),
-        (Forecast(41, 720 * MB), "41, 720.0 MiB to read; when they are done is not known yet", "?"),
+        (Forecast(41, 720 * MB), "41, 720.0 MiB to read; the time it takes is not known yet", "?"),
         (Forecast(41, 720 * MB, 1.0, None, True), "41, 720.0 MiB to read; growing: more arrives than", "growing"),
         (Forecast(), None, "-"),
     ],

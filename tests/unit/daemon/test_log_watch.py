@@ -277,7 +277,7 @@ def test_log_that_cannot_be_seen_is_an_error_of_its_own(tmp_path: Path) -> None:
     assert "no segments" in looked["topic-1"].error
     assert "symbolic link" in looked["topic-2"].error
     assert "version" in looked["topic-3"].error
-    assert {log.why for name, log in looked.items() if name != "topic-0"} == {"cannot be looked at"}
+    assert {log.why for name, log in looked.items() if name != "topic-0"} == {"cannot be read"}
     (logs / "topic-3" / "partition.metadata").unlink()
     assert watch.log("topic-3").error == ""
 

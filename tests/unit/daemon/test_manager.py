@@ -271,9 +271,9 @@ def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
     job = floor.manager.request(A, UID)
     assignment = floor.must_take()
     floor.manager.cancel(job.id)
-    with pytest.raises(CleaningAborted, match="taken back"):
+    with pytest.raises(CleaningAborted, match="cancelled"):
         floor.manager.check_done(assignment)
-    floor.fail(assignment, CleaningAborted("its job was taken back"))
+    floor.fail(assignment, CleaningAborted("its job was cancelled"))
     assert floor.manager.snapshot().jobs[0].state == "cancelled"
     with pytest.raises(SteeringError, match="has ended"):
         floor.manager.cancel(job.id)
@@ -286,7 +286,7 @@ def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> 
     floor.see(log_status("a-0", 80))
     assignment = floor.must_take()
     job = floor.manager.request(assignment.log.partition, UID)
-    assert (job.state, job.detail) == ("running", "has the round that was under way")
+    assert (job.state, job.detail) == ("running", "joined the running round")
     floor.manager.note_progress(assignment, "copy", 50, 100)
     (seen,) = floor.manager.snapshot().jobs
     assert seen.progress > 0
@@ -384,7 +384,7 @@ def test_silent_worker_is_stuck(tmp_path: Path) -> None:
         floor.clock.move_on(9)
         assert floor.manager.stuck() == []
     floor.clock.move_on(2)
-    assert floor.manager.stuck() == ["w1: nothing heard for 11 s, at a-0"]
+    assert floor.manager.stuck() == ["w1: no progress for 11 s, at a-0"]
 
 
 def test_retention_takes_what_is_idle_and_gives_it_back(floor: Floor) -> None:

@@ -302,7 +302,7 @@ def test_writer_that_comes_meanwhile_gets_the_logs(tmp_path: Path) -> None:
             stack.enter_context(LogDirLock(FS, tmp_path, LockMode.SHARED, LockRole.WRITER))
 
         at.report = come
-        with pytest.raises(LogDirLockedError, match="a writer has come"):
+        with pytest.raises(LogDirLockedError, match="a writer has opened it"):
             at.run()
         assert [at.bases(name) for name in names] == [[20, 30], [0, 10, 20, 30], [0, 10, 20, 30]]
     at.report = at.reports.append

@@ -108,7 +108,7 @@ def test_what_is_no_socket_stays(room: Path, kind: str) -> None:
         case "pipe":
             os.mkfifo(place)
     before = place.lstat()
-    with pytest.raises(ConfigError, match=r"cleaner\.control\.socket=.*no socket has this name"):
+    with pytest.raises(ConfigError, match=r"cleaner\.control\.socket=.*with this name is not a socket"):
         listen(room)
     assert place.lstat() == before
 

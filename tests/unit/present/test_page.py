@@ -21,7 +21,7 @@ from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_tro
 from tests.support.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
 
 DAEMONS = [snapshot, at_work, in_trouble, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
-UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be looked at", error="Permission denied")
+UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be read", error="Permission denied")
 _VOID = {"meta", "link", "input"}
 
 
@@ -192,7 +192,7 @@ def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, 
 def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: str) -> None:
     """Beside the most that is needed; more than that is told as what it is."""
     drawn = page.overview(snapshot(needed_bytes=440 << 20, **fields), {}).body.decode()
-    assert f"{shown}<small>440.0 MiB are the most it needs" in drawn
+    assert f"{shown}<small>440.0 MiB is the most it needs" in drawn
 
 
 def test_every_reason_has_words_and_a_tone() -> None:

@@ -13,10 +13,10 @@ What was found is kept, and looked at again when its file has changed.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn, TopicPartition
 from cleaner.errors import LogTruncatedError
 from cleaner.format.batch import SegmentReader
@@ -50,7 +50,7 @@ class DirectoryView:
 
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         self._is_closed = False
         self._is_told = False  # of high watermarks, at once
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from cleaner.base import concurrency
 from cleaner.storage.segment.indexes import Aborts
 
 
@@ -65,18 +65,18 @@ class Signal:
     Waiting is for a number to change: read `version`, look at the log, and if there is nothing wait for another version
     than that. So what happens between the look and the wait is not missed.
 
-    It is made of plain locks, which compiled code takes and gives back. An interrupt inside of `threading.Condition`,
+    It is made of plain locks, which compiled code takes and gives back. An interrupt inside of `concurrency.Condition`,
     which is Python, could leave its lock taken for good, and every thread that notifies or waits would hang. The lock
     may be taken again by its thread: by a signal handler that appends, or when a follower is dropped just then.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # Guarded by _lock; each waiter is a lock that is taken, and given back to wake who waits for it. The listeners
         # are replaced, never changed.
         self._version = 0
         self._is_closed = False
-        self._waiters: list[threading.Lock] = []
+        self._waiters: list[concurrency.Lock] = []
         self._listeners: dict[object, Callable[[], None]] = {}
 
     @property
@@ -107,7 +107,7 @@ class Signal:
 
     def wait(self, seen: int, timeout_seconds: float | None) -> None:
         """Wait until there is another version than `seen`, it is closed, or the time is over."""
-        waiter = threading.Lock()
+        waiter = concurrency.Lock()
         waiter.acquire()
         with self._lock:
             if self._version != seen or self._is_closed:

@@ -236,7 +236,7 @@ def examine_log_dir(
     """
     for question in _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named).questions():
         check = question.__name__.replace("_", "-")
-        answer = within(patience_seconds, partial(_asked, check, question, path))
+        answer = within(patience_seconds, partial(_answer_of, check, question, path))
         if answer is None:
             do = f"`dmesg | tail`, `findmnt --target {quote(str(path))}`: repair the disk or the mount"
             yield replace(failed(check, f"no answer for {patience_seconds:.0f} s", do), log_dir=path)
@@ -255,7 +255,7 @@ def within(seconds: float, work: Callable[[], Result]) -> Result | None:
     return done[0] if done else None
 
 
-def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
+def _answer_of(check: str, question: Callable[[], Answer], path: Path) -> Answer:
     """Return the answer of a check, or the error that prevented it."""
     try:
         return question()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from cleaner.base import concurrency
 
 # Hundreds of events: a reader that is merely slow never leaves so many.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class BackgroundStream:
@@ -28,7 +28,7 @@ class BackgroundStream:
         most_bytes: the most bytes that may wait to be written.
     """
 
-    def __init__(self, descriptor: int, lost: Callable[[int], str], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, descriptor: int, lost: Callable[[int], str], most_bytes: int = MAX_BYTES) -> None:
         self._descriptor = descriptor
         self._lost = lost
         self._most_bytes = most_bytes

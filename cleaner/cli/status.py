@@ -44,8 +44,8 @@ exit status:
   {EXIT_CODES}"""
 
 _BAR_CELLS = 20
-_MOST_QUEUED = 8
-_MOST_ROUNDS = 8
+_MAX_QUEUED = 8
+_MAX_ROUNDS = 8
 
 
 def _parse_seconds(text: str) -> float:
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_daemon(parser)
 
 
-def _is_so(probe: str, shown: ServiceSnapshot) -> bool:
+def _probe_passes(probe: str, shown: ServiceSnapshot) -> bool:
     if probe == "live":
         return shown.is_progressing
     return shown.is_progressing and shown.is_ready and shown.state == "running"
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
         return watch(lambda: _show(control, arguments), arguments.watch, clock or SystemClock())
     if arguments.probe is not None:
         answer = control.ask("status", logs=0, topics=False, config=False)
-        return 0 if _is_so(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
+        return 0 if _probe_passes(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
     return _show(control, arguments)
 
 
@@ -177,8 +177,8 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
             yield "looking", f"{log_dir.path}: {log_dir.detail}"
     yield "logs", "none is read yet" if shown.state == "starting" and not shown.counts.logs else _counts(shown.counts)
     if shown.queue:
-        more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
-        yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more
+        more = f" and {len(shown.queue) - _MAX_QUEUED} more" if len(shown.queue) > _MAX_QUEUED else ""
+        yield "queue", ", ".join(map(str, shown.queue[:_MAX_QUEUED])) + more
     if shown.forecast.due:
         yield "due", _forecast(shown.forecast)
     if shown.overdue:
@@ -266,7 +266,7 @@ def _log_row(view: LogView) -> Sequence[str]:
 
 
 def _round_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
-    for ended in shown.rounds[:_MOST_ROUNDS]:
+    for ended in shown.rounds[:_MAX_ROUNDS]:
         yield _round_row(ended, shown.now_ms)
 
 

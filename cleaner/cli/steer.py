@@ -63,10 +63,10 @@ class SteeringCommand:
         add_daemon(parser)
 
 
-def _asking(
+def _asker(
     verb: str,
     fields: Callable[[argparse.Namespace], Mapping[str, JsonValue]],
-    told: Callable[[argparse.Namespace, Answer], str],
+    line_of: Callable[[argparse.Namespace, Answer], str],
 ) -> Callable[[argparse.Namespace], int]:
     """Return a function that sends a daemon some fields and prints one line made from arguments and answer."""
 
@@ -77,7 +77,7 @@ def _asking(
         if arguments.format == "json":
             print_answer(answer)
         else:
-            say(printable(told(arguments, answer)))
+            say(printable(line_of(arguments, answer)))
         return 0
 
     return run
@@ -124,7 +124,7 @@ def _declare_now(parser: argparse.ArgumentParser) -> None:
 
 
 def run_now(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Ask for a round, and wait for its end if told to; returns the exit code."""
+    """Ask for a round, and wait for its end with --wait; returns the exit code."""
     if (arguments.partition is None) == (arguments.cancel is None) or (arguments.wait and arguments.cancel is not None):
         raise UsageError("either a partition (with --wait or not), or --cancel and the id of a job")
 
@@ -308,7 +308,7 @@ examples:
 exit status:
   0  paused      1  refused
   {EXIT_CODES}""",
-        _asking("pause", lambda a: {"scope": a.scope}, _scope_line("paused", "stopping", "asked to stop")),
+        _asker("pause", lambda a: {"scope": a.scope}, _scope_line("paused", "stopping", "asked to stop")),
         declare=_declare_scope,
     ),
     "resume": SteeringCommand(
@@ -324,7 +324,7 @@ examples:
 exit status:
   0  resumed      1  refused
   {EXIT_CODES}""",
-        _asking("resume", lambda a: {"scope": a.scope}, _scope_line("resumed", "pauses", "still paused")),
+        _asker("resume", lambda a: {"scope": a.scope}, _scope_line("resumed", "pauses", "still paused")),
         declare=_declare_scope,
     ),
     "throttle": SteeringCommand(
@@ -342,7 +342,7 @@ examples:
 exit status:
   0  changed      1  refused      2  usage
   {EXIT_CODES}""",
-        _asking(
+        _asker(
             "throttle",
             lambda a: {"bytes_per_second": _rate_of(a), "log_dir": a.log_dir},
             lambda a, _: f"throttle: {human_rate(_rate_of(a))}" + (f" in {a.log_dir}" if a.log_dir else ""),
@@ -378,7 +378,7 @@ examples:
 exit status:
   0  released      1  it is not in quarantine
   {EXIT_CODES}""",
-        _asking("release", lambda a: {"partition": str(a.partition)}, lambda a, _: f"released: {a.partition}"),
+        _asker("release", lambda a: {"partition": str(a.partition)}, lambda a, _: f"released: {a.partition}"),
         declare=lambda parser: parser.add_argument(
             "partition", metavar="TOPIC-PARTITION", type=parse_partition, help="which"
         ),

@@ -74,7 +74,7 @@ def _show(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
         elif form == "json":
             print(json_line("undo", outcome))
         else:
-            told = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
+            restored = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
             line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)
-            say(f"{outcome.partition}: {told}, cleaner checkpoint {line}")
+            say(f"{outcome.partition}: {restored}, cleaner checkpoint {line}")
     return code

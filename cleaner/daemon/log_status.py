@@ -14,7 +14,7 @@ from cleaner.policy.sections import Sections
 from cleaner.policy.selection_context import LogFacts
 from cleaner.settings import ResolvedTopic
 
-CANNOT_BE_LOOKED_AT = Reason.UNREADABLE.words.line
+UNREADABLE = Reason.UNREADABLE.words.line
 """Why a log with an `error` may not be cleaned; the error itself is only in `error`."""
 
 

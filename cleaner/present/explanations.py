@@ -105,12 +105,12 @@ def explain_log(view: LogView, shown: ServiceSnapshot) -> Explanation:
 
 def _figures(view: LogView, verdict: CleaningStatus | None, shown: ServiceSnapshot) -> dict[str, object]:
     """Return the values for the placeholders of a meaning."""
-    aside = next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
+    quarantined = next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
     where = ""
-    if aside is not None and aside.file:
-        where = f" ({aside.file}{'' if aside.position is None else f' at byte {aside.position}'})"
+    if quarantined is not None and quarantined.file:
+        where = f" ({quarantined.file}{'' if quarantined.position is None else f' at byte {quarantined.position}'})"
     figures: dict[str, object] = {
-        "since": "" if aside is None else f" {ago(aside.since_ms, shown.now_ms)}",
+        "since": "" if quarantined is None else f" {ago(quarantined.since_ms, shown.now_ms)}",
         "where": where,
         "opens": "" if shown.opens_at_ms is None else f" The next one opens {moment(shown.opens_at_ms)}.",
     }

@@ -31,8 +31,8 @@ from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
 from cleaner.log.transactional_ids import FILE_NAME as TRANSACTIONAL_IDS
 from cleaner.log.transactional_ids import TransactionalIds
-from cleaner.present.http.message import MOST_HEAD_BYTES, parse_request
-from cleaner.present.http.web_config import MOST_BYTES, load
+from cleaner.present.http.message import MAX_HEAD_BYTES, parse_request
+from cleaner.present.http.web_config import MAX_BYTES, load
 from cleaner.settings import parse_set, read_environment
 from cleaner.settings.files import parse_cleaner_topics
 from cleaner.settings.windows import read_windows
@@ -321,7 +321,7 @@ VARIABLES = (
 IDS = (("version: ", " ", "x"), ("version:", "\t", ""), ("version: 0\ntopic_id: ", " ", "\n"), ("version: ", "0", "\n"))
 
 READERS = {
-    "HTTP request": Reader(lambda data, _: parse_request(data).is_host_on_loopback, HTTP, MOST_HEAD_BYTES),
+    "HTTP request": Reader(lambda data, _: parse_request(data).is_host_on_loopback, HTTP, MAX_HEAD_BYTES),
     "control request": Reader(lambda data, _: answer(data, NOBODY, 0, pytest.fail), JSON, MAX_REQUEST_BYTES),
     "properties": Reader(lambda data, _: parse_properties(data, "file"), SETTINGS),
     "properties, split": Reader(lambda data, _: list(split_properties(data)), SETTINGS),
@@ -341,7 +341,7 @@ READERS = {
     "rates": Reader(lambda data, _: parse_log_dir_rates(tuple(_text(data).split(","))), WORDS),
     "size": Reader(lambda data, _: parse_size({"a": _text(data)}, "a", 1), WORDS),
     "environment": Reader(lambda data, _: read_environment({_text(data): "1"}), VARIABLES, 128 << 10),
-    "web.config": Reader(lambda data, to: load(FS, _file(to, data)), YAML, MOST_BYTES // 8),
+    "web.config": Reader(lambda data, to: load(FS, _file(to, data)), YAML, MAX_BYTES // 8),
     "offset checkpoint": Reader(lambda data, to: parse_offset_checkpoint(data, to), CHECKPOINT),
     "leader epochs": Reader(
         lambda data, to: read_leader_epochs(FS, _file(to, data)), (*CHECKPOINT, ("0\n9\n", "0 0\n", ""))

@@ -62,7 +62,7 @@ class Floor:
     def take(self, worker: str = "w1") -> Assignment | None:
         """Do what `wait_for_work` does, without waiting."""
         with self.manager._change:
-            assignment = self.manager._grab(worker)
+            assignment = self.manager._assign(worker)
         self.manager.validate()
         return assignment
 

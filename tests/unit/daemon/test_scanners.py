@@ -112,7 +112,7 @@ def test_longer_work_takes_the_place_of_a_look() -> None:
         assert go.wait(20)
         return look(log_status("b-0", log_dir="/a"))
 
-    scanners.run_aside(log_dir.path, recover, "it is being recovered")
+    scanners.run_other(log_dir.path, recover, "it is being recovered")
     facts = scanners.look([log_dir], 2)["/a"].facts
     assert (facts.condition, facts.detail) == (DirCondition.NEEDS_RECOVERY, "it is being recovered")
     go.set()

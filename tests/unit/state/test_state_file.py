@@ -40,7 +40,7 @@ def names(directory: Path) -> list[str]:
 def test_missing_file_is_no_content(tmp_path: Path) -> None:
     """The first start; nothing is written by looking."""
     found = state_file(tmp_path).load()
-    assert (found.content, found.kept_aside, found.reason) == (None, None, "")
+    assert (found.content, found.moved_to, found.reason) == (None, None, "")
     assert names(tmp_path) == []
 
 
@@ -90,8 +90,8 @@ def test_damaged_file_is_kept_aside_with_its_reason(tmp_path: Path, data: bytes,
     found = state_file(tmp_path).load()
     assert found.content is None
     assert reason in found.reason
-    assert found.kept_aside == tmp_path / "state.json.damaged-1"
-    assert found.kept_aside.read_bytes() == data
+    assert found.moved_to == tmp_path / "state.json.damaged-1"
+    assert found.moved_to.read_bytes() == data
     assert names(tmp_path) == ["state.json.damaged-1"]
 
 
@@ -116,7 +116,7 @@ def test_power_cut_while_saving_leaves_the_old_or_the_new(tmp_path: Path) -> Non
             copy = tmp_path / f"{point}-{number}"
             state.write_to(copy)
             found = state_file(copy).load()
-            assert found.kept_aside is None, state.note
+            assert found.moved_to is None, state.note
             assert found.content == "new" or point < len(fs.journal), state.note
             seen.add(found.content)
             state_file(copy).save("later")

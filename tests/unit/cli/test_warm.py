@@ -80,7 +80,7 @@ def test_library_that_has_to_compile_warns_once(tmp_path: Path) -> None:
     assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
 
 
-def test_library_without_a_place_for_kernels_says_what_to_name(tmp_path: Path) -> None:
+def test_library_without_a_directory_for_kernels_says_what_to_set(tmp_path: Path) -> None:
     """As with a home directory that is read-only: every start would compile."""
     place = tmp_path / "place"
     place.mkdir(mode=0o777)
@@ -116,7 +116,7 @@ def test_clean_after_warm_compiles_nothing(cache: Path, log_dir: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> None:
+def test_clean_that_must_compile_says_so_once(cache: Path, log_dir: Path) -> None:
     """On standard error, before it does: how long, how often, and how not to wait."""
     for kernel in ("batches.count_good_checksums", "batches.scan_batches"):
         (path,) = next(cache.iterdir()).glob(f"{kernel}-*.kernel")
@@ -130,7 +130,7 @@ def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> N
     assert run(cache, "warm").stdout.startswith("all kernels were compiled already (")
 
 
-def test_doctor_tells_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
+def test_doctor_shows_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
     """It loads what is there and stops at the first kernel that is not; nothing is made."""
     kept = next(cache.iterdir())
     assert f"PASS  kernels      compiled, kept in {kept}\n" in run(cache, "doctor", "--wide").stdout
@@ -159,7 +159,7 @@ def test_cache_that_is_not_safe_is_one_line_of_warning(cache: Path, log_dir: Pat
 
 
 @pytest.mark.usefixtures("_nobody_listens")
-def test_compiling_without_a_place_is_said_to_come_again() -> None:
+def test_compiling_without_a_directory_is_announced_for_every_start() -> None:
     """Nobody should wait at every start without knowing why; only the first kernel is spoken of."""
     said: list[str] = []
     announce_compiling(said.append)

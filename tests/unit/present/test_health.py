@@ -47,7 +47,7 @@ def test_health_fails_only_when_nothing_moves() -> None:
     assert json.loads(healthy(snapshot(is_progressing=False)).body)["failures"] == ["nothing moves"]
 
 
-def test_warnings_tell_of_memory_that_nothing_asks_for() -> None:
+def test_warnings_name_memory_that_no_setting_asks_for() -> None:
     """As much as is needed at most is well; so is what nobody knows."""
     assert warnings(snapshot(anonymous_bytes=400 * MB, needed_bytes=400 * MB)) == []
     assert warnings(snapshot(anonymous_bytes=None)) == []

@@ -52,13 +52,13 @@ def test_content_comes_back_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "state.json").read_bytes().isascii()
 
 
-def test_older_version_is_read_as_it_was_meant(tmp_path: Path) -> None:
+def test_older_version_is_read_by_its_own_rules(tmp_path: Path) -> None:
     """An upgrade loses nothing."""
     (tmp_path / "state.json").write_text('{"format": "test", "version": 1, "old_word": "w"}')
     assert state_file(tmp_path).load().content == "w"
 
 
-def test_newer_version_is_kept_aside_and_never_overwritten(tmp_path: Path) -> None:
+def test_newer_version_is_moved_away_and_never_overwritten(tmp_path: Path) -> None:
     """A downgrade, and another one after an upgrade: both newer files are still there, as they were."""
     for word in ("first", "second"):
         (tmp_path / "state.json").write_text(f'{{"format": "test", "version": 3, "word": "{word}"}}')
@@ -84,7 +84,7 @@ def test_newer_version_is_kept_aside_and_never_overwritten(tmp_path: Path) -> No
         pytest.param(b'{"format": "test", "version": 2}', "has no word", id="content"),
     ],
 )
-def test_damaged_file_is_kept_aside_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_damaged_file_is_moved_away_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
     """One begins anew; the damaged bytes are there for whoever wants to look."""
     (tmp_path / "state.json").write_bytes(data)
     found = state_file(tmp_path).load()
@@ -124,7 +124,7 @@ def test_power_cut_while_saving_leaves_the_old_or_the_new(tmp_path: Path) -> Non
     assert seen == {"old", "new"}
 
 
-def test_power_cut_while_keeping_aside_loses_nothing(tmp_path: Path) -> None:
+def test_power_cut_while_moving_away_loses_nothing(tmp_path: Path) -> None:
     """The newer release's file has its old or its new name at any time, and ours never takes its place."""
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 Work = Callable[[TopicPartition, Path], Result]
 """Does one partition's work; refusals are results, and an exception ends the whole call."""
 
-MOST_SIDE_BY_SIDE = 64
+MAX_SIDE_BY_SIDE = 64
 """The limit whatever the caller asks for: each one needs a loaded log and some threads."""
 
 _LOOK_UP_SECONDS = 0.1
@@ -52,9 +52,9 @@ def side_by_side(
     tasks: deque[Future[Result]] = deque()  # in order, until their outcome is taken
     busy: set[Future[Result]] = set()
     has_ended = False
-    with ThreadPoolExecutor(MOST_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
+    with ThreadPoolExecutor(MAX_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
         while waiting and not has_ended:
-            if len(busy) < min(places(), MOST_SIDE_BY_SIDE):
+            if len(busy) < min(places(), MAX_SIDE_BY_SIDE):
                 task = pool.submit(work, *waiting.popleft())
                 tasks.append(task)
                 busy.add(task)

@@ -10,7 +10,7 @@ from cleaner.errors import ConfigError, ConfigErrors
 
 # How similar two names must be (difflib's ratio) for one to be taken for a typo of the other.
 _ALIKE = 0.6
-_MOST_COMPARED = 10_000
+_MAX_COMPARED = 10_000
 """Most names compared: with more, the comparison would take longer than the actual command."""
 
 
@@ -26,7 +26,7 @@ def nearest(text: str, known: Iterable[str], alike: float = _ALIKE) -> str:
     import difflib  # slow to load, and needed only here
 
     likely = (name for name in known if not alike or _may_be_like(text, name))
-    names = {name.lower(): name for name in islice(likely, _MOST_COMPARED)}
+    names = {name.lower(): name for name in islice(likely, _MAX_COMPARED)}
     found = difflib.get_close_matches(text.lower(), names, n=1, cutoff=alike)
     return names[found[0]] if found else ""
 

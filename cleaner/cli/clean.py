@@ -68,7 +68,7 @@ _HEADINGS = (
     "seconds",
 )
 _COMPACT = "cleanup.policy=compact"
-_MOST_CONFIRMED = 3
+_MAX_CONFIRMED = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -255,7 +255,7 @@ class CleanPrinter:
             are = "partition is" if self._skipped == 1 else "partitions are"
             log_note(f"{self._skipped} {are} not due (cleaner plan says why)")
         topics = list(dict.fromkeys(self._doubtful))
-        if len(topics) > _MOST_CONFIRMED:
+        if len(topics) > _MAX_CONFIRMED:
             print_next(f"{typed_again(self._arguments)} --trust-default-policy")
         elif topics:
             print_next(typed_again(self._arguments, sets=[f"{topic}:{_COMPACT}" for topic in topics]))

@@ -44,8 +44,8 @@ exit status:
   {EXIT_CODES}"""
 
 _BAR_CELLS = 20
-_MOST_QUEUED = 8
-_MOST_ROUNDS = 8
+_MAX_QUEUED = 8
+_MAX_ROUNDS = 8
 
 
 def _parse_seconds(text: str) -> float:
@@ -177,8 +177,8 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
             yield "looking", f"{log_dir.path}: {log_dir.detail}"
     yield "logs", "none is known yet" if shown.state == "starting" and not shown.counts.logs else _counts(shown.counts)
     if shown.queue:
-        more = f" and {len(shown.queue) - _MOST_QUEUED} more" if len(shown.queue) > _MOST_QUEUED else ""
-        yield "queue", ", ".join(map(str, shown.queue[:_MOST_QUEUED])) + more
+        more = f" and {len(shown.queue) - _MAX_QUEUED} more" if len(shown.queue) > _MAX_QUEUED else ""
+        yield "queue", ", ".join(map(str, shown.queue[:_MAX_QUEUED])) + more
     if shown.forecast.due:
         yield "due", _forecast(shown.forecast)
     if shown.overdue:
@@ -266,7 +266,7 @@ def _log_row(view: LogView) -> Sequence[str]:
 
 
 def _round_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
-    for ended in shown.rounds[:_MOST_ROUNDS]:
+    for ended in shown.rounds[:_MAX_ROUNDS]:
         yield _round_row(ended, shown.now_ms)
 
 

@@ -41,7 +41,7 @@ examples:
 exit status:
   0  proven      1  refuted, or a log that cannot be read      2  usage      78  a bad setting"""
 
-_MOST_SHOWN = 20
+_MAX_SHOWN = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,11 +154,11 @@ def _print(report: VerifyReport) -> None:
         f"  cleaned [{report.first_dirty_offset}, {report.end_offset}), {report.records} records, {report.keys} keys; "
         f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} after"
     )
-    for finding in report.findings[:_MOST_SHOWN]:
+    for finding in report.findings[:_MAX_SHOWN]:
         where = f"{printable(finding.path)}: at byte {finding.position}"
         say(f"  offset {finding.offset}: {finding.kind}: {finding.reason}", hang="    ")
         say(f"    {where}", hang="      ")
-    if report.total_findings > _MOST_SHOWN:
-        say(f"  and {report.total_findings - _MOST_SHOWN} more: --format json has the first thousand")
+    if report.total_findings > _MAX_SHOWN:
+        say(f"  and {report.total_findings - _MAX_SHOWN} more: --format json has the first thousand")
     if report.note and not report.is_proven:
         say(f"  {report.note}")

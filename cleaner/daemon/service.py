@@ -49,7 +49,7 @@ from cleaner.storage.log_dir import LogDir
 
 # Rest before a turn that a finished round asks for, in lengths of the last turn.
 _REST_AFTER_TURN = 4.0
-_LEAST_REST_SECONDS = 0.05
+_MIN_REST_SECONDS = 0.05
 # A scheduler is stuck if it has not turned for this much longer than its backoff.
 _LATE_TURN_SECONDS = 60.0
 _JOIN_SECONDS = 30.0
@@ -221,9 +221,9 @@ class Service:
         while not self._stopping.is_set():
             backoff = self._config().backoff_ms / 1000
             turn = self._history.turn
-            rest = max(_LEAST_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
+            rest = max(_MIN_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
             if self._wake.wait(backoff):
-                self._stopping.wait(min(rest, max(backoff, _LEAST_REST_SECONDS)))
+                self._stopping.wait(min(rest, max(backoff, _MIN_REST_SECONDS)))
             if self._stopping.is_set():
                 return
             self._wake.clear()

@@ -80,7 +80,7 @@ Due besides the logs that only wait for a worker: logs of workers, and logs whos
 """
 
 
-_MOST_ERRORS = 5
+_MAX_ERRORS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def _unreadable(logs: Sequence[LogView]) -> tuple[UnreadableLogs, ...]:
         if view.reason is Reason.UNREADABLE:
             alike.setdefault(view.error, []).append(view.partition)
     found = [UnreadableLogs(error, len(partitions), min(partitions)) for error, partitions in alike.items()]
-    return tuple(sorted(found, key=lambda each: (-each.count, each.first))[:_MOST_ERRORS])
+    return tuple(sorted(found, key=lambda each: (-each.count, each.first))[:_MAX_ERRORS])
 
 
 @dataclass(frozen=True, slots=True)

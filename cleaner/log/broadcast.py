@@ -30,7 +30,7 @@ from cleaner.log.stream import Isolation, RecordStream, Until, reach
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView, Signal
 
-MOST_KEPT_BYTES = 2 << 20
+MAX_KEPT_BYTES = 2 << 20
 """Bytes of the log; with records of 100 bytes, three times as much memory. The last chunk is always kept."""
 
 _TOLD_AT_A_TIME = 16  # other threads wait for the interpreter while at most this many followers wake
@@ -205,7 +205,7 @@ class Broadcast:
         with self._guard:
             self._kept.append(kept)
             self._kept_bytes += kept.size
-            while self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1:
+            while self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1:
                 self._kept_bytes -= self._kept.popleft().size
             self._next_offset = kept.next_offset
         return True

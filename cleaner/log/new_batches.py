@@ -26,7 +26,7 @@ from cleaner.format.encode import (
 from cleaner.kernels.codec_table import CODEC_NAMES, NONE
 from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
 
-_MOST_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
+_MAX_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
 
 _KEPT_BUFFER_BYTES = 16 << 20
 _UNCOMPRESSED = ("producer", "uncompressed")  # a producer's default is no compression
@@ -183,8 +183,8 @@ def _encode(
     name = topic.compression_type
     codec = NONE if name in _UNCOMPRESSED else CODEC_NAMES.index(name)
     # A segment takes no batch larger than itself either, as in Kafka.
-    most_bytes = min(topic.max_message_bytes, topic.segment_bytes)
-    room = _MOST_EXPANSION * most_bytes if whole else min(batch_bytes or most_bytes, most_bytes)
+    max_bytes = min(topic.max_message_bytes, topic.segment_bytes)
+    room = _MAX_EXPANSION * max_bytes if whole else min(batch_bytes or max_bytes, max_bytes)
     while True:
         batches = encode_batches(
             columns,
@@ -195,21 +195,21 @@ def _encode(
             producer=producer,
             scratch=buffers.records,
         )
-        limit = "max.message.bytes" if most_bytes == topic.max_message_bytes else "segment.bytes"
+        limit = "max.message.bytes" if max_bytes == topic.max_message_bytes else "segment.bytes"
         largest = max(batches, key=_size)
-        if whole and (len(batches) > 1 or largest.size > most_bytes):
+        if whole and (len(batches) > 1 or largest.size > max_bytes):
             size = sum(map(_size, batches))
             raise RecordTooLargeError(
                 where,
-                f"{len(columns)} records of a producer make a batch of {size} bytes; {limit} is {most_bytes}. Append "
+                f"{len(columns)} records of a producer make a batch of {size} bytes; {limit} is {max_bytes}. Append "
                 "fewer at a time, or in a transaction",
             )
-        if largest.size <= most_bytes:
+        if largest.size <= max_bytes:
             return batches
         for batch in batches:
-            if batch.size > most_bytes and batch.record_count == 1:
+            if batch.size > max_bytes and batch.record_count == 1:
                 raise RecordTooLargeError(
-                    where, f"record {batch.first_record} makes a batch of {batch.size} bytes; {limit} is {most_bytes}"
+                    where, f"record {batch.first_record} makes a batch of {batch.size} bytes; {limit} is {max_bytes}"
                 )
         room //= 2
 

@@ -102,8 +102,8 @@ class WritableLog:
         self.active = self._open_active(opened.active_segment)
 
     def _open_active(self, segment: Segment) -> ActiveSegment:
-        most_ms = min(self.topic.segment_jitter_ms, self.topic.segment_ms)
-        jitter_ms = self._options.random.randrange(most_ms) if most_ms else 0
+        max_ms = min(self.topic.segment_jitter_ms, self.topic.segment_ms)
+        jitter_ms = self._options.random.randrange(max_ms) if max_ms else 0
         return ActiveSegment(self._fs, segment, self.topic, now_ms=self._clock.now_ms(), jitter_ms=jitter_ms)
 
     def configure(self, topic: TopicConfig) -> None:
@@ -297,7 +297,7 @@ class WritableLog:
 
     def _write_snapshot(self, offset: int) -> None:
         path = self.directory / names.snapshot_file_name(offset)
-        write_snapshot(self._fs, path, self.producers.entries(), self.producers.most_known)
+        write_snapshot(self._fs, path, self.producers.entries(), self.producers.max_known)
 
     def note_flushed(self, offset: int) -> None:
         """Note that everything below an offset is on disk."""

@@ -15,7 +15,7 @@ from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 class Problem(NamedTuple):
@@ -73,13 +73,13 @@ def _of_logs(shown: ServiceSnapshot) -> Iterator[Problem]:
     )
     if more > 0:
         yield Problem(f"{more} more cannot be looked at")
-    for entry in shown.quarantine[:_MOST_NAMED]:
+    for entry in shown.quarantine[:_MAX_NAMED]:
         yield Problem(f"{entry.topic_partition} is in quarantine: {entry.reason}", "cleaner quarantine")
-    if len(shown.quarantine) > _MOST_NAMED:
-        yield Problem(f"{len(shown.quarantine) - _MOST_NAMED} more are in quarantine", "cleaner quarantine")
-    for partition, retry in list(shown.retries.items())[:_MOST_NAMED]:
+    if len(shown.quarantine) > _MAX_NAMED:
+        yield Problem(f"{len(shown.quarantine) - _MAX_NAMED} more are in quarantine", "cleaner quarantine")
+    for partition, retry in list(shown.retries.items())[:_MAX_NAMED]:
         wait = duration(retry.remaining_ms(shown.now_ms))
         words = f"{partition} failed {retry.failures} times in a row, tried again in {wait}: {retry.cause}"
         yield Problem(words, f"cleaner explain {quote(str(partition))}")
-    if len(shown.retries) > _MOST_NAMED:
-        yield Problem(f"{len(shown.retries) - _MOST_NAMED} more failed")
+    if len(shown.retries) > _MAX_NAMED:
+        yield Problem(f"{len(shown.retries) - _MAX_NAMED} more failed")

@@ -32,8 +32,8 @@ from cleaner.read.partition_files import PartitionListing
 
 SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 1 << 20
-_FEWEST_BYTES = 128  # a header, so that a batch's size is seen
-_MOST_TRIES = 1000
+_MIN_BYTES = 128  # a header, so that a batch's size is seen
+_MAX_TRIES = 1000
 
 
 def identity_of(chunk: Chunk, row: int) -> tuple[int, bytes]:
@@ -81,8 +81,8 @@ class Cursor:
         self.listing: PartitionListing | None = None
         self._files = files
         self._first_listing: PartitionListing | None = None
-        self._most_bytes = max(chunk_bytes, _FEWEST_BYTES)
-        self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._most_bytes)
+        self._max_bytes = max(chunk_bytes, _MIN_BYTES)
+        self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._max_bytes)
         self._buffer = ReadBuffer(self._chunk_bytes)
         self._path = files.directory
         self._position = 0
@@ -174,7 +174,7 @@ class Cursor:
 
     def _find(self) -> bool:
         """See to it that the segment of the next offset is open; False when there is none."""
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             if self.segment is not None and self.listing is not None and self._files.is_current(self.listing):
                 self._require_uncut()
                 return True
@@ -223,7 +223,7 @@ class Cursor:
         while self._position < size:
             # New memory: the last chunk's belongs to its owner.
             self._buffer.grow(min(self._chunk_bytes, size - self._position))
-            self._chunk_bytes = min(4 * self._chunk_bytes, self._most_bytes)
+            self._chunk_bytes = min(4 * self._chunk_bytes, self._max_bytes)
             chunk = SegmentReader(
                 segment.file, size=size, start=self._position, buffer=self._buffer, check_order_from=self._order_from
             ).next_chunk(self._buffer)

@@ -35,7 +35,7 @@ from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
-_MOST_UNLISTED = 4096
+_MAX_UNLISTED = 4096
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSE_BESIDE_WRITER_SECONDS = 0.01
 
@@ -253,6 +253,6 @@ class _FollowedTransactions:
 
     def _forget_listed(self) -> None:
         """Leave those to the transaction indexes that these name by now: of segments that are closed."""
-        if len(self.aborted) > _MOST_UNLISTED:
+        if len(self.aborted) > _MAX_UNLISTED:
             active = self._files.listing().places[-1].base_offset
             self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]

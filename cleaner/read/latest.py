@@ -52,7 +52,7 @@ class LatestByKey:
         read: called once a pass.
         first_offset, end_offset: the records that count, the end exclusive.
         keys: how many to expect. Where there are more all is done again, with more room.
-        most_keys: no map takes more, so that a process keeps to its memory.
+        max_keys: no map takes more, so that a process keeps to its memory.
         rule: which record of a key is the last one.
     Raises:
         CorruptBatchError: as `read` has it.
@@ -64,17 +64,17 @@ class LatestByKey:
         first_offset: int,
         end_offset: int,
         keys: int,
-        most_keys: int,
+        max_keys: int,
         rule: SurvivorRule = LATEST_OFFSET,
     ) -> None:
         self._rule = rule
         self._read = read
         self._first_offset = first_offset
         self._end_offset = max(first_offset, end_offset)
-        limit, shares = min(keys, most_keys), 1
+        limit, shares = min(keys, max_keys), 1
         while (found := self._put_all(limit, shares)) is None:
-            if limit < most_keys:
-                limit = min(most_keys, _GROWTH * limit)
+            if limit < max_keys:
+                limit = min(max_keys, _GROWTH * limit)
             else:
                 shares *= 2
         self._bits, self._far = found

@@ -20,13 +20,13 @@ from typing import NamedTuple, Protocol
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
-from cleaner.kernels.batch_header import LEAST_BATCH_BYTES, LOG_OVERHEAD_BYTES, size_of
+from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, MIN_BATCH_BYTES, size_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
 
 # Some 300 000 headers are walked in a second; so much of the smallest batches takes about one.
-_MOST_BYTES = 64 << 20
+_MAX_BYTES = 64 << 20
 
 
 class ReadBatches(Protocol):
@@ -88,7 +88,7 @@ def is_torn(segment: OpenSegment, position: int, size: int) -> bool:
     if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
         return True
     whole = size_of(head)
-    return whole >= LEAST_BATCH_BYTES[0] and position + whole > size
+    return whole >= MIN_BATCH_BYTES[0] and position + whole > size
 
 
 class RecoveredEnd(NamedTuple):
@@ -123,7 +123,7 @@ def recovered_end(
     first = last
     if recovery_point is not None:
         first = max(0, bisect_right(segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
-    is_short = recovery_point is not None and sum(segment.size for segment in segments[first:]) <= _MOST_BYTES
+    is_short = recovery_point is not None and sum(segment.size for segment in segments[first:]) <= _MAX_BYTES
     for row in range(first if is_short else last, last + 1):
         segment = segments[row]
         with OpenSegment(fs, SegmentFiles(directory, segment.base_offset)) as file:

@@ -34,7 +34,7 @@ from cleaner.storage.segment.names import LOG, segment_file_name
 from cleaner.storage.segment.segment import Segment
 
 # A walk in Python does some 100 000 batches a second; a look at thousands of logs must not wait for one of them.
-MOST_BATCHES = 20_000
+MAX_BATCHES = 20_000
 
 
 class Use(enum.Enum):
@@ -148,7 +148,7 @@ class OpenTransactions:
         """Walk on from where the last walk ended, until all is decided, or the end is reached."""
         state = self._state
         first = max(0, bisect_right(segments, state.map_end_offset, key=lambda segment: segment.base_offset) - 1)
-        budget = MOST_BATCHES
+        budget = MAX_BATCHES
         for row in range(first, len(segments)):
             if segments[row].base_offset >= end_offset or not self._is_unsure(below):
                 return

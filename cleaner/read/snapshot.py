@@ -29,7 +29,7 @@ from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHE
 
 Result = TypeVar("Result")
 
-_MOST_TRIES = 10
+_MAX_TRIES = 10
 
 UNKNOWN_END = 2**63 - 1
 """Stands for the end of a log whose last segment is damaged: only reading it tells."""
@@ -193,7 +193,7 @@ class LogSnapshots:
             LogChangedError: that does not end.
             others: as `take`.
         """
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 return work(log or self.take(topic_partition, directory))
             except FileNotFoundError:

@@ -36,8 +36,8 @@ _OF_PARTITION = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
 _SAY_NOTHING = {"lost+found", names.LOCK}  # the first is in every mounted file system; other programs use the second
 
 _NEVER_THERE = (errno.ENOTDIR, errno.ENAMETOOLONG)
-_MOST_LOOKED_AT = 100  # sub-directories inspected while nothing before them decides
-_MOST_NAMED = 4
+_MAX_LOOKED_AT = 100  # sub-directories inspected while nothing before them decides
+_MAX_NAMED = 4
 _LONGEST_NAME = 255  # bytes, in all of Linux's file systems
 
 
@@ -154,7 +154,7 @@ def _nature_of(fs: FileSystem, path: Path, depth: int) -> Nature:
 def _by_those_below(fs: FileSystem, path: Path, named: Sequence[str], entries: Sequence[str]) -> Nature | None:
     """Tell what a directory without files of a log dir is, by its sub-directories; None if they do not decide."""
     is_parent = False
-    for name in islice((*named, *(name for name in entries if name not in named)), _MOST_LOOKED_AT):
+    for name in islice((*named, *(name for name in entries if name not in named)), _MAX_LOOKED_AT):
         try:
             below = _nature_of(fs, path / name, depth=0)
             if below is Nature.PARTITION and name in named:
@@ -169,7 +169,7 @@ def _by_those_below(fs: FileSystem, path: Path, named: Sequence[str], entries: S
 
 def _log_dirs_in(fs: FileSystem, path: Path) -> list[str]:
     found = []
-    for name in fs.list_dirs(path)[:_MOST_LOOKED_AT]:
+    for name in fs.list_dirs(path)[:_MAX_LOOKED_AT]:
         try:
             if _nature_of(fs, path / name, depth=0) is Nature.LOG_DIR:
                 found.append(name)
@@ -234,5 +234,5 @@ def _meant(real: Path) -> str:
 
 
 def _some(path: Path, found: Sequence[str]) -> str:
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return ", ".join(quote(str(path / name)) for name in found[:_MOST_NAMED]) + more
+    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    return ", ".join(quote(str(path / name)) for name in found[:_MAX_NAMED]) + more

@@ -77,11 +77,11 @@ class _Gauge(WatchedFileSystem):
     """Records the least free space."""
 
     def __init__(self, directory: Path) -> None:
-        self.least_bytes = self.free_bytes(directory)
+        self.min_bytes = self.free_bytes(directory)
         self._directory = directory
 
     def after(self, operation: Operation) -> None:
-        self.least_bytes = min(self.least_bytes, self.free_bytes(self._directory))
+        self.min_bytes = min(self.min_bytes, self.free_bytes(self._directory))
 
 
 def _write_large(root: Path, segments: int) -> Path:
@@ -111,7 +111,7 @@ def test_round_on_a_disk_3_percent_free_succeeds(tmp_path: Path) -> None:
         assert report.bytes_written > 30 * MIB
         assert report.removed.superseded > 70
         # One group's log, its indexes and the rounding to blocks.
-        assert free_bytes - gauge.least_bytes <= SEGMENT_BYTES + 128 * 1024
+        assert free_bytes - gauge.min_bytes <= SEGMENT_BYTES + 128 * 1024
         assert gauge.free_bytes(disk) > free_bytes
 
 

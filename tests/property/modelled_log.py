@@ -242,13 +242,13 @@ class ModelledLog:
         with self._managed(log_dir) as manager:
             return manager.log(PARTITION.topic).log_end_offset >= self._durable
 
-    def least_after_crash(self, *, is_in_step: bool) -> int:
+    def min_after_crash(self, *, is_in_step: bool) -> int:
         """Return the offset that a log has to reach at least after a crash in the last step, or behind it."""
         return self._durable_before if is_in_step else self._durable
 
     def after_crash(self, log_dir: Path, *, is_in_step: bool) -> None:
         """Open what a crash in the last step, or behind it, has left; nobody has it open."""
-        self._durable = least = self.least_after_crash(is_in_step=is_in_step)
+        self._durable = least = self.min_after_crash(is_in_step=is_in_step)
         if self._before_cut is not None and is_in_step:
             self._truth, self._cleaned_to = self._before_cut
         self.open(log_dir)

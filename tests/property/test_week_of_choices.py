@@ -125,7 +125,7 @@ class Product:
         condition = DirCondition.LOCKED if not_before_ms > 0 else DirCondition.ONLINE
         if log_dir in world.offline:
             condition = DirCondition.OFFLINE
-        return LogDirFacts(condition, "", not_before_ms, workers, world.most_workers.get(log_dir))
+        return LogDirFacts(condition, "", not_before_ms, workers, world.max_workers.get(log_dir))
 
 
 class RecordingTwin(Twin):

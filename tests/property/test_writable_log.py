@@ -61,7 +61,7 @@ class ForgottenLog(ModelledLog):
         states = list(self.fs.states_at(point, limit=8, seed=seed))
         state = states[int(choice * (len(states) - 1))]
         is_in_step = point < len(self.fs.journal)
-        note(f"{state.note}; at least {self.least_after_crash(is_in_step=is_in_step)} is durable")
+        note(f"{state.note}; at least {self.min_after_crash(is_in_step=is_in_step)} is durable")
         self.abandon()
         self._crashes += 1
         crashed = self._root / str(self._crashes)

@@ -146,7 +146,7 @@ class Week:
         lot = random.Random(self.seed)
         logs = [_log_by_lot(lot, number) for number in range(self.logs)]
         self.by_name: dict[Name, WeekLog] = {log.partition: log for log in logs}
-        self.world = World(START_MS, cast("list[Log]", logs), most_workers={"/disk1": 2, "/disk2": 1})
+        self.world = World(START_MS, cast("list[Log]", logs), max_workers={"/disk1": 2, "/disk2": 1})
         self.script = sorted(_script_by_lot(lot, logs), key=lambda line: line[0])
         self.is_aborted: set[Name] = set()
         self.skipped: set[int] = set()

@@ -35,11 +35,11 @@ from cleaner.policy.record_filter import BatchRetention
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
 from cleaner.storage.segment.segment import Segment
 
-LEAST_SAMPLE_BYTES = 256 << 20
-MOST_SAMPLE_BYTES = 4 << 30
+MIN_SAMPLE_BYTES = 256 << 20
+MAX_SAMPLE_BYTES = 4 << 30
 SAMPLE_PART = 0.1
-_MOST_RECOPIED_BYTES = 64 << 20
-_MOST_SPREAD = 1 << 31  # between offsets of a segment
+_MAX_RECOPIED_BYTES = 64 << 20
+_MAX_SPREAD = 1 << 31  # between offsets of a segment
 _STANDARD_ERRORS = 2.26  # 95 % of Student's distribution, for ten groups
 _STRETCHES, _STRETCH_BYTES = 8, 4 << 20
 _INDEX_PART = 0.006  # index entries of 20 bytes for every 4 KiB
@@ -72,7 +72,7 @@ def estimate(
     """
     if sample_bytes is None:
         total_bytes = sum(segment.size for segment in segments)
-        sample_bytes = min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
+        sample_bytes = min(MAX_SAMPLE_BYTES, max(MIN_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
     return _Estimator(segments, found, topic, config, context, sample_bytes).estimate()
 
 
@@ -107,7 +107,7 @@ class _Estimator:
         place = np.clip((before - clean_bytes) / dirty_bytes, 0, 1)
         self._sample = sample = KeySample(is_dirty, place, end - before, self._section_bytes)
         # The cells that are recopied in memory, spread over the log.
-        recopied = range(0, len(drawn), max(1, math.ceil((end - before).sum() / _MOST_RECOPIED_BYTES)))
+        recopied = range(0, len(drawn), max(1, math.ceil((end - before).sum() / _MAX_RECOPIED_BYTES)))
         for number, cell in enumerate(drawn):
             context.check_done()
             for block in self._cells.blocks(cell, leaves_cache=number in recopied):
@@ -165,7 +165,7 @@ class _Estimator:
             records += len(goes) - int(goes.sum())
             places = offsets[goes].astype(np.int64) - 1
             bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
-            bits.set(places[places < bits.base_offset + _MOST_SPREAD] - bits.base_offset)
+            bits.set(places[places < bits.base_offset + _MAX_SPREAD] - bits.base_offset)
             kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
             known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)

@@ -20,7 +20,7 @@ from cleaner.cleaning.estimate.unseen_keys import Counts, Floats, Occurrences
 from cleaner.format.key_digests import Words
 
 GROUPS = 10  # the jackknife leaves out a tenth of the cells at a time
-_MOST_RECORDS = 1 << 22
+_MAX_RECORDS = 1 << 22
 _ALL = 2**64 - 1
 
 
@@ -65,7 +65,7 @@ class KeySample:
     def add(self, cell: int, digests: Words, offsets: Words) -> None:
         """Add records of a cell, in order: digests of their keys, and their offsets plus 1."""
         self._keep(cell, digests, offsets)
-        while self._kept > _MOST_RECORDS:
+        while self._kept > _MAX_RECORDS:
             self._threshold >>= np.uint64(1)
             parts, self._parts, self._kept = self._parts, [], 0
             for part in parts:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_MOST_MET = 40  # for keys in more drawn cells, that number divided by the share is accurate
-_TIMES = np.arange(1, _MOST_MET + 1)[:, None]
+_MAX_MET = 40  # for keys in more drawn cells, that number divided by the share is accurate
+_TIMES = np.arange(1, _MAX_MET + 1)[:, None]
 _GRID = 80
 _STEPS = 600
 _PLACES = 64
@@ -53,9 +53,9 @@ class Occurrences:
         if share >= 1 or not len(met):
             times, keys = np.unique(met, return_counts=True)
             return Occurrences(1.0, times, keys.astype(np.float64))
-        is_hot = met > _MOST_MET
-        seen = np.bincount(met[~is_hot], minlength=_MOST_MET + 1)[1:]
-        occurs = np.unique(np.geomspace(1, 4 * _MOST_MET / share, _GRID).round().astype(np.int64))
+        is_hot = met > _MAX_MET
+        seen = np.bincount(met[~is_hot], minlength=_MAX_MET + 1)[1:]
+        occurs = np.unique(np.geomspace(1, 4 * _MAX_MET / share, _GRID).round().astype(np.int64))
         is_met = 1 - (1 - share) ** occurs
         chances = _binomial(_TIMES, occurs, share) / is_met + 1e-300
         weights = np.ones(len(occurs))
@@ -82,7 +82,7 @@ class Occurrences:
         places = (np.arange(_PLACES) + 0.5) / _PLACES
         table = np.stack([(likely * each**unmet).sum(axis=1) for each in places])
         chances: Floats = table[
-            np.minimum((place * _PLACES).astype(np.int64), _PLACES - 1), np.minimum(met, _MOST_MET) - 1
+            np.minimum((place * _PLACES).astype(np.int64), _PLACES - 1), np.minimum(met, _MAX_MET) - 1
         ]
         for _ in range(_SCALINGS):  # scale the sum to the number of keys whose last cell was drawn
             chances = np.minimum(1, chances * (self.share * self.total / max(1e-300, chances.sum())))

@@ -65,14 +65,14 @@ class _Spare:
 
 
 @contextmanager
-def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Iterator[list[LaneMemory]]:
+def borrowed_lanes(count: int, batch_limit_bytes: int, *, max_kept: int) -> Iterator[list[LaneMemory]]:
     """
     Lend the memory of some lanes for a `with` block; it must not be used after the block.
 
     Args:
         count: how many lanes.
         batch_limit_bytes: most bytes one batch may unpack to.
-        most_kept: how many the process may keep for later rounds.
+        max_kept: how many the process may keep for later rounds.
     """
     with _Spare.lock:
         # Use the lane returned last: a small log uses the same one each time, and leaves the others.
@@ -88,4 +88,4 @@ def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Ite
             lane.put_away()
         with _Spare.lock:
             _Spare.lanes[:0] = lanes
-            del _Spare.lanes[most_kept:]
+            del _Spare.lanes[max_kept:]

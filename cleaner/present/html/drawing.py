@@ -20,10 +20,10 @@ from cleaner.policy.sections import Sections, shared
 from cleaner.present.text import count
 
 # Every part is visible: a millionth of a log is drawn this wide (percent).
-LEAST_WIDTH = 0.5
+MIN_WIDTH = 0.5
 _STEPS = 10_000  # of a drawing's width: the precision of `pct`
 # Narrower parts have no name above them (percent).
-LEAST_WIDTH_OF_NAME = 15.0
+MIN_WIDTH_OF_NAME = 15.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
 
 
 def parts_of(sections: Sections) -> list[DrawnPart]:
-    """Return the existing parts, from the oldest to the newest, to scale except for `LEAST_WIDTH`."""
+    """Return the existing parts, from the oldest to the newest, to scale except for `MIN_WIDTH`."""
     weights = [
         ("clean", "clean", sections.clean_bytes),
         ("dirty", "dirty", sections.dirty_bytes),
@@ -85,7 +85,7 @@ def parts_of(sections: Sections) -> list[DrawnPart]:
         ("active", "active", sections.active_bytes),
     ]
     present = [row for row in weights if row[2] > 0]
-    widths = shared([size for _, _, size in present], _STEPS, round(LEAST_WIDTH / 100 * _STEPS))
+    widths = shared([size for _, _, size in present], _STEPS, round(MIN_WIDTH / 100 * _STEPS))
     parts, x = [], 0
     for (kind, name, size), width in zip(present, widths, strict=True):
         parts.append(DrawnPart(kind, name, size, 100 * x / _STEPS, 100 * width / _STEPS))

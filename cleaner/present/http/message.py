@@ -17,7 +17,7 @@ import h11
 
 from cleaner.base.clock import LAST_CALENDAR_MS
 
-MOST_HEAD_BYTES = 16 << 10
+MAX_HEAD_BYTES = 16 << 10
 HEAD_END = b"\r\n\r\n"
 METHODS = ("GET", "HEAD")
 
@@ -103,7 +103,7 @@ def parse_request(head: bytes) -> Request:
     Raises:
         BadRequestError: it is not one.
     """
-    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     try:
         parser.receive_data(head)
         event = parser.next_event()

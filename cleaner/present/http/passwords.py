@@ -16,19 +16,19 @@ import secrets
 import threading
 from collections.abc import Mapping
 
-MOST_COST = 15
+MAX_COST = 15
 """Of a hash: the next cost would take some ten seconds per guess."""
 
 _HASH = re.compile(r"\$2[abxy]\$([0-9]{2})\$[./A-Za-z0-9]{53}\Z")
-_LEAST_COST = 4
-_MOST_REMEMBERED = 64  # besides one for each user
+_MIN_COST = 4
+_MAX_REMEMBERED = 64  # besides one for each user
 
 
 def cost_of(hashed: str) -> int | None:
     """Return the cost of a bcrypt hash, the binary logarithm of its rounds; None: it is none."""
     match = _HASH.match(hashed)
     cost = int(match[1]) if match else 0
-    return cost if _LEAST_COST <= cost <= 31 else None
+    return cost if _MIN_COST <= cost <= 31 else None
 
 
 class Passwords:
@@ -41,7 +41,7 @@ class Passwords:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
-        self._most_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
+        self._max_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
         self._key = secrets.token_bytes(32)
         self._lock = threading.Lock()  # guards _right; never held for long
         self._right: set[bytes] = set()
@@ -65,7 +65,7 @@ class Passwords:
         if not self._compare(said):
             return False
         with self._lock:
-            if len(self._right) >= _MOST_REMEMBERED + len(self._users):
+            if len(self._right) >= _MAX_REMEMBERED + len(self._users):
                 self._right.clear()
             self._right.add(self._digest(said))
         return True
@@ -80,12 +80,12 @@ class Passwords:
         hashed = self._users.get(name.decode("utf-8", "replace"))
         try:
             if hashed is None:
-                bcrypt.checkpw(password, _of_nobody(self._most_cost))
+                bcrypt.checkpw(password, _of_nobody(self._max_cost))
                 return False
             if bcrypt.checkpw(password, hashed.encode()):
                 return True
             # Each cost takes twice as long as the one before: together these make up the difference to the costliest.
-            for cost in range(cost_of(hashed) or self._most_cost, self._most_cost):
+            for cost in range(cost_of(hashed) or self._max_cost, self._max_cost):
                 bcrypt.checkpw(password, _of_nobody(cost))
         except ValueError:  # more bytes than bcrypt takes, or a NUL; for any user name
             pass

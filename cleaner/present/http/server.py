@@ -2,9 +2,9 @@
 The HTTP server: read-only, two seconds for a request and two for its answer, with all resources limited.
 
 One thread runs an event loop, in which a connection costs no thread: hundreds that never send (or never read) delay no
-other client. There are `MOST_CONNECTIONS` at a time; when another one comes, one is closed: the oldest of those that
+other client. There are `MAX_CONNECTIONS` at a time; when another one comes, one is closed: the oldest of those that
 have their answer, then of those that have not sent their request, then of those that do not read their answer. At most
-`MOST_THREADS` threads besides the loop make answers.
+`MAX_THREADS` threads besides the loop make answers.
 
 A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`) for
 the one thread that compares. Users whose password is known do not wait, and probes need no password.
@@ -32,8 +32,8 @@ from cleaner.config.forms import LISTEN_KEY
 from cleaner.errors import ListenError
 from cleaner.present.http.message import (
     HEAD_END,
+    MAX_HEAD_BYTES,
     METHODS,
-    MOST_HEAD_BYTES,
     BadRequestError,
     Request,
     Response,
@@ -44,10 +44,10 @@ from cleaner.present.http.passwords import Passwords
 from cleaner.present.http.waiting_line import WaitingLine, origin_of
 from cleaner.present.http.web_config import WebConfigFile
 
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 """Each takes a descriptor and some kilobytes; those whose password is being compared are not counted."""
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Threads that make answers: for Prometheus and a browser's six connections; the daemon's threads stay below 20."""
 
 REQUEST_SECONDS = 2.0
@@ -165,7 +165,7 @@ class HttpServer:
 
     async def _accept_all(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(MOST_THREADS, "cleaner-http-answer"))
+        loop.set_default_executor(ThreadPoolExecutor(MAX_THREADS, "cleaner-http-answer"))
         comparing = asyncio.create_task(self._compare_all())
         while not self._closing.is_set():
             try:
@@ -183,7 +183,7 @@ class HttpServer:
         comparing.cancel()
 
     async def _make_room(self) -> None:
-        while len(self._stages) >= MOST_CONNECTIONS:
+        while len(self._stages) >= MAX_CONNECTIONS:
             first = min(self._stages, key=self._stages.__getitem__)  # the oldest of its stage
             if self._stages[first] < _ASKED:
                 first.cancel()
@@ -315,7 +315,7 @@ class _Connection:
     """The streams of one connection."""
 
     def __init__(self) -> None:
-        self._reader = asyncio.StreamReader(MOST_HEAD_BYTES)
+        self._reader = asyncio.StreamReader(MAX_HEAD_BYTES)
         self._writer: asyncio.StreamWriter | None = None  # until it has begun
 
     async def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -330,7 +330,7 @@ class _Connection:
         try:
             return await self._reader.readuntil(HEAD_END)
         except asyncio.LimitOverrunError:
-            return await self._reader.read(MOST_HEAD_BYTES)
+            return await self._reader.read(MAX_HEAD_BYTES)
         except asyncio.IncompleteReadError:
             return b""
 
@@ -358,7 +358,7 @@ class _Connection:
 
     async def linger(self) -> None:
         """Wait for the client to close: closing with unread data from it would cut the answer off."""
-        while await self._reader.read(MOST_HEAD_BYTES):
+        while await self._reader.read(MAX_HEAD_BYTES):
             pass
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import ipaddress
 from collections import deque
 from typing import Generic, TypeVar
 
-MOST_WAITING = 64
+MAX_WAITING = 64
 
 Waiting = TypeVar("Waiting")
 
@@ -25,7 +25,7 @@ class WaitingLine(Generic[Waiting]):
         most: how many may wait.
     """
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
+    def __init__(self, most: int = MAX_WAITING) -> None:
         self._most = most
         self._by_origin: dict[
             bytes, deque[Waiting]

@@ -24,8 +24,8 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.segment import Segment
 
-_LEAST_RANGE_BYTES = 64 << 20
-_MOST_RANGES = 20_000
+_MIN_RANGE_BYTES = 64 << 20
+_MAX_RANGES = 20_000
 
 _DIFFERENT_BATCHES = "its offset is not above the one before"
 
@@ -97,7 +97,7 @@ class FirstPassRunner:
         self._settings = settings
         self._run = run
         total_bytes = sum(segment.size for group in groups for segment in group)
-        self._range_bytes = range_bytes or max(_LEAST_RANGE_BYTES, total_bytes // _MOST_RANGES)
+        self._range_bytes = range_bytes or max(_MIN_RANGE_BYTES, total_bytes // _MAX_RANGES)
         self._unsplit: frozenset[int] = frozenset()
 
     def run(self) -> FirstPass:

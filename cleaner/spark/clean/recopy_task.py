@@ -92,7 +92,7 @@ def recopy_group(fs: FileSystem, settings: JobSettings, rules: CopyRules, work: 
     """
     attempt = f"{job}-{os.urandom(6).hex()}"
     try:
-        with borrowed_lanes(1, settings.batch_limit_bytes, most_kept=1) as lanes:
+        with borrowed_lanes(1, settings.batch_limit_bytes, max_kept=1) as lanes:
             return _recopy(fs, settings, rules, work, attempt, lanes)
     except REPORTED as error:
         return GroupResult(attempt, error=tell(error))

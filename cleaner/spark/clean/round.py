@@ -193,7 +193,7 @@ class _Round:
         limit = self._config.batch_limit_bytes(self._topic)
         count = lanes_for(self._config.pipeline_threads)
         offset_map = OffsetMap(self._options.map_entries, self._options.map_entries)
-        with borrowed_lanes(count, limit, most_kept=self._config.threads * count) as lanes:
+        with borrowed_lanes(count, limit, max_kept=self._config.threads * count) as lanes:
             return MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context).build().end_offset
 
     def _resume(self) -> tuple[Job, Progress] | None:

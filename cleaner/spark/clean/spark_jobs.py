@@ -46,9 +46,9 @@ _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, crowd
 _KEY = ("sip", "murmur")
 
 _REDUCER_BYTES = 32 << 20
-_MOST_REDUCERS = 4000
+_MAX_REDUCERS = 4000
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_MOST_REASON_CHARACTERS = 500
+_MAX_REASON_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class SessionJobs:
 
     def _reducers(self, work: DigestWork) -> int:
         total_bytes = sum(start.range.bytes for start in work.starts)
-        return max(self.slots, min(_MOST_REDUCERS, total_bytes // _REDUCER_BYTES))
+        return max(self.slots, min(_MAX_REDUCERS, total_bytes // _REDUCER_BYTES))
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group. Raises SparkJobError."""
@@ -311,5 +311,5 @@ def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("cleaner.errors.", "OSError", "PermissionError", "MemoryError"))]
     if told:
-        return told[-1][:_MOST_REASON_CHARACTERS]
-    return (lines or [type(error).__name__])[0][:_MOST_REASON_CHARACTERS]
+        return told[-1][:_MAX_REASON_CHARACTERS]
+    return (lines or [type(error).__name__])[0][:_MAX_REASON_CHARACTERS]

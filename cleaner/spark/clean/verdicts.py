@@ -21,7 +21,7 @@ from cleaner.storage.fs.file_system import FileSystem
 CROWDED = -1
 """Replaces a code: the key has more records that only ask than one reduction can answer."""
 
-_MOST_BYTES = 1 << 34
+_MAX_BYTES = 1 << 34
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def read_bits(fs: FileSystem, work_dir: Path, group: GroupPlan, saved: GroupBits
     if saved is None:
         return OffsetBits(group.base_offset)
     path = work_dir / saved.name
-    data = fs.read_bytes(path, _MOST_BYTES)
+    data = fs.read_bytes(path, _MAX_BYTES)
     if crc32c(data) != saved.checksum:
         raise CorruptCheckpointError(path, 0, "its checksum is not that of what was written")
     try:

@@ -128,10 +128,10 @@ class FollowedLogs:
             elif self._options.fail_on_data_loss:
                 raise UsageError(f"{name} has gone from {self._options.path}; failOnDataLoss=false reads the others")
 
-        def spans(most_records: int | None) -> list[Span]:
+        def spans(max_records: int | None) -> list[Span]:
             ranges = [(logs[name], until) for name, until in sorted(end.items()) if name in logs]
             parts = [
-                self._spans(log, start.get(log.topic_partition, log.start_offset), until, most_records)
+                self._spans(log, start.get(log.topic_partition, log.start_offset), until, max_records)
                 for log, until in ranges
                 if until != start.get(log.topic_partition)
             ]
@@ -139,12 +139,12 @@ class FollowedLogs:
 
         return tasks_of(spans, self._options)
 
-    def _spans(self, log: LogSnapshot, begin: int, until: int, most_records: int | None) -> list[Span]:
+    def _spans(self, log: LogSnapshot, begin: int, until: int, max_records: int | None) -> list[Span]:
         def found(log: LogSnapshot) -> list[Span]:
             lost = begin if begin < log.start_offset else until
             if self._options.fail_on_data_loss and not log.start_offset <= lost <= log.end_offset:
                 raise out_of_range(log, lost)
-            return list(spans_of(log, begin, until, self._options.task_bytes, None, most_records))
+            return list(spans_of(log, begin, until, self._options.task_bytes, None, max_records))
 
         return _look(LogSnapshots(self._fs), log, found)
 

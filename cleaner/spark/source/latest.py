@@ -46,8 +46,8 @@ def latest_rows(fs: FileSystem, options: ReadOptions, task: LatestTask, damage: 
             for span, file in held:
                 yield from quiet_reader.each_of(span, file, digest)
 
-        most_keys = keys_within(options.map_bytes)
-        last = LatestByKey(digest_all, first, end, most_keys, most_keys)
+        max_keys = keys_within(options.map_bytes)
+        last = LatestByKey(digest_all, first, end, max_keys, max_keys)
         for span, file in held:
 
             def work(path: Path, block: Block, hidden: Flags, span: Span = span) -> ArrowRows:

@@ -38,16 +38,16 @@ class SpanReader:
         fs: access to the file system.
         options: isolation, and how to treat damage and missing offsets.
         damage: handles damage.
-        least_timestamp_ms: batches whose records are all older are skipped.
+        min_timestamp_ms: batches whose records are all older are skipped.
     """
 
     def __init__(
-        self, fs: FileSystem, options: ReadOptions, damage: Damage, least_timestamp_ms: int | None = None
+        self, fs: FileSystem, options: ReadOptions, damage: Damage, min_timestamp_ms: int | None = None
     ) -> None:
         self._fs = fs
         self._options = options
         self._damage = damage
-        self._least_timestamp_ms = least_timestamp_ms
+        self._min_timestamp_ms = min_timestamp_ms
         self._buffer = ReadBuffer()
         self._unpacker = Unpacker(options.batch_bytes)
 
@@ -90,8 +90,8 @@ class SpanReader:
         hidden |= rows["last_offset"] < span.first_offset
         # The header of a wrapper of magic 0 or 1 has only the last offset.
         hidden |= is_modern & (rows["base_offset"] >= span.end_offset)
-        if self._least_timestamp_ms is not None:
-            hidden |= rows["max_timestamp"] < self._least_timestamp_ms
+        if self._min_timestamp_ms is not None:
+            hidden |= rows["max_timestamp"] < self._min_timestamp_ms
         return hidden.astype(np.uint8)
 
     def _blocks(self, path: Path, chunk: Chunk, hidden: Flags, work: Work[Result]) -> Iterator[Result]:

@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 
 
 def run_task(
-    fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None = None
+    fs: FileSystem, options: ReadOptions, task: Task, min_timestamp_ms: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """
     Read a task's records.
 
     Args:
-        least_timestamp_ms: older records may be left out.
+        min_timestamp_ms: older records may be left out.
     Raises:
         CorruptLogError: damage, unless the options skip it.
         OffsetOutOfRangeError: offsets are gone.
         LogDirOfflineError: the disk refuses, or the partition is not where the plan found it.
     """
     try:
-        yield from _read(fs, options, task, least_timestamp_ms)
+        yield from _read(fs, options, task, min_timestamp_ms)
     except LogDirOfflineError as error:
         if error.cause.errno == ENOENT:
             error.args = (f"{error}; executors need the logs under the path under which the driver sees them",)
         raise
 
 
-def _read(fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None) -> Iterator[pa.RecordBatch]:
+def _read(fs: FileSystem, options: ReadOptions, task: Task, min_timestamp_ms: int | None) -> Iterator[pa.RecordBatch]:
     damage = Damage(options.bad_batches)
     batches = RecordBatches(options.columns)
     if isinstance(task, SpansTask):
-        reader = SpanReader(fs, options, damage, least_timestamp_ms)
+        reader = SpanReader(fs, options, damage, min_timestamp_ms)
         for span in task.spans:
             yield from _told(batches, damage, span.topic_partition, reader.each(span, _laid_out(span)))
     else:

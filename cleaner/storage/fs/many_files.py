@@ -19,7 +19,7 @@ from cleaner.storage.fs.held import HeldName
 SYNCFS_FROM = 100
 """From this many files on, one sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
 
-_FEWEST_A_THREAD = 32
+_MIN_A_THREAD = 32
 _LARGE_BYTES = 8 << 20
 _FIRST_LINUX_TELLING_ERRORS = (5, 8)
 # `statfs` numbers of the file systems whose syncfs is known to wait for data and journal: ext2 to ext4, XFS. Others
@@ -106,7 +106,7 @@ def large_ones(directory: HeldName, names: Sequence[str]) -> list[str]:
 
     Empty if there are many files: those are divided among threads whatever their size.
     """
-    if len(names) >= 2 * _FEWEST_A_THREAD:
+    if len(names) >= 2 * _MIN_A_THREAD:
         return []
     sizes = {}
     for name in names:
@@ -118,7 +118,7 @@ def large_ones(directory: HeldName, names: Sequence[str]) -> list[str]:
 
 
 def share_out(
-    work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _FEWEST_A_THREAD
+    work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _MIN_A_THREAD
 ) -> None:
     """
     Divide names into shares of at least `fewest` and let a thread work on each; the calling thread takes one too.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-_FEWEST_KEPT = 64
+_MIN_KEPT = 64
 
 
 class OpenOffsets:
@@ -36,7 +36,7 @@ class OpenOffsets:
     def remove(self, offset: int) -> None:
         """Drop an offset, if it is held."""
         self._holders.pop(offset, None)
-        if len(self._heap) > 2 * len(self._holders) + _FEWEST_KEPT:
+        if len(self._heap) > 2 * len(self._holders) + _MIN_KEPT:
             heap = list(self._holders)
             heapify(heap)
             self._heap = heap

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
-from cleaner.kernels.batch_header import LEAST_BATCH_BYTES
+from cleaner.kernels.batch_header import MIN_BATCH_BYTES
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 
 # Format on disk; never changes.
@@ -43,7 +43,7 @@ TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
-_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
+_MIN_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
 
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
@@ -144,7 +144,7 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     """
     with fs.open(path) as file:
         length = file.size()
-        most = min(length, most_index_bytes(log_bytes, TXN_ENTRY))
+        most = min(length, max_index_bytes(log_bytes, TXN_ENTRY))
         data = file.read(most, 0)
     if length > most:
         on_fault(
@@ -278,9 +278,9 @@ class OffsetIndexCheck:
             self._on_fault(CorruptIndexError(self._path, position, reason))
 
 
-def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
+def max_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
     """Return the largest possible index of a log, bytes: one entry a batch, and one at the end."""
-    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // LEAST_BATCH_BYTES[0] + 2)
+    most = max(_MIN_LIMIT_BYTES // entry.itemsize, log_bytes // MIN_BATCH_BYTES[0] + 2)
     return most * entry.itemsize
 
 
@@ -300,7 +300,7 @@ def read_entries(
     """
     with fs.open(path) as file:
         size = file.size()
-        most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
+        most = size if log_bytes is None else max_index_bytes(log_bytes, entry)
         data = file.read(min(size, most), 0)
         # An offset index of zeros only is empty, whatever its preallocated length.
         is_empty = size > most and entry == OFFSET_ENTRY and _is_zero(data) and _is_zero_from(file, most)

@@ -25,7 +25,7 @@ from cleaner.verification.check.log_file import CheckLaneMemory
 from cleaner.verification.check.segment import KeyWatch, SegmentCheck, SegmentContext
 from cleaner.verification.check.small_files import check_small_files
 from cleaner.verification.check.transactions import TransactionFollower
-from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, MOST_TWICE, KeySieve, TwiceFinder
+from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, MAX_TWICE, KeySieve, TwiceFinder
 
 _ATTEMPTS = 5
 
@@ -250,11 +250,11 @@ class PartitionCheck:
             found.append(following.twice())
             limit = following.limit
         twice = np.concatenate(found)
-        if len(twice) > MOST_TWICE:
-            reason = f"{len(twice)} keys occur twice below offset {here.cleaner_offset}; told are {MOST_TWICE} of them"
+        if len(twice) > MAX_TWICE:
+            reason = f"{len(twice)} keys occur twice below offset {here.cleaner_offset}; told are {MAX_TWICE} of them"
             self._findings.append(Finding(FindingKind.KEY_TWICE, here.directory, reason))
         if len(twice):
-            args = (here.log_start_offset, here.cleaner_offset or 0, self._all_aborts(), np.sort(twice[:MOST_TWICE]))
+            args = (here.log_start_offset, here.cleaner_offset or 0, self._all_aborts(), np.sort(twice[:MAX_TWICE]))
             self._walk(None, TwiceFinder(*args, self._findings.append), only_keys=True)
 
     def _all_aborts(self) -> Aborts:

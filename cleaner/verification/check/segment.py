@@ -28,7 +28,7 @@ from cleaner.storage.segment.indexes import (
     abort_rows,
     check_offset_entries,
     check_time_entries,
-    most_index_bytes,
+    max_index_bytes,
     read_entries,
     read_txn_index,
 )
@@ -205,7 +205,7 @@ class SegmentCheck:
 
         def tell(error: CorruptIndexError) -> None:
             # The zeros that a broker preallocated are no fault, and are not checked.
-            if not (self._standing.is_padded and error.position == most_index_bytes(log_bytes, entry)):
+            if not (self._standing.is_padded and error.position == max_index_bytes(log_bytes, entry)):
                 tell_fault(error)
 
         try:

@@ -27,11 +27,11 @@ from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
 
 DEFAULT_MEMORY_BYTES = 256 << 20
-MOST_TWICE = 1 << 20
+MAX_TWICE = 1 << 20
 """Repeated keys that are looked up; a section with more was never clean, and is reported so."""
 
 _END = 1 << 64
-_LEAST_WORDS = 1024
+_MIN_WORDS = 1024
 
 
 def new_keys() -> Words:
@@ -102,7 +102,7 @@ class KeySieve(_Section):
         self.limit = _END
         self._low = low
         # Half is for the digests; finding the repeated ones makes a copy.
-        self._words: Words = np.empty(max(_LEAST_WORDS, memory_bytes // 16), np.uint64)
+        self._words: Words = np.empty(max(_MIN_WORDS, memory_bytes // 16), np.uint64)
         self._count = 0
         self._twice: Words = np.empty(0, np.uint64)
 

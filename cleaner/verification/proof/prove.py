@@ -27,7 +27,7 @@ from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.verification.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.verification.proof.files import check_files
-from cleaner.verification.proof.findings import MOST_FINDINGS, Findings, Refutation, RefutationKind
+from cleaner.verification.proof.findings import MAX_FINDINGS, Findings, Refutation, RefutationKind
 from cleaner.verification.proof.first_pass import ProofFirstPass
 from cleaner.verification.proof.key_rows import (
     COLUMNS,
@@ -465,8 +465,8 @@ class Prover:
             ),
             (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone is kept past its horizon"),
         ):
-            places = side.find(offsets[:MOST_FINDINGS].tolist())
+            places = side.find(offsets[:MAX_FINDINGS].tolist())
             for offset, place in zip(offsets.tolist(), places, strict=False):
                 self._findings.add(kind, place.path, place.position, offset, reason)
-            self._findings.total += max(0, len(offsets) - MOST_FINDINGS)
+            self._findings.total += max(0, len(offsets) - MAX_FINDINGS)
         return judged.keys

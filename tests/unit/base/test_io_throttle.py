@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.clock import SystemClock
-from cleaner.base.io_throttle import LOOK_UP_NS, MOST_CREDIT_NS, MOST_DEBT_NS, UNLIMITED_FROM, IoThrottle
+from cleaner.base.io_throttle import LOOK_UP_NS, MAX_CREDIT_NS, MAX_DEBT_NS, UNLIMITED_FROM, IoThrottle
 from cleaner.config.table import UNLIMITED_RATE
 from cleaner.errors import CleaningAborted
 from tests.support.manual_clock import LockstepClock, ManualClock
@@ -118,7 +118,7 @@ def test_small_chunks_are_one_sleep_and_not_many() -> None:
     throttle = IoThrottle(MB, clock).for_worker(go_on)
     for _ in range(100):
         throttle(1000)
-    assert seconds_of(clock) == pytest.approx(0.1, abs=MOST_DEBT_NS / 1e9)
+    assert seconds_of(clock) == pytest.approx(0.1, abs=MAX_DEBT_NS / 1e9)
     assert 1 < len(clock.slept) <= 20
 
 
@@ -239,7 +239,7 @@ def test_slower_of_two_limits_counts() -> None:
     assert seconds_of(clock) == 5.0
     clock.move_on(1.0)
     shared.for_worker(go_on, OTHER)(5 * MB)
-    assert seconds_of(clock) == pytest.approx(6.5, abs=MOST_CREDIT_NS / 1e9)
+    assert seconds_of(clock) == pytest.approx(6.5, abs=MAX_CREDIT_NS / 1e9)
     shared.change_rate(1000 * MB, DIR)
     began = seconds_of(clock)
     shared.for_worker(go_on, DIR)(5 * MB)

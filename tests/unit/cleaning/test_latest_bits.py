@@ -30,7 +30,7 @@ def test_round_whose_bitmap_ends_anywhere_leaves_the_same_files(
     files, said = outcome(log, tmp_path / "whole", 2, checkpoint=checkpoint)
     assert isinstance(said, RoundResult)
     assert said.removed.superseded > 0
-    monkeypatch.setattr(offset_map_module, "_MOST_BITS", most)
+    monkeypatch.setattr(offset_map_module, "_MAX_BITS", most)
     assert outcome(log, tmp_path / "bounded", 2, checkpoint=checkpoint) == (files, said)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.config.values import MOST_SOCKET_PATH_BYTES
+from cleaner.config.values import MAX_SOCKET_PATH_BYTES
 from cleaner.daemon.control.client import Control
 from cleaner.daemon.control.listening import ListeningSocket, peer_uid
 from cleaner.daemon.control.server import ControlServer
@@ -128,7 +128,7 @@ def test_directory_that_is_not_there_is_named(room: Path) -> None:
         listen(room / "gone")
 
 
-@pytest.mark.parametrize("name", ["x" * MOST_SOCKET_PATH_BYTES, "a\0b"], ids=["long", "zero"])
+@pytest.mark.parametrize("name", ["x" * MAX_SOCKET_PATH_BYTES, "a\0b"], ids=["long", "zero"])
 def test_path_no_socket_can_have_is_refused(room: Path, name: str) -> None:
     """By the setting's name, and not by a traceback."""
     with pytest.raises(ConfigError, match=r"cleaner\.control\.socket="):

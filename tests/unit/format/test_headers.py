@@ -102,7 +102,7 @@ def test_walk_gives_the_rows_of_the_checking_reader(check_order_from: int | None
 
 def test_walk_hands_out_chunks_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many batches there are."""
-    monkeypatch.setattr(headers, "_MOST_ROWS", 7)
+    monkeypatch.setattr(headers, "_MAX_ROWS", 7)
     log = b"".join(data_batch([Record(b"k", b"v")], offset) for offset in range(40))
     assert [len(chunk.batches) for chunk in HeaderReader(MemoryFile(log), size=len(log))] == [7, 7, 7, 7, 7, 5]
     assert_agree(log)
@@ -170,5 +170,5 @@ def test_records_of_an_absurd_control_batch_are_read_in_part() -> None:
     batch = bytearray(data_batch([Record(b"k", bytes(1 << 20))], 0))
     batch[22] |= CONTROL_FLAG
     (chunk,) = HeaderReader(MemoryFile(bytes(batch)), size=len(batch))
-    assert chunk.data.nbytes == headers._MOST_CONTROL_BYTES
+    assert chunk.data.nbytes == headers._MAX_CONTROL_BYTES
     assert np.count_nonzero(chunk.batches["body_end"]) == 1

@@ -16,7 +16,7 @@ ROOMS = Path(header.__file__).parents[1]
 # Positions and sizes that mean a batch's header and hardly anything else; those of magic 0 and 1, too.
 POSITIONS = {header.HEADER_BYTES, header.CRC_AT, header.CRC_FROM, header.COUNT_AT}
 POSITIONS |= {header.PRODUCER_ID_AT, header.PRODUCER_EPOCH_AT, header.BASE_SEQUENCE_AT, header.MAX_TIMESTAMP_AT}
-POSITIONS |= {header.LAST_OFFSET_DELTA_AT, header.BASE_TIMESTAMP_AT, header.LEAST_BATCH_BYTES[0]}
+POSITIONS |= {header.LAST_OFFSET_DELTA_AT, header.BASE_TIMESTAMP_AT, header.MIN_BATCH_BYTES[0]}
 # In places where any number is looked for: a part of some bytes, a position added to another.
 CUTS = {header.LENGTH_AT, header.LOG_OVERHEAD_BYTES, header.MAGIC_AT, header.LEGACY_TIMESTAMP_AT}
 BITS = {header.COMPRESSION_MASK, header.TIMESTAMP_TYPE_FLAG, header.TRANSACTIONAL_FLAG, header.CONTROL_FLAG}
@@ -37,7 +37,7 @@ def test_header_table_has_the_positions_of_another_writer() -> None:
 
 def test_least_batches_are_as_the_rules_have_them() -> None:
     """A batch has at least 14 bytes behind its length, 22 of magic 1, and 49 of magic 2 (R-202, R-240)."""
-    assert [size - 12 for size in header.LEAST_BATCH_BYTES] == [14, 22, 49]
+    assert [size - 12 for size in header.MIN_BATCH_BYTES] == [14, 22, 49]
 
 
 @pytest.mark.parametrize("magic, expected", [(0, -1), (1, 77), (2, 77), (3, -1)])

@@ -31,9 +31,9 @@ def test_codec_of_the_table_packs_and_unpacks(codec: Codec) -> None:
     data, packed, out = b"some bytes " * 50, GrowingBuffer(), GrowingBuffer()
     size = compress(codec.id, memoryview(data), packed, 0)
     assert out.view[: decompress(codec.id, 2, packed.view[:size], out, 0, 1 << 20)] == data
-    if codec.least_magic:
+    if codec.min_magic:
         with pytest.raises(DecompressionError, match=f"{codec.name} in a batch of magic"):
-            decompress(codec.id, codec.least_magic - 1, packed.view[:size], out, 0, 1 << 20)
+            decompress(codec.id, codec.min_magic - 1, packed.view[:size], out, 0, 1 << 20)
 
 
 def test_setting_offers_every_codec() -> None:

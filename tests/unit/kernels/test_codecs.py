@@ -75,7 +75,7 @@ def test_stream_packed_comes_back(codec: int, size: int) -> None:
     """Through the kernel and through another library, in the room that was promised."""
     for data in (some_data(size), random.Random(size).randbytes(size), bytes(size)):
         with guarded() as guards:
-            target = guards.room(7 + int(codecs.most_packed_bytes(size)))
+            target = guards.room(7 + int(codecs.max_packed_bytes(size)))
             table = np.full(codecs.TABLE_WORDS, 0xFFFF, np.uint16)
             source = np.frombuffer(bytearray(b"#" + data), np.uint8)
             end = int(codecs.pack_stream(codec, source, 1, source.size, table, target, 7))

@@ -29,9 +29,9 @@ INT_EDGES = [0, -1, 1, 63, -64, 64, -65, 8191, -8192, 8192, -8193, 1 << 20, MIN_
 LONG_EDGES = [*INT_EDGES, 1 << 40, -(1 << 40), 1 << 62, MIN_LONG, MAX_LONG, MIN_LONG + 1, MAX_LONG - 1]
 
 
-def read(data: bytes, most_bytes: int, end: int | None = None) -> tuple[int, int, bool]:
+def read(data: bytes, max_bytes: int, end: int | None = None) -> tuple[int, int, bool]:
     """Read a varint at the head of `data`."""
-    value, at, shortest = read_varint(padded(data), 0, len(data) if end is None else end, most_bytes)
+    value, at, shortest = read_varint(padded(data), 0, len(data) if end is None else end, max_bytes)
     return int(value), int(at), bool(shortest)
 
 
@@ -65,7 +65,7 @@ def test_varint_longer_than_needed_is_read_and_told(value: int, size: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("data", "most_bytes"),
+    ("data", "max_bytes"),
     [
         pytest.param(b"", 5, id="nothing"),
         pytest.param(b"\x80", 5, id="cut-after-one"),
@@ -79,32 +79,32 @@ def test_varint_longer_than_needed_is_read_and_told(value: int, size: int) -> No
         pytest.param(b"\xff" * 9 + b"\x81\x00", 10, id="long-of-eleven-bytes"),
     ],
 )
-def test_varint_too_long_or_cut_off_is_refused(data: bytes, most_bytes: int) -> None:
+def test_varint_too_long_or_cut_off_is_refused(data: bytes, max_bytes: int) -> None:
     """Bits that would be lost, and numbers that do not end in time."""
-    assert read(data, most_bytes)[1] == -1
+    assert read(data, max_bytes)[1] == -1
 
 
 def test_varint_is_not_read_beyond_its_end() -> None:
     """What lies behind the end belongs to somebody else."""
-    for most_bytes in (5, 10):
-        assert read(b"\x81\x01", most_bytes, end=1)[1] == -1
-        assert read(b"\x01", most_bytes, end=0)[1] == -1
+    for max_bytes in (5, 10):
+        assert read(b"\x81\x01", max_bytes, end=1)[1] == -1
+        assert read(b"\x01", max_bytes, end=0)[1] == -1
 
 
 @given(st.binary(min_size=1, max_size=12), st.sampled_from([5, 10]))
-def test_varint_of_random_bytes_equals_slow_reading(data: bytes, most_bytes: int) -> None:
+def test_varint_of_random_bytes_equals_slow_reading(data: bytes, max_bytes: int) -> None:
     """Any bytes: the value, the end and whether it was the shortest form, as arithmetic on integers has them."""
     number, used = 0, 0
-    for used, byte in enumerate(data[:most_bytes], 1):
+    for used, byte in enumerate(data[:max_bytes], 1):
         number |= (byte & 0x7F) << 7 * (used - 1)
         if byte < 0x80:
             break
-    bits = 32 if most_bytes == 5 else 64
+    bits = 32 if max_bytes == 5 else 64
     if data[used - 1] >= 0x80 or number >> bits:
-        assert read(data, most_bytes)[1] == -1
+        assert read(data, max_bytes)[1] == -1
     else:
         value = (number >> 1) ^ -(number & 1)
-        assert read(data, most_bytes) == (value, used, varint(value) == data[:used])
+        assert read(data, max_bytes) == (value, used, varint(value) == data[:used])
 
 
 def record_status(data: bytes, end: int | None = None) -> int:

@@ -130,7 +130,7 @@ def test_records_are_read_once_for_many_followers(log: Log) -> None:
 
 def test_follower_that_is_slow_loses_nothing_and_holds_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kept records are bounded; it reads the rest by itself, and then with the others again."""
-    monkeypatch.setattr(broadcast, "MOST_KEPT_BYTES", 4_000)
+    monkeypatch.setattr(broadcast, "MAX_KEPT_BYTES", 4_000)
     slow, *others = [log.follow(0) for _ in range(4)]
     for number in range(60):
         log.append(Record(b"%d" % number, b"v" * 400)).durable.result()

@@ -14,7 +14,7 @@ from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.reasons import Reason, Tone
 from cleaner.present.explanations import line_beside_label
 from cleaner.present.html import page
-from cleaner.present.html.drawing import LEAST_WIDTH, parts_of
+from cleaner.present.html.drawing import MIN_WIDTH, parts_of
 from cleaner.present.html.page_logs import PAGE_SIZE, Choice
 from cleaner.present.html.page_now import headline
 from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
@@ -138,7 +138,7 @@ def test_parts_of_a_log_are_to_scale() -> None:
     ]  # fmt: skip
     tiny = parts_of(sections(10_000 * MB, 1, 0, 1))
     assert [part.kind for part in tiny] == ["clean", "dirty", "active"]
-    assert tiny[1].width > 0.9 * LEAST_WIDTH
+    assert tiny[1].width > 0.9 * MIN_WIDTH
     assert sum(part.width for part in tiny) == pytest.approx(100)
     assert parts_of(sections(0, 0, 0, 0)) == []
 

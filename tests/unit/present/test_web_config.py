@@ -26,8 +26,8 @@ import pytest
 from cleaner.base.clock import SystemClock
 from cleaner.errors import ConfigError
 from cleaner.present.http.message import Request, Response
-from cleaner.present.http.server import MOST_CONNECTIONS, Address, HttpServer
-from cleaner.present.http.waiting_line import MOST_WAITING
+from cleaner.present.http.server import MAX_CONNECTIONS, Address, HttpServer
+from cleaner.present.http.waiting_line import MAX_WAITING
 from cleaner.present.http.web_config import WebConfigFile, load
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -190,7 +190,7 @@ def test_connections_that_never_shake_hands_do_not_stop_a_scrape(tmp_path: Path,
     trusted = ssl.create_default_context(cafile=str(certificate / "a.crt"))
     with guarded(write(tmp_path / "web.yml", tls)) as server, contextlib.ExitStack() as stack:
         port = server.address.port
-        for _ in range(MOST_CONNECTIONS + 8):
+        for _ in range(MAX_CONNECTIONS + 8):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         began = time.monotonic()
         connection = http.client.HTTPSConnection("localhost", port, context=trusted, timeout=30)
@@ -384,7 +384,7 @@ def test_line_that_is_full_sends_more_of_the_crowd_away(tmp_path: Path) -> None:
         with guarded(path) as server:
             port = server.address.port
             crowd: dict[socket.socket, http.client.HTTPConnection] = {}
-            for number in range(MOST_WAITING + 8):
+            for number in range(MAX_WAITING + 8):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 stack.callback(connection.close)
                 connection.request("GET", "/", headers={"Authorization": basic(f"prom:{number}")})

@@ -144,7 +144,7 @@ def test_open_transactions_followed_as_the_log_grows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One object asked again and again, walking a few batches at a time, never says too little and ends up right."""
-    monkeypatch.setattr(open_transactions, "MOST_BATCHES", 3)
+    monkeypatch.setattr(open_transactions, "MAX_BATCHES", 3)
     log, txns = random_log(seed)
     directory = log.write(tmp_path)
     files = list_log_files(FS, directory)
@@ -161,7 +161,7 @@ def test_open_transactions_followed_as_the_log_grows(
 
 def test_walk_that_ends_with_a_segment_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks goes by that: an answer that is lower than the right one is not the last."""
-    monkeypatch.setattr(open_transactions, "MOST_BATCHES", 2)
+    monkeypatch.setattr(open_transactions, "MAX_BATCHES", 2)
     log = LogBuilder()
     log.append(("k", "v"), producer=Producer(1, 0, 0))
     log.roll()

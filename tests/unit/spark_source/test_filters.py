@@ -72,7 +72,7 @@ def test_filter_on_a_timestamp_spares_what_is_too_old_and_is_asked_again() -> No
     moment = datetime(2023, 11, 14, 22, 13, 20, 500, tzinfo=UTC)
     for kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo"):
         pruning, unmet = followed(a_filter(kind, "timestamp", moment))
-        assert (pruning, unmet) == (Pruning(least_timestamp_ms=1_699_999_999_999), [kind])
+        assert (pruning, unmet) == (Pruning(min_timestamp_ms=1_699_999_999_999), [kind])
     assert followed(a_filter("LessThan", "timestamp", moment)) == (Pruning(), ["LessThan"])
 
 

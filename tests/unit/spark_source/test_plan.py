@@ -90,7 +90,7 @@ def test_partitions_are_chosen_by_option_and_by_filter(tmp_path: Path) -> None:
 def test_old_segments_and_batches_are_passed_over(tmp_path: Path) -> None:
     """Segments by their time index, batches by their headers; a closed segment without an index is read."""
     write_log_dir(tmp_path, a_log())
-    pruning = Pruning(least_timestamp_ms=START_MS + 31)
+    pruning = Pruning(min_timestamp_ms=START_MS + 31)
     assert [span.base_offset for span in spans_in(tasks_of(tmp_path, pruning))] == [60]
     assert offsets_of(tmp_path, pruning)[:3] == [60, 61, 62]
     for index in (tmp_path / "t-0").glob("*.timeindex"):

@@ -18,7 +18,7 @@ from cleaner.storage.segment.indexes import (
     TIME_ENTRY,
     OffsetIndexCheck,
     lookup_position,
-    most_index_bytes,
+    max_index_bytes,
     offset_entries,
     read_entries,
     read_offset_index,
@@ -167,8 +167,8 @@ def test_room_ahead_of_an_index_is_one_fault_alone(tmp_path: Path, entry: np.dty
     path.write_bytes(bytes(entry.itemsize - 1) + b"\1" + bytes((10 << 20) // entry.itemsize * entry.itemsize))
     faults: list[CorruptIndexError] = []
     entries = read_entries(FS, path, entry, faults.append, 100)
-    assert [fault.position for fault in faults] == [most_index_bytes(100, entry)]
-    assert len(entries) * entry.itemsize == most_index_bytes(100, entry)
+    assert [fault.position for fault in faults] == [max_index_bytes(100, entry)]
+    assert len(entries) * entry.itemsize == max_index_bytes(100, entry)
 
 
 @pytest.mark.parametrize("is_of_times", [False, True], ids=["offsets", "times"])

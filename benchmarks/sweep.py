@@ -30,7 +30,7 @@ _MAX_RECORDS = 1_500_000
 _MAX_BATCHES = 400_000
 
 
-class Tried(NamedTuple):
+class SweepResult(NamedTuple):
     """One shape, and how long the rounds on it took."""
 
     log: Input
@@ -87,7 +87,7 @@ def draw(seed: int) -> Input:
     return Input(f"seed {seed}", "W1", NEVER_SLOWER, options)
 
 
-def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> Tried:
+def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> SweepResult:
     """Write one log and let both clean it."""
     source = scratch / "source"
     shutil.rmtree(source, ignore_errors=True)
@@ -97,7 +97,7 @@ def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> Tried:
     take_turns(measured, kafka, source, scratch, runs=1)
     if measured.ratio(KAFKA, OURS) < SUSPICIOUS:
         take_turns(measured, kafka, source, scratch, runs=4)
-    return Tried(log, measured.size_bytes, measured.median(KAFKA), measured.median(OURS))
+    return SweepResult(log, measured.size_bytes, measured.median(KAFKA), measured.median(OURS))
 
 
 def _described(log: Input) -> str:
@@ -108,19 +108,19 @@ def _described(log: Input) -> str:
     return " ".join(f"{key}={value}" for key, value in log.options.items() if usual.get(key) != value)
 
 
-def describe(tried: Tried) -> str:
+def describe(tried: SweepResult) -> str:
     """Return one line on one shape."""
     seconds = f"Kafka {tried.kafka:6.3f} s  ours {tried.ours:6.3f} s"
     return f"  {tried.ratio:6.2f} x  {tried.size_bytes / 1e6:4.0f} MB  {seconds}  {_described(tried.log)}"
 
 
-def sweep_table(rig: Rig, scratch: Path, count: int, first_seed: int, tell: Callable[[str], None]) -> str:
+def sweep_table(rig: Rig, scratch: Path, count: int, first_seed: int, report: Callable[[str], None]) -> str:
     """Try `count` shapes and lay out those on which ours gains least."""
     tried = []
     with WarmKafka(rig) as kafka:
         for seed in range(first_seed, first_seed + count):
             tried.append(try_one(rig, kafka, draw(seed), scratch))
-            tell(describe(tried[-1]))
+            report(describe(tried[-1]))
     rows = [
         [
             _described(each.log),

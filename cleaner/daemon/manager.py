@@ -165,7 +165,7 @@ class CleanerManager:
         if fault is not None and fault.ending is Ending.QUARANTINED:
             # Before the log is idle again, or another worker would take it; without the lock, since the disk may be
             # slow.
-            self.set_aside(partition, log.directory.parent, fault.error)
+            self.put_in_quarantine(partition, log.directory.parent, fault.error)
         with self._change:
             choices = self._choices
             self._activities.pop(assignment.worker, None)
@@ -286,7 +286,7 @@ class CleanerManager:
             raise SteeringError(f"{partition} is not in quarantine")
         return released
 
-    def set_aside(self, partition: TopicPartition, log_dir: Path, error: Exception) -> None:
+    def put_in_quarantine(self, partition: TopicPartition, log_dir: Path, error: Exception) -> None:
         """Put a log into quarantine."""
         try:
             self._quarantine.add(QuarantinedLog.of(partition, log_dir, error, self._clock.now_ms()))

@@ -31,7 +31,7 @@ from cleaner.policy.selection_context import DirCondition
 _BEING_RECOVERED = "it is being recovered"
 
 
-SetAsideLog = Callable[[TopicPartition, Path, CleanerError], None]
+QuarantineLog = Callable[[TopicPartition, Path, CleanerError], None]
 """Puts a log into quarantine."""
 
 
@@ -41,7 +41,7 @@ class DirRecovery:
 
     Args:
         tools: the same that rounds use.
-        set_aside: puts a log into quarantine.
+        put_in_quarantine: puts a log into quarantine.
         check_done: raises CleaningAborted when the daemon is being stopped.
         note: called with what was done, and what failed.
     """
@@ -49,12 +49,12 @@ class DirRecovery:
     def __init__(
         self,
         tools: RoundTools,
-        set_aside: SetAsideLog,
+        put_in_quarantine: QuarantineLog,
         check_done: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
         self._tools = tools
-        self._set_aside = set_aside
+        self._put_in_quarantine = put_in_quarantine
         self._check_done = check_done
         self._note = note
         self._retries: dict[Path, Retry] = {}
@@ -118,7 +118,7 @@ class DirRecovery:
         return watched.look(tools.clock.now_ms())
 
     def _refuse(self, refusal: Refusal, log_dir: Path) -> None:
-        self._set_aside(TopicPartition.parse(refusal.partition), log_dir, refusal.error)
+        self._put_in_quarantine(TopicPartition.parse(refusal.partition), log_dir, refusal.error)
 
 
 def _needs_recovery(look: DirLook) -> bool:

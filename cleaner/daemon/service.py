@@ -126,7 +126,7 @@ class Service:
             *(self._fs, self._clock, self._locks, log_dirs.__getitem__),
             *(self.throttle, settings_of.__getitem__, self._warn),
         )
-        self._recovery = DirRecovery(self._tools, self.manager.set_aside, self._check_stopping, self._warn)
+        self._recovery = DirRecovery(self._tools, self.manager.put_in_quarantine, self._check_stopping, self._warn)
         self._retention = make_retention(self._tools, self.manager, self._config, self._check_stopping, self._retained)
         self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
         self._wake = threading.Event()

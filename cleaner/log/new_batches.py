@@ -24,7 +24,7 @@ from cleaner.format.encode import (
     marker_batch,
 )
 from cleaner.kernels.codec_table import CODEC_NAMES, NONE
-from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
+from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, checked_columns
 
 _MAX_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
 
@@ -71,7 +71,7 @@ class NewBatches:
     append_time_ms: int | None
     buffers: _Buffers | None = None
 
-    def let_go(self) -> None:
+    def return_buffers(self) -> None:
         """Give the memory to the thread's next append, unless it is very large; the batches are no longer valid."""
         if self.buffers is not None:
             self.buffers.batches.shrink(_KEPT_BUFFER_BYTES)
@@ -89,7 +89,7 @@ def build_batches(
     producer: ProducerStamp | None,
 ) -> NewBatches:
     """
-    Build the batches of an append; call `let_go` when they are written.
+    Build the batches of an append; call `return_buffers` when they are written.
 
     One batch where the topic's limit allows it, so that no crash leaves a part of it. A producer outside of
     transactions gets one batch or an error, as from Kafka: its repeats are recognised by batch.
@@ -153,7 +153,7 @@ def _join(records: Records, now_ms: int) -> RecordArrays:
         joined = _join_columns(given if isinstance(given, RecordColumns) else RecordColumns.of(given, now_ms), now_ms)
     except _ODD_RECORDS:
         # Only now is each record checked: for an error to report, or a form that can be converted.
-        columns = looked_through(given, now_ms)
+        columns = checked_columns(given, now_ms)
         try:
             joined = _join_columns(columns, now_ms)
         except _ODD_RECORDS as error:

@@ -87,7 +87,7 @@ def open_log(
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
         if not was_closed:
-            _forget_what_is_not_on_disk(fs, directory)
+            _drop_page_cache(fs, directory)
         return _load(
             log_dir,
             topic_partition,
@@ -106,7 +106,7 @@ def _make_directory(fs: FileSystem, directory: Path) -> None:
         fs.fsync_dir(directory.parent)
 
 
-def _forget_what_is_not_on_disk(fs: FileSystem, directory: Path) -> None:
+def _drop_page_cache(fs: FileSystem, directory: Path) -> None:
     """
     Drop the page cache of the files, so that recovery reads them from the disk.
 

@@ -1,8 +1,8 @@
 """
-Why a log is next, waits, or is not to be cleaned: one row a reason, with its code and all the words there are for it.
+The reasons why a log is next, waits, or is not cleaned: one row for each, with its code and all its words.
 
-Everything that tells a reason takes it from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. It
-stands below the daemon, which sends one line for people with each log.
+All output takes reasons from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. The module is below
+the daemon, because the daemon sends one readable line with each log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 
 class Tone(enum.Enum):
-    """How something is to be taken; the values are classes of the page."""
+    """How good or bad a reason is; the values are CSS classes of the page."""
 
     WORK = "work"
     DUE = "due"
@@ -25,7 +25,7 @@ class Tone(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why, in the order in which the daemon looks for reasons; the values are codes, for labels and JSON."""
+    """The reasons, in the order in which the daemon checks them; the values are codes for labels and JSON."""
 
     IN_PROGRESS = "in_progress"
     ABORTED = "aborted"
@@ -49,7 +49,7 @@ class Reason(enum.Enum):
     OVER_RATIO = "over_ratio"
     CHECKPOINT_RESET = "checkpoint_reset"
     UNFINISHED_SWAP = "unfinished_swap"
-    # Of `plan`, which judges logs that a daemon does not choose from.
+    # Only in `plan`, which also judges logs from which a daemon does not choose.
     NO_HIGH_WATERMARK = "no_high_watermark"
     POLICY_NOT_TRUSTED = "policy_not_trusted"
     BAD_SETTING = "bad_setting"
@@ -162,7 +162,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "just worked on",
             Tone.WORK,
             "were just given back, and are looked at again",
-            "A worker has just given it back. It is looked at again before it is judged.",
+            "A worker has just finished with it. It is inspected again before it is judged.",
             commands=(_PROGRESS,),
             line="was just worked on, and is looked at again",
         ),
@@ -170,7 +170,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "asked for",
             Tone.DUE,
             "asked for, and wait for a worker",
-            "Somebody asked for it: it comes before all others.",
+            "An operator asked for it: it comes before all others.",
             commands=(("cleaner jobs", "watch it"),),
         ),
         Reason.OVERDUE: ReasonWords(
@@ -199,8 +199,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.UNFINISHED_SWAP: ReasonWords(
             "unfinished swap",
             Tone.DUE,
-            "they were left in the middle of a swap",
-            "It was left in the middle of a swap; a worker completes it, or takes it back.",
+            "a swap of them was interrupted",
+            "A swap of it was interrupted; a worker completes or undoes it.",
             commands=(_WORKERS,),
         ),
         Reason.UNDER_RATIO: ReasonWords(
@@ -242,7 +242,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "log dir busy",
             Tone.HELD,
             "enough workers are in their log dir",
-            "As many workers as may are at work in its log dir.",
+            "Its log dir has as many workers as it may have.",
             ("cleaner.log.dir.max.workers",),
             (("cleaner status", "what they do"),),
             line="its log dir is busy, workers there: {count}",
@@ -251,7 +251,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "paused",
             Tone.HELD,
             "an operator has paused them",
-            "Somebody paused it; `cleaner history` says who.",
+            "An operator paused it; `cleaner history` says who.",
             commands=(("cleaner resume {name}", "take a pause back"),),
             line="paused, pauses outstanding: {count}",
         ),
@@ -259,7 +259,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "all paused",
             Tone.HELD,
             "an operator has paused everything",
-            "Somebody paused all cleaning; `cleaner history` says who.",
+            "An operator paused all cleaning; `cleaner history` says who.",
             commands=(("cleaner resume", "take a pause back"),),
             line="the cleaner is paused",
         ),
@@ -275,10 +275,10 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.QUARANTINED: ReasonWords(
             "quarantined",
             Tone.BAD,
-            "set aside after an error, until they are released",
-            "It was set aside{since} after an error another try would meet again{where}; the other logs go on.",
+            "quarantined after an error, until they are released",
+            "It was quarantined{since} after an error that another try would meet again{where}; the other logs go on.",
             commands=(
-                ("cleaner quarantine", "all of those set aside"),
+                ("cleaner quarantine", "all quarantined logs"),
                 ("cleaner release {name}", "once the cause is gone"),
             ),
             line="quarantined{detail}",

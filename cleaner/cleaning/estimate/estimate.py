@@ -191,9 +191,9 @@ class _Estimator:
 
         after = bytes_after(sample.staying, whole)
         # The error from keys, and from bytes, had other cells been drawn. A section that was read whole has none.
-        doubt = np.sqrt(1 - sample.shares), np.sqrt(1 - whole[:, 0] / np.maximum(1, self._section_bytes))
-        keys_off = (bytes_after(sample.without, whole) - after) * doubt[0]
-        bytes_off = (bytes_after(sample.staying, whole - by_group) - after) * doubt[1]
+        uncertainty = np.sqrt(1 - sample.shares), np.sqrt(1 - whole[:, 0] / np.maximum(1, self._section_bytes))
+        keys_off = (bytes_after(sample.without, whole) - after) * uncertainty[0]
+        bytes_off = (bytes_after(sample.staying, whole - by_group) - after) * uncertainty[1]
         variance = (GROUPS - 1) * (keys_off + bytes_off).sum(axis=1).var()
         variance += after.sum() ** 2 * (1 - sample.part) / max(1, sample.staying.sum())
         return after, _STANDARD_ERRORS * math.sqrt(variance)
@@ -260,5 +260,5 @@ class _Estimator:
         speed = 1 + (config.pipeline_threads - 1) * _SPEED_UP_A_THREAD
         seconds = (dirty_bytes * read + recopied * copy) / speed
         at_least = (dirty_bytes + recopied * (1 + kept)) / config.io_max_bytes_per_second
-        beside = rounds * (_SECONDS_A_ROUND + self._groups * _SECONDS_A_GROUP) + len(after) * _SECONDS_A_SEGMENT
-        return max(seconds, at_least) + beside
+        overhead = rounds * (_SECONDS_A_ROUND + self._groups * _SECONDS_A_GROUP) + len(after) * _SECONDS_A_SEGMENT
+        return max(seconds, at_least) + overhead

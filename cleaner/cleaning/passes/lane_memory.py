@@ -44,7 +44,7 @@ class LaneMemory:
     output: GrowingBuffer = field(default_factory=GrowingBuffer)
     rebuilt: GrowingBuffer = field(default_factory=GrowingBuffer)
 
-    def put_away(self) -> None:
+    def shrink_and_offer(self) -> None:
         """Shrink to the usual size, and let the system take the pages if it is short of memory."""
         self.buffer.shrink()
         self.unpacker.shrink()
@@ -85,7 +85,7 @@ def borrowed_lanes(count: int, batch_limit_bytes: int, *, max_kept: int) -> Iter
         yield lanes
     finally:
         for lane in lanes:
-            lane.put_away()
+            lane.shrink_and_offer()
         with _Spare.lock:
             _Spare.lanes[:0] = lanes
             del _Spare.lanes[max_kept:]

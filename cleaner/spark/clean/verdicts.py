@@ -18,7 +18,7 @@ from cleaner.kernels.checksums import crc32c
 from cleaner.spark.clean.plan import GROUP_SHIFT, PLACE_MASK, PLACE_SHIFT, Codes, GroupPlan
 from cleaner.storage.fs.file_system import FileSystem
 
-CROWDED = -1
+SKEWED = -1
 """Replaces a code: the key has more records that only ask than one reduction can answer."""
 
 _MAX_BYTES = 1 << 34
@@ -53,13 +53,13 @@ class Verdicts:
 
     base_offsets: tuple[int, ...]
     group: int = -1
-    crowded: int = 0
+    skewed: int = 0
     bits: OffsetBits | None = None
 
     def add(self, codes: Codes) -> None:
-        """Set the bits of some codes; `CROWDED` ones are counted."""
+        """Set the bits of some codes; `SKEWED` ones are counted."""
         is_code = codes >= 0
-        self.crowded += len(codes) - int(is_code.sum())
+        self.skewed += len(codes) - int(is_code.sum())
         codes = codes[is_code]
         if not len(codes):
             return

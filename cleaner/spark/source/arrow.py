@@ -319,7 +319,7 @@ class RecordBatches:
     def report(self, topic_partition: TopicPartition, damage: CorruptBatchError) -> Iterator[pa.RecordBatch]:
         """Yield the collected records, then a row that reports damage."""
         yield from self.finish()
-        told = {"file": str(damage.path), "position": damage.position, "reason": damage.reason}
-        values = {"topic": topic_partition.topic, "partition": topic_partition.partition, BAD_BATCH: told}
+        fields = {"file": str(damage.path), "position": damage.position, "reason": damage.reason}
+        values = {"topic": topic_partition.topic, "partition": topic_partition.partition, BAD_BATCH: fields}
         arrays = [pa.array([values.get(field.name)], field.type) for field in self._schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)

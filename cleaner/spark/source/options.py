@@ -131,7 +131,7 @@ class ReadOptions:
     max_offsets: int | None
     reads_active: bool
 
-    def wants(self, topic_partition: TopicPartition) -> bool:
+    def selects(self, topic_partition: TopicPartition) -> bool:
         """Tell whether the options select a partition."""
         topic, partition = topic_partition
         return (

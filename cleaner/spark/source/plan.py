@@ -17,7 +17,7 @@ from cleaner.errors import OffsetOutOfRangeError, UsageError
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
 from cleaner.read.time_search import find_by_time
-from cleaner.spark.source.damage import passing
+from cleaner.spark.source.damage import transactions_reader
 from cleaner.spark.source.filters import Pruning
 from cleaner.spark.source.find import Found, find_partitions
 from cleaner.spark.source.offsets import LATEST, Times
@@ -149,7 +149,7 @@ def bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int, int]:
     first = first_offset(log, options)
     end = end_offset(log, options)
     if options.committed and first < end:
-        end = min(end, log.last_stable_offset(passing(options.bad_batches)))
+        end = min(end, log.last_stable_offset(transactions_reader(options.bad_batches)))
     return first, end
 
 
@@ -214,8 +214,8 @@ def pack(spans: list[Span], task_bytes: int, max_records: int | None = None) -> 
     cost = records = 0
     for span in spans:
         more = span.end_offset - span.first_offset
-        is_much = max_records is not None and records + more > max_records
-        if taken and (is_much or cost + span.size > task_bytes):
+        is_over_limit = max_records is not None and records + more > max_records
+        if taken and (is_over_limit or cost + span.size > task_bytes):
             tasks.append(SpansTask(tuple(taken)))
             taken, cost, records = [], 0, 0
         taken.append(span)

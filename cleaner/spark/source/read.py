@@ -18,7 +18,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer, control_batches
 from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
-from cleaner.spark.source.damage import Damage, passing, sound_chunks
+from cleaner.spark.source.damage import Damage, sound_chunks, transactions_reader
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.plan import out_of_range
 from cleaner.spark.source.spans import Span, spans_of
@@ -108,14 +108,14 @@ class SpanReader:
                 return
             except CorruptBatchError as error:
                 leave_out(chunk.batches, hidden, error)
-                self._damage.meet(error)
+                self._damage.handle(error)
 
     def _aborts(self, span: Span) -> Aborts:
         mode = self._options.bad_batches
         return LogSnapshots(self._fs).look(
             span.topic_partition,
             span.directory,
-            lambda log: log.aborted_within(span.first_offset, span.end_offset, passing(mode)),
+            lambda log: log.aborted_within(span.first_offset, span.end_offset, transactions_reader(mode)),
         )
 
     # ---- files -----------------------------------------------------------------------------------------------------

@@ -52,21 +52,21 @@ def _read(fs: FileSystem, options: ReadOptions, task: Task, min_timestamp_ms: in
     if isinstance(task, SpansTask):
         reader = SpanReader(fs, options, damage, min_timestamp_ms)
         for span in task.spans:
-            yield from _told(batches, damage, span.topic_partition, reader.each(span, _laid_out(span)))
+            yield from _with_reports(batches, damage, span.topic_partition, reader.each(span, _laid_out(span)))
     else:
-        yield from _told(batches, damage, task.topic_partition, latest_rows(fs, options, task, damage))
+        yield from _with_reports(batches, damage, task.topic_partition, latest_rows(fs, options, task, damage))
     yield from batches.finish()
 
 
-def _told(
+def _with_reports(
     batches: RecordBatches, damage: Damage, topic_partition: TopicPartition, found: Iterator[ArrowRows]
 ) -> Iterator[pa.RecordBatch]:
     """Add rows, and report damage before the rows that follow it in the log."""
     for rows in found:
-        for error in damage.told():
+        for error in damage.take_unreported():
             yield from batches.report(topic_partition, error)
         yield from batches.add(rows)
-    for error in damage.told():
+    for error in damage.take_unreported():
         yield from batches.report(topic_partition, error)
 
 

@@ -92,7 +92,7 @@ class Hold:
         """End the hold; a second call does nothing."""
         held, self._held = self._held, None
         if held is not None:
-            self._owner.let_go(held)
+            self._owner.drop_hold(held)
 
     def __enter__(self) -> Hold:
         return self
@@ -204,7 +204,7 @@ class HeldDirectories:
             held.users -= 1
             self._close_if_last(held)
 
-    def let_go(self, held: _Held) -> None:
+    def drop_hold(self, held: _Held) -> None:
         """End a hold."""
         with self._lock:
             held.holders -= 1

@@ -50,19 +50,19 @@ class OpenOffsets:
         """Return who holds an offset."""
         return self._holders.get(offset)
 
-    def lowest(self, *, but_of: int | None = None) -> int | None:
+    def lowest(self, *, excluding: int | None = None) -> int | None:
         """
         Return the lowest offset; None without any.
 
         Args:
-            but_of: a holder whose offsets do not count; it should have few.
+            excluding: a holder whose offsets do not count; it should have few.
         """
         passed = []
         found = None
         while self._heap and found is None:
             offset = self._heap[0]
             holder = self._holders.get(offset)
-            if holder is not None and holder != but_of:
+            if holder is not None and holder != excluding:
                 found = offset
             else:
                 heappop(self._heap)

@@ -93,10 +93,10 @@ def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault:
     positions = entries["position"].astype(np.int64)
     size = OFFSET_ENTRY.itemsize
     outside = (positions < 0) | (positions >= log_bytes)
-    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
-    _tell(path, size, outside, f"a position outside the log's {log_bytes} bytes", on_fault)
-    _tell(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before", on_fault)
-    _tell(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
+    _report(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _report(path, size, outside, f"a position outside the log's {log_bytes} bytes", on_fault)
+    _report(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before", on_fault)
+    _report(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
 
 
 def read_time_index(
@@ -124,9 +124,9 @@ def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse)
     offsets = entries["relative_offset"].astype(np.int64)
     timestamps = entries["timestamp"].astype(np.int64)
     size = TIME_ENTRY.itemsize
-    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
-    _tell(path, size, _falls(offsets, strictly=False), "an offset that goes back", on_fault)
-    _tell(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
+    _report(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _report(path, size, _falls(offsets, strictly=False), "an offset that goes back", on_fault)
+    _report(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
 
 
 def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *, log_bytes: int) -> Aborts:
@@ -153,10 +153,10 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
     size = TXN_ENTRY.itemsize
     # Kafka checks only the first byte of the version.
-    _tell(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
+    _report(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
     last_offsets = entries["last_offset"].astype(np.int64)
     falls = _falls(last_offsets, strictly=True)
-    _tell(path, size, falls, "a last offset that is not above the one before", on_fault)
+    _report(path, size, falls, "a last offset that is not above the one before", on_fault)
     return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
 
 
@@ -245,13 +245,15 @@ class OffsetIndexCheck:
         stop = int(np.searchsorted(self._positions, positions[-1], side="right"))
         wanted = slice(self._next, stop)
         rows = np.searchsorted(positions, self._positions[wanted])
-        astray = positions[rows] != self._positions[wanted]
-        self._refuse(astray, "an entry that points into the middle of a batch")
+        is_wrong = positions[rows] != self._positions[wanted]
+        self._refuse(is_wrong, "an entry that points into the middle of a batch")
         offsets = self._offsets[wanted]
         before = np.concatenate(([self._last_offset], last_offsets))[rows]
-        early = ~astray & (base_offsets[rows] > offsets)
+        early = ~is_wrong & (base_offsets[rows] > offsets)
         self._refuse(early, "an entry whose offset lies before the batch it points at")
-        self._refuse(~astray & ~early & (before >= offsets), "an entry whose offset lies before the place it points at")
+        self._refuse(
+            ~is_wrong & ~early & (before >= offsets), "an entry whose offset lies before the place it points at"
+        )
         self._next = stop
         self._last_offset = int(last_offsets[-1])
 
@@ -333,6 +335,6 @@ def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.b
     return falls
 
 
-def _tell(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
+def _report(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
     for row in np.flatnonzero(bad).tolist():
         on_fault(CorruptIndexError(path, row * entry_bytes, reason))

@@ -145,7 +145,7 @@ class KeySieve(_Section):
         return self._wanted(self._twice)
 
 
-class _Met(NamedTuple):
+class _KeyedRecord(NamedTuple):
     """A record with one of the keys, in the batch at a position of a `.log`."""
 
     path: Path
@@ -177,7 +177,7 @@ class TwiceFinder(_Section):
         self._twice = twice
         self._on_finding = on_finding
         self._rule = rule
-        self._seen: dict[tuple[int, int], _Met] = {}
+        self._seen: dict[tuple[int, int], _KeyedRecord] = {}
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Add a checked chunk."""
@@ -186,7 +186,7 @@ class TwiceFinder(_Section):
         for hash_word, other, after, row in digests[self._twice[slots] == digests[:, SIP]].tolist():
             batch = checked.chunk.batches[row]
             is_transactional = bool(batch["attributes"] & TRANSACTIONAL_FLAG)
-            stays = _Met(segment.log_path, int(batch["position"]), after - 1, is_transactional)
+            stays = _KeyedRecord(segment.log_path, int(batch["position"]), after - 1, is_transactional)
             goes = self._seen.get((hash_word, other))
             if goes is not None and self._rule.supersedes(goes.offset, stays.offset):
                 stays, goes = goes, stays

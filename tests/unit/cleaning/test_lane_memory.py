@@ -1,4 +1,4 @@
-"""The memory of lanes, lent to rounds and kept between them."""
+"""The memory of lanes, borrowed by rounds and kept between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_lanes_given_back_are_lent_again_in_the_same_order() -> None:
+def test_returned_lanes_are_reused_in_the_same_order() -> None:
     """A small log uses the same lane each time; the borrower sets the limit for unpacking."""
     with borrowed_lanes(3, LIMIT, max_kept=3) as first:
         pass
@@ -27,14 +27,14 @@ def test_lanes_given_back_are_lent_again_in_the_same_order() -> None:
         assert {lane.unpacker.limit_bytes for lane in second} == {2 * LIMIT}
 
 
-def test_lanes_in_use_are_not_lent_twice() -> None:
+def test_lanes_in_use_are_not_shared() -> None:
     """Each worker has its own lanes."""
     with borrowed_lanes(2, LIMIT, max_kept=4) as mine, borrowed_lanes(2, LIMIT, max_kept=4) as others:
         assert len({id(lane) for lane in (*mine, *others)}) == 4
     assert len(lane_memory._Spare.lanes) == 4
 
 
-def test_lanes_above_what_may_be_kept_are_let_go() -> None:
+def test_lanes_above_the_limit_are_freed() -> None:
     """If there are fewer workers or threads than before, unused memory is freed."""
     with borrowed_lanes(4, LIMIT, max_kept=4):
         pass
@@ -50,7 +50,7 @@ def test_lanes_after_a_round_that_failed_are_kept_too() -> None:
     assert [id(lane) for lane in lane_memory._Spare.lanes] == [id(lane) for lane in lanes]
 
 
-def test_lane_that_was_blown_up_goes_back_to_the_usual_size() -> None:
+def test_lane_after_a_huge_chunk_shrinks_to_the_usual_size() -> None:
     """One hostile chunk does not cost memory forever."""
     with borrowed_lanes(1, LIMIT, max_kept=1) as (lane,):
         for buffer in (lane.digests, lane.output, lane.rebuilt):

@@ -23,7 +23,7 @@ TRANSACTION = Producer(1, 0, 0, True)
 
 
 def bits_of(offset_map: OffsetMap) -> set[int]:
-    """Return the offsets whose bits are set."""
+    """Return the offsets with a set bit."""
     places = np.flatnonzero(np.unpackbits(offset_map.latest, bitorder="little"))
     return {offset_map.latest_base + int(place) for place in places}
 

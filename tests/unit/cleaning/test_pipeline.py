@@ -186,7 +186,7 @@ def test_every_chunk_takes_every_step_and_those_that_need_it_are_in_order(lanes:
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_source_is_asked_no_more_once_it_is_exhausted(lanes: int) -> None:
+def test_exhausted_source_is_not_called_again(lanes: int) -> None:
     """Whichever lane finds the end: a generator as the source must not be resumed."""
     book = Book(5)
     run(book, lanes)
@@ -564,7 +564,7 @@ def test_threads_stand_aside_while_they_would_only_take_the_gil_from_each_other(
     assert len(helpers) == len(set(helpers)) <= threads - 1
 
 
-def test_threads_that_stood_aside_come_back_when_chunks_are_worth_it() -> None:
+def test_paused_threads_return_when_parallel_work_pays() -> None:
     """A codec may change in the middle of a log."""
     book = Book(40, before=Meeting(("work", 30), ("work", 31)))
     book.library_calls = lambda chunk: CROWDED if chunk < 20 else 0

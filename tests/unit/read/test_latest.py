@@ -1,4 +1,4 @@
-"""Which records are the last ones of their keys, held against a dict; with little room, and offsets far apart."""
+"""The last records of all keys, compared with a dict; with little memory, and offsets far apart."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_offset_index_is_read_as_written(tmp_path: Path) -> None:
         pytest.param([(3, 100), (0, 0), (0, 0)], b"", 8, id="zeros-behind-an-unclean-stop"),
     ],
 )
-def test_offset_index_that_leads_astray_is_refused(
+def test_offset_index_with_impossible_entries_is_refused(
     tmp_path: Path, rows: list[tuple[int, int]], tail: bytes, position: int
 ) -> None:
     """R-333: everything that does not need the log is checked on reading, and the entry is named."""

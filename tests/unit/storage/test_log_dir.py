@@ -69,7 +69,7 @@ def test_partitions_are_current_directories_only(tmp_path: Path) -> None:
     listing = log_dir.listing()
     assert log_dir.partitions() == {A0: tmp_path / "a-0", A1: tmp_path / "a-1"}
     assert listing.future == {A0: tmp_path / f"a-0.{UNIQUE}-future"}
-    assert listing.set_aside == [f"a-2.{UNIQUE}-delete", f"a-3.{UNIQUE}-stray"]
+    assert listing.delete_or_stray == [f"a-2.{UNIQUE}-delete", f"a-3.{UNIQUE}-stray"]
 
 
 def test_partitions_that_are_links_are_seen_but_not_current(tmp_path: Path) -> None:

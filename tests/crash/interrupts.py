@@ -1,15 +1,16 @@
 """
-An exception at a chosen point of an operation on a writable log, and what must hold afterwards.
+An exception at a chosen point of an operation on a writable log, and the rules that hold afterwards.
 
 A *point* is where CPython checks for signals, so that a handler's exception is raised there: at the beginning of a
-function and after a call of a compiled one, in our code and in `contextlib`. (It also checks where a loop turns back;
-loops that call nothing have no points. An interrupt in the middle of `threading.Condition`, and so of a future, is not
-survived: its lock stays taken.) One exception a run; then the log is used again, closed and opened. In every case:
+function and after a call of a compiled one, in our code and in `contextlib`. (It also checks at the end of a loop's
+body; loops that call nothing have no points. An interrupt inside `threading.Condition`, and so inside a future, is not
+survived: its lock stays held.) There is one exception in each run; then the log is used again, closed and opened. In
+every case:
 
-    a record that was answered as durable, or committed, is there, once, unchanged, in order
+    a record acknowledged as durable, or committed, is there, once, unchanged, in order
     a `durable` future ends, and nothing else hangs
-    the log accepts what comes next, or says that it is closed
-    no error is raised that is not one of the cleaner's
+    the log accepts the next operation, or says that it is closed
+    every raised error is one of the cleaner's
     the next opening works, and `check` finds nothing
 """
 
@@ -77,7 +78,7 @@ class Interrupter:
 
 
 class MeddledFile(File):
-    """A file whose calls are counted; one of them fails."""
+    """A file that counts its calls and fails one of them."""
 
     def __init__(self, file: File, meddler: MeddledFileSystem) -> None:
         super().__init__(file.path, file.handle)

@@ -69,7 +69,7 @@ def test_round_with_a_failing_call_leaves_groups_old_or_new(expected: Expected, 
 @pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 def test_round_with_any_call_failing_long_form(expected: Expected, tmp_path: Path, lasting: bool) -> None:
-    """The same for every call."""
+    """The same, for every call."""
     _assert_failures_survived(expected, tmp_path, every=1, lasting=lasting)
 
 

@@ -24,7 +24,7 @@ from cleaner.log.reader import open_reader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.log.transactional_ids import Identity
 from cleaner.read.snapshot import LogSnapshots
-from cleaner.spark.source.damage import passing
+from cleaner.spark.source.damage import transactions_reader
 from cleaner.storage.fs.file_system import FileSystem
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW
@@ -140,7 +140,7 @@ def _latest(root: Path, _: int) -> None:
 
 def _decide(root: Path, count: int) -> None:
     log = LogSnapshots(FileSystem()).take(TOPIC, Path(_recovered(root)) / str(TOPIC))
-    assert len(log.aborted_within(0, 2 * count, passing("fail"))) == count
+    assert len(log.aborted_within(0, 2 * count, transactions_reader("fail"))) == count
 
 
 def _write(root: Path, count: int) -> None:

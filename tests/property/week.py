@@ -1,8 +1,8 @@
 """
-A week of two hundred logs, by lot: segments that roll, disks that fail, an operator who pauses, and a change of clocks.
+A random week of two hundred logs: segments that roll, disks that fail, an operator who pauses, and a clock change.
 
-What happens is drawn once and then the same whoever chooses; only which log is cleaned when is left to a chooser. Time
-is a number that goes up in steps of a quarter of an hour.
+The events are drawn once and are the same for every chooser; a chooser only decides which log is cleaned when. Time is
+a number that goes up in steps of a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class WeekLog:
 
 
 class Chooser(Protocol):
-    """Who decides, and is told what becomes of it."""
+    """Chooses logs, and is notified of the results."""
 
     def choose(self, world: World) -> Name | None: ...
 
@@ -116,7 +116,7 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A line of the table: who began which log when."""
+    """A line of the table: which worker began which log when."""
 
     now_ms: int
     worker: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -15,6 +14,7 @@ from typing import TypeVar
 from cleaner.app.configuration import Loaded
 from cleaner.app.doctor import Answer, Grade, failed, passed, warned
 from cleaner.app.options import Sources
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.sizes import human_bytes
 from cleaner.config.values import TopicConfig
@@ -249,7 +249,7 @@ def examine_log_dir(
 def within(seconds: float, work: Callable[[], Result]) -> Result | None:
     """Return the result of some work; None if it takes longer: its thread then ends at the latest with the process."""
     done: list[Result] = []
-    thread = threading.Thread(target=lambda: done.append(work()), name="cleaner-doctor", daemon=True)
+    thread = concurrency.Thread(target=lambda: done.append(work()), name="cleaner-doctor", daemon=True)
     thread.start()
     thread.join(seconds)
     return done[0] if done else None

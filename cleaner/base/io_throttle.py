@@ -17,11 +17,11 @@ worker checks every 25 ms, and a new rate counts from that moment on, also for e
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 
 MAX_CREDIT_NS = 100_000_000
@@ -46,7 +46,7 @@ class RateLimit:
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock. The balance is bytes paid in until `_as_of_ns` minus bytes drawn; negative: debt.
         self._bytes_per_second = _checked(bytes_per_second)
         self._drawn = 0
@@ -133,7 +133,7 @@ class IoThrottle:
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._clock = clock
         self._shared = RateLimit(bytes_per_second, clock)
-        self._lock = threading.Lock()  # guards all fields below; never held during a sleep
+        self._lock = concurrency.Lock()  # guards all fields below; never held during a sleep
         self._log_dirs: dict[Path, RateLimit] = {}
         self._bytes = self._waited_ns = self._waiting = 0
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import threading
 from bisect import bisect_left, insort
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
+from cleaner.base import concurrency
 
 _HUGE_PAGE_BYTES = 2 << 20
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -107,7 +108,7 @@ _MAX_SPARE = 4  # this many workers can end their rounds at the same time and fi
 class _Spare:
     """Memory of earlier rounds, the smallest piece first."""
 
-    lock = threading.Lock()
+    lock = concurrency.Lock()
     pieces: ClassVar[list[TableMemory]] = []
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 from collections import deque
 from collections.abc import Callable
+
+from cleaner.base import concurrency
 
 # Hundreds of events: a reader that is merely slow never leaves so many.
 MAX_BYTES = 1 << 20
@@ -31,12 +32,12 @@ class BackgroundStream:
         self._descriptor = descriptor
         self._lost = lost
         self._max_bytes = max_bytes
-        self._change = threading.Condition()
+        self._change = concurrency.Condition()
         # All guarded by _change.
         self._lines: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._left_out = 0
-        self._thread: threading.Thread | None = None
+        self._thread: concurrency.Thread | None = None
 
     def write(self, text: str) -> int:
         """Queue text, or drop it if too much is waiting; returns its length."""
@@ -47,7 +48,7 @@ class BackgroundStream:
                 return len(text)
             self._put(data)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="cleaner-logs", daemon=True)
+                self._thread = concurrency.Thread(target=self._run, name="cleaner-logs", daemon=True)
                 self._thread.start()
             self._change.notify_all()
         return len(text)

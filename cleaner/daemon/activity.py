@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import WorkerView
 
@@ -52,7 +52,7 @@ class Activity:
         self._effort = effort
         self._since_ms = now_ms
         self._since_ns = now_ns
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock.
         self._phase = "load"
         self._done_bytes = self._total_bytes = 0

@@ -10,10 +10,10 @@ it asks for them no round begins, however many other rounds still run.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.errors import LogDirLockedError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
@@ -31,7 +31,7 @@ class DirLocks:
     def __init__(self, fs: FileSystem, *, holds: bool) -> None:
         self._fs = fs
         self._holds = holds
-        self._lock = threading.Lock()  # guards the fields below; held while a log dir is locked, which never blocks
+        self._lock = concurrency.Lock()  # guards the fields below; held while a log dir is locked, which never blocks
         self._held: dict[Path, LogDirLock] = {}
         self._users: dict[Path, int] = {}
         self._kept: set[Path] = set()

@@ -13,12 +13,12 @@ change during the look is looked at again, and one that cannot be looked at is s
 from __future__ import annotations
 
 import errno
-import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cleaner.app.options import Sources
 from cleaner.app.session import as_cleaner_errors
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
@@ -77,7 +77,7 @@ class WatchedLogDir:
         self.path = real_path(path)
         self._fs = fs
         self._clock = clock
-        self._guard = threading.Lock()
+        self._guard = concurrency.Lock()
         self._next: tuple[CleanerConfig, Sources] | None = None  # guarded: settings that wait for the next look
         self._config = config
         self._log_dir = LogDir(fs, self.path)

@@ -12,11 +12,11 @@ A log that was given back is looked at again before it is picked again: the fact
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
@@ -76,7 +76,7 @@ class CleanerManager:
         self._quarantine = quarantine
         self._wake = wake
         self._report = report
-        self._change = threading.Condition()
+        self._change = concurrency.Condition()
         # The fields below are guarded by _change.
         self._choices = Choices(clock, quarantine, config)
         self._activities: dict[str, Activity] = {}

@@ -7,11 +7,11 @@ A slow disk does not count as hanging: as long as a look makes progress, its log
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
@@ -48,8 +48,8 @@ class _Scanner:
         last: the last completed look.
     """
 
-    executor: ThreadPoolExecutor
-    pending: Future[DirLook] | None = None
+    executor: concurrency.ThreadPoolExecutor
+    pending: concurrency.Future[DirLook] | None = None
     aside: str = ""
     progress: tuple[int, int] = (0, 0)
     moved_ns: int = 0
@@ -76,7 +76,7 @@ class Scanners:
         for log_dir in log_dirs:
             self._begin(log_dir, now_ms)
         pending = [each.pending for each in self._scanners.values() if each.pending is not None]
-        wait(pending, timeout=self._patience_seconds)
+        concurrency.wait(pending, timeout=self._patience_seconds)
         return {str(log_dir.path): self._result(log_dir) for log_dir in log_dirs}
 
     def run_aside(self, path: Path, work: Callable[[], DirLook], words: str) -> None:
@@ -98,7 +98,7 @@ class Scanners:
 
     def _scanner(self, path: Path) -> _Scanner:
         if path not in self._scanners:
-            executor = ThreadPoolExecutor(1, thread_name_prefix=f"cleaner-look-{len(self._scanners) + 1}")
+            executor = concurrency.ThreadPoolExecutor(1, thread_name_prefix=f"cleaner-look-{len(self._scanners) + 1}")
             self._scanners[path] = _Scanner(executor)
         return self._scanners[path]
 

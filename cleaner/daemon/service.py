@@ -12,12 +12,12 @@ It does not depend on being a process of its own: signals, logs, HTTP and the co
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.app.configuration import Loaded, take_over
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.json_values import JsonValue
@@ -93,7 +93,7 @@ class Service:
         self._fs, self._clock, self._log = deps.fs, deps.clock, deps.log
         config = settings.config
         _require_usable(deps.fs, config)
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # Guarded by _lock: what a reload, a round or a turn replaces.
         self._settings = settings
         self._state = "starting"
@@ -129,10 +129,10 @@ class Service:
         self._recovery = DirRecovery(self._tools, self.manager.put_in_quarantine, self._check_stopping, self._warn)
         self._retention = make_retention(self._tools, self.manager, self._config, self._check_stopping, self._retained)
         self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._scheduler = threading.Thread(target=self._schedule, name="cleaner-scheduler", daemon=True)
-        self._retainer = threading.Thread(target=self._retain, name="cleaner-retention", daemon=True)
+        self._wake = concurrency.Event()
+        self._stopping = concurrency.Event()
+        self._scheduler = concurrency.Thread(target=self._schedule, name="cleaner-scheduler", daemon=True)
+        self._retainer = concurrency.Thread(target=self._retain, name="cleaner-retention", daemon=True)
         self._history = StatusHistory(self._fs, self._clock, deps.version, settings, self.quarantine, self.throttle)
         self._started_ns = self._clock.monotonic_ns()
         self._warned: dict[str, tuple[str, ...]] = {}  # already logged, by log dir; the scheduler's

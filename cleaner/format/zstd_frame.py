@@ -14,11 +14,11 @@ holds about 6 MB. Contexts are freed with their thread.
 
 from __future__ import annotations
 
-import threading
 from typing import IO, cast
 
 import zstandard
 
+from cleaner.base import concurrency
 from cleaner.format.buffers import GrowingBuffer
 
 _LEVEL = 3
@@ -32,7 +32,7 @@ _LARGEST_WINDOW_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 17
 
 
-class _Contexts(threading.local):
+class _Contexts(concurrency.local):
     """The contexts of one thread."""
 
     def __init__(self) -> None:

@@ -15,13 +15,13 @@ Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetInd
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
@@ -79,7 +79,7 @@ class ActiveSegment:
         self.topic = topic
         self._fs = fs
         # Held while files are forced to disk, and while they are closed.
-        self._fsync_guard = threading.RLock()
+        self._fsync_guard = concurrency.RLock()
         # The system reports a failed fsync only once, so the error is kept for later callers.
         self._fsync_error: CleanerError | None = None
         self._is_retired = False

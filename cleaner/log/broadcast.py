@@ -18,12 +18,12 @@ A single follower, and followers that read columns, read by themselves.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from cleaner.base import concurrency
 from cleaner.errors import CleanerError
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
@@ -82,15 +82,15 @@ class Broadcast:
         self._log_signal = log_signal
         self._isolation = isolation
         self._until = until
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard. The members are replaced, never changed.
         self._members: dict[object, Callable[[], None]] = {}
-        self._thread: threading.Thread | None = None
+        self._thread: concurrency.Thread | None = None
         self._kept: deque[BroadcastChunk] = deque()
         self._kept_bytes = 0
         self._next_offset = 0
         self._leader_epoch: int | None = None
-        self._pause = threading.Event()  # never set: its wait gives other threads time
+        self._pause = concurrency.Event()  # never set: its wait gives other threads time
         log_signal.listen(self._pass_on)
 
     def join(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -128,7 +128,7 @@ class Broadcast:
         """Wait for the thread to end; the log was closed."""
         with self._guard:
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread is not concurrency.current_thread():
             thread.join()
 
     def _pass_on(self) -> None:
@@ -151,7 +151,7 @@ class Broadcast:
                 return
             self._kept.clear()
             self._kept_bytes, self._next_offset, self._leader_epoch = 0, next_offset, leader_epoch
-            self._thread = thread = threading.Thread(target=self._run, name="cleaner-broadcast", daemon=True)
+            self._thread = thread = concurrency.Thread(target=self._run, name="cleaner-broadcast", daemon=True)
             try:
                 thread.start()
             except RuntimeError:

@@ -20,14 +20,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from cleaner.app.options import Sources
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Setting, Settings
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.logger import Logger, logger_of
@@ -110,7 +109,7 @@ class LogManager:
         self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
         self._sources = Sources(config=arguments.setting_texts(settings))
         config = SettingsResolver.of(self._fs, None, self._sources).cleaner
-        self._lock = threading.Lock()  # held while topics are created, changed or deleted, and while it is closed
+        self._lock = concurrency.Lock()  # held while topics are created, changed or deleted, and while it is closed
         self._is_closed = False
         self._flushers = FlushThreads(_FLUSH_THREADS)
         self._services = Services(

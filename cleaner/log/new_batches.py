@@ -6,10 +6,10 @@ This is done before the log is locked, in buffers that a thread keeps for its ne
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cleaner.base import concurrency
 from cleaner.base.clock import require_set
 from cleaner.config.values import TopicConfig
 from cleaner.errors import ClockError, InvalidTimestampError, KeylessRecordError, RecordTooLargeError, UsageError
@@ -44,7 +44,7 @@ class _Buffers:
 
 # The buffers kept for the thread's next append. Taken out while in use: a signal handler that appends, to any log, runs
 # in the middle of another append of its thread, and must not overwrite what that has encoded.
-_kept = threading.local()
+_kept = concurrency.local()
 
 
 def _take_buffers() -> _Buffers:

@@ -13,10 +13,10 @@ the middle and could not be undone.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
@@ -70,7 +70,7 @@ class PartitionWriter:
         self._clock = clock
         self._options = options
         self.origin = Origin(self.directory)
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # Guarded by _lock, except single numbers of the log.
         self._log = WritableLog(log_dir, opened, topic, clock, options)
         self._end: LogClosedError | None = None

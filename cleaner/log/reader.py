@@ -12,14 +12,13 @@ ones; see `cursor.py` for how.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogClosedError, OffsetOutOfRangeError, UnknownTopicError
@@ -70,7 +69,7 @@ class LogReader:
         self._fs = fs
         self._files = PartitionFiles(fs, real_path(log_dir), topic_partition, self._clock, batch_limit)
         self._is_closed = False
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard.
         self._broadcasts: dict[tuple[Isolation, Until], Broadcast] = {}
         self._own_view: DirectoryView | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -11,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.errors import UsageError, shortened
 
 SEQUENCES = 2**31  # Kafka's int32: 0 follows the highest
@@ -226,7 +225,7 @@ class Appended:
         base_offset: int,
         last_offset: int,
         log_append_time_ms: int | None,
-        make_durable: Callable[[int], Future[None]],
+        make_durable: Callable[[int], concurrency.Future[None]],
         *,
         is_repeat: bool = False,
     ) -> None:
@@ -235,13 +234,13 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms
         self.is_repeat = is_repeat
         self._make_durable = make_durable
-        self._durable: Future[None] | None = None
+        self._durable: concurrency.Future[None] | None = None
 
     def __repr__(self) -> str:
         return f"Appended({self.base_offset}, {self.last_offset})"
 
     @property
-    def durable(self) -> Future[None]:
+    def durable(self) -> concurrency.Future[None]:
         """
         A future that is done once everything up to `last_offset` is on disk; reading it requests the flush.
 

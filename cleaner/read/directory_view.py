@@ -13,10 +13,10 @@ Results are kept until their file changes.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn, TopicPartition
 from cleaner.errors import LogTruncatedError
 from cleaner.format.batch import SegmentReader
@@ -50,7 +50,7 @@ class DirectoryView:
 
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         self._is_closed = False
         self._is_published = False  # whether a live writer published the last high watermark
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)

@@ -14,7 +14,6 @@ calls. The number is raised before a swap's first rename, so a listing made unde
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogChangedError, LogDirLockedError, LogDirOfflineError
@@ -178,7 +178,7 @@ class PartitionFiles:
         self.directory = log_dir / str(topic_partition)
         self.clock = clock
         self._batch_limit = batch_limit
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard.
         self._listing: PartitionListing | None = None
         self._generations: OpenedFile | None = None

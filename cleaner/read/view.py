@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+from cleaner.base import concurrency
 from cleaner.storage.segment.indexes import Aborts
 
 
@@ -65,18 +65,18 @@ class Signal:
     A reader reads `version`, looks at the log, and if there is nothing new waits for another version. So a change
     between the look and the wait is not missed.
 
-    It is made of plain locks, which compiled code acquires and releases. An interrupt inside `threading.Condition`,
+    It is made of plain locks, which compiled code acquires and releases. An interrupt inside `concurrency.Condition`,
     which is written in Python, could leave its lock held forever, and every thread that notifies or waits would hang.
     The lock is reentrant: its thread may run a signal handler that appends, or drop a follower, while holding it.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # Guarded by _lock. Each waiter is a held lock; releasing it wakes the thread that waits for it. The dict of
         # listeners is replaced, never changed.
         self._version = 0
         self._is_closed = False
-        self._waiters: list[threading.Lock] = []
+        self._waiters: list[concurrency.Lock] = []
         self._listeners: dict[object, Callable[[], None]] = {}
 
     @property
@@ -107,7 +107,7 @@ class Signal:
 
     def wait(self, seen: int, timeout_seconds: float | None) -> None:
         """Wait until the version is not `seen`, the signal is closed, or the time is over."""
-        waiter = threading.Lock()
+        waiter = concurrency.Lock()
         waiter.acquire()
         with self._lock:
             if self._version != seen or self._is_closed:

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import enum
 import stat
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import UncleanableError
 from cleaner.storage.files import clean_shutdown
@@ -79,7 +79,7 @@ class LogDir:
         self.fs = fs
         self.path = real_path(path)
         # Held while a checkpoint is read, changed and written, so that two rounds do not undo each other's lines.
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # The last results of parsing and listing; each is replaced as a whole.
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
         self._listed: tuple[Sequence[str], LogDirListing] | None = None

@@ -10,12 +10,12 @@ settings with the machine's memory). Between rounds the system may take their pa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from cleaner.base import concurrency
 from cleaner.base.table_memory import offer
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.parallel_reader import WindowBuffer
@@ -60,7 +60,7 @@ class LaneMemory:
 class _Spare:
     """Unused lanes."""
 
-    lock = threading.Lock()
+    lock = concurrency.Lock()
     lanes: ClassVar[list[LaneMemory]] = []
 
 

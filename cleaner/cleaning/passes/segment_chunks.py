@@ -8,11 +8,11 @@ page cache before are dropped: a round over an archive does not push everything 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage, Longs
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.errors import CorruptBatchError
@@ -46,7 +46,7 @@ class _Source:
             check_order_from=segment.base_offset,
         )
         self.has_ended = False
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # Guarded by _lock: windows claimed and not released, plus one for future claims.
         self._holders = 1
 

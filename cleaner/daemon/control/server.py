@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import selectors
 import socket
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.daemon.control.listening import ListeningSocket, peer_uid
 from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, Reply, answer, refusal
@@ -116,8 +116,8 @@ class ControlServer:
         self._listening = ListeningSocket(fs, path)
         self.path = self._listening.path
         self._wake_receiver, self._wake_sender = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="cleaner-control", daemon=True)
-        self._is_closing = threading.Event()
+        self._thread = concurrency.Thread(target=self._run, name="cleaner-control", daemon=True)
+        self._is_closing = concurrency.Event()
         # Only the thread uses the fields below.
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, _WAKER)

@@ -13,8 +13,9 @@ import hashlib
 import hmac
 import re
 import secrets
-import threading
 from collections.abc import Mapping
+
+from cleaner.base import concurrency
 
 MAX_COST = 15
 """Of a hash: the next cost would take some ten seconds per guess."""
@@ -43,7 +44,7 @@ class Passwords:
         self._users = users
         self._max_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
         self._key = secrets.token_bytes(32)
-        self._lock = threading.Lock()  # guards _right; never held for long
+        self._lock = concurrency.Lock()  # guards _right; never held for long
         self._right: set[bytes] = set()
 
     def known(self, authorization: str) -> bool | None:

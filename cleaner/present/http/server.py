@@ -19,14 +19,13 @@ import contextlib
 import ipaddress
 import socket
 import ssl
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.config.forms import LISTEN_KEY
 from cleaner.errors import ListenError
@@ -126,8 +125,8 @@ class HttpServer:
         self._clock = clock
         self._listener = _listen(address)
         self.address = Address(address.host, self._listener.getsockname()[1])
-        self._closing = threading.Event()
-        self._thread = threading.Thread(
+        self._closing = concurrency.Event()
+        self._thread = concurrency.Thread(
             target=lambda: asyncio.run(self._accept_all()), name="cleaner-http", daemon=True
         )
         # Only the event loop uses the fields below.
@@ -165,7 +164,7 @@ class HttpServer:
 
     async def _accept_all(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(ThreadPoolExecutor(MAX_THREADS, "cleaner-http-answer"))
+        loop.set_default_executor(concurrency.ThreadPoolExecutor(MAX_THREADS, "cleaner-http-answer"))
         comparing = asyncio.create_task(self._compare_all())
         while not self._closing.is_set():
             try:
@@ -298,7 +297,7 @@ def _this_task() -> asyncio.Task[None]:
 
 async def _in_own_thread(compare: Callable[[], bool]) -> bool:
     """Run long work in a thread that neither `close` nor the interpreter waits for."""
-    done: Future[bool] = Future()
+    done: concurrency.Future[bool] = concurrency.Future()
     done.set_running_or_notify_cancel()  # from here on it cannot be called off
 
     def run() -> None:
@@ -307,7 +306,7 @@ async def _in_own_thread(compare: Callable[[], bool]) -> bool:
         except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             done.set_exception(error)
 
-    threading.Thread(target=run, name="cleaner-passwords", daemon=True).start()
+    concurrency.Thread(target=run, name="cleaner-passwords", daemon=True).start()
     return await asyncio.wrap_future(done)
 
 

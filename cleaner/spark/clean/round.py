@@ -18,10 +18,8 @@ If a process is killed at any step, every loader removes its files, and the part
 from __future__ import annotations
 
 import os
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +27,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from cleaner.base import concurrency
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.build_map import MapBuilder
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
@@ -67,7 +66,7 @@ class BulkOptions:
 
     Attributes:
         work_dir: directory of the jobs' state; every executor reads and writes there.
-        groups_in_flight: groups that are recopied, or wait to be swapped in, at the same time.
+        groups_in_flight: groups that are recopied, or concurrency.wait to be swapped in, at the same time.
         task_memory_bytes: memory for the keys of one task.
         range_bytes: bytes that one task digests; None: chosen by the log's size.
         map_entries: end the round where an offset map of this many keys would; for comparison with the engine.
@@ -96,7 +95,7 @@ class BulkCleaner:
     ) -> None:
         self._make_jobs = make_jobs
         self._make_options = make_options
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         self._jobs: SparkJobs | None = None  # guarded by _lock
 
     def side_by_side(self) -> int:
@@ -284,10 +283,10 @@ class _Round:
     def _copy(self, job: Job, progress: Progress, settings: JobSettings) -> Progress:
         """Recopy the remaining groups and swap them in, one after the other."""
         waiting = deque(job.works[progress.swapped :])
-        under_way: deque[tuple[GroupWork, Future[GroupResult]]] = deque()
+        under_way: deque[tuple[GroupWork, concurrency.Future[GroupResult]]] = deque()
         total_bytes = sum(work.group.size for work in job.works)
         done_bytes = sum(work.group.size for work in job.works[: progress.swapped])
-        pool = ThreadPoolExecutor(self._options.groups_in_flight, thread_name_prefix="cleaner-bulk")
+        pool = concurrency.ThreadPoolExecutor(self._options.groups_in_flight, thread_name_prefix="cleaner-bulk")
         try:
             while waiting or under_way:
                 while waiting and len(under_way) < self._options.groups_in_flight:
@@ -347,7 +346,7 @@ class _Round:
             done = [each.range.bytes for each in work.starts if report_path(Path(), each.range.number).name in names]
             self._context.progress("map", sum(done), total_bytes)
 
-        with ThreadPoolExecutor(1, thread_name_prefix="cleaner-bulk") as pool:
+        with concurrency.ThreadPoolExecutor(1, thread_name_prefix="cleaner-bulk") as pool:
             task = pool.submit(job)
             try:
                 return self._result_of(task, report_progress)
@@ -355,7 +354,7 @@ class _Round:
                 self._jobs.cancel(self._name)
                 raise
 
-    def _result_of(self, task: Future[Result], report_progress: Callable[[], None]) -> Result:
+    def _result_of(self, task: concurrency.Future[Result], report_progress: Callable[[], None]) -> Result:
         """Wait for a task; check for a stop, and call `report_progress` now and then to report progress."""
         reported_ns = -_REPORT_EVERY_NS
         while True:
@@ -364,7 +363,7 @@ class _Round:
             if now_ns - reported_ns >= _REPORT_EVERY_NS:
                 reported_ns = now_ns
                 report_progress()
-            wait([task], _LOOK_UP_SECONDS)
+            concurrency.wait([task], _LOOK_UP_SECONDS)
             if task.done():
                 return task.result()
 

@@ -27,11 +27,11 @@ is on disk. A broker ignores plain files in a log dir (R-102). Without `/proc` n
 
 from __future__ import annotations
 
-import threading
 import zlib
 from hashlib import blake2b
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -81,7 +81,7 @@ class Publisher:
 
     def __init__(self, fs: FileSystem, log_dir: Path) -> None:
         self._path = log_dir / PUBLISHED
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard.
         self._error: CleanerError | None = None
         self._slots: dict[TopicPartition, int] = {}

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from cleaner.base import concurrency
 
 _DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _TO_READ = os.O_RDONLY | _DIRECTORY
@@ -106,7 +107,7 @@ class HeldDirectories:
 
     def __init__(self) -> None:
         # Reentrant: a signal handler may need it while its own thread has it.
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         self._held: dict[str, _Held] = {}  # guarded, except for asking whether it is empty or has a key
 
     def hold(self, path: Path, accept: Accept, *, follow_above: bool) -> Hold:

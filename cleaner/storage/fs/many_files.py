@@ -11,9 +11,9 @@ import ctypes
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable, Sequence
 
+from cleaner.base import concurrency
 from cleaner.storage.fs.held import HeldName
 
 SYNCFS_FROM = 100
@@ -134,7 +134,9 @@ def share_out(
         except BaseException as error:  # noqa: BLE001 - raised once all have ended
             failures.append(error)
 
-    others = [threading.Thread(target=run, args=(first,), name=f"cleaner-files-{first}") for first in range(1, shares)]
+    others = [
+        concurrency.Thread(target=run, args=(first,), name=f"cleaner-files-{first}") for first in range(1, shares)
+    ]
     started = []
     with contextlib.suppress(RuntimeError):
         for other in others:

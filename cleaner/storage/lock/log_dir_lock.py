@@ -32,10 +32,10 @@ from __future__ import annotations
 import enum
 import errno
 import os
-import threading
 import weakref
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem, real_path
@@ -99,7 +99,7 @@ class LogDirLock:
         self.mode = mode
         self.role = role
         self._fs = fs
-        self._release_lock = threading.Lock()
+        self._release_lock = concurrency.Lock()
         self._file: File | None = None
         self._hold = fs.hold(self.path.parent)
         with _ours_guard:
@@ -282,13 +282,13 @@ def acquire_for_writing(fs: FileSystem, log_dir: Path, clock: Clock, *, patience
 
 # This process's locks: through another descriptor, the kernel reports them like any other process's.
 _ours: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
-_ours_guard = threading.Lock()
+_ours_guard = concurrency.Lock()
 
 
 def _forget_parents_locks() -> None:
     """In a forked child, forget the parent's locks; the guard is new, as a thread of the parent may have held it."""
     global _ours_guard
-    _ours_guard = threading.Lock()
+    _ours_guard = concurrency.Lock()
     _ours.clear()
 
 

@@ -207,7 +207,7 @@ class PartitionFiles:
         """
         with self._guard:
             if self._listing is None or not self._is_current(self._listing):
-                self._listing, _ = self._look_quietly(lambda _: None)
+                self._listing, _ = self._look_at_rest(lambda _: None)
             return self._listing
 
     def is_current(self, listing: PartitionListing) -> bool:
@@ -220,7 +220,7 @@ class PartitionFiles:
         with self._guard:
             if self._is_current(listing):
                 return True
-            now, _ = self._look_quietly(lambda _: None)
+            now, _ = self._look_at_rest(lambda _: None)
             self._listing = now
             return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
 
@@ -241,7 +241,7 @@ class PartitionFiles:
             opened: opens the files of a listing; called again with a new listing if it raises FileNotFoundError.
         """
         with self._guard:
-            return self._look_quietly(opened)
+            return self._look_at_rest(opened)
 
     def _is_current(self, listing: PartitionListing) -> bool:
         if not listing.is_settled:
@@ -279,7 +279,7 @@ class PartitionFiles:
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    def _look_quietly(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
+    def _look_at_rest(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """List under the lock; without a lock, while nothing changes."""
         # On other file systems no process swaps while logs are read, and the lock needs Linux's kind of locks.
         if not is_local_disk(self.fs):

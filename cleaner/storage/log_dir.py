@@ -256,7 +256,7 @@ class LogDir:
         clean_shutdown.remove_marker(self.fs, self.path)
 
 
-class StillLogDir(LogDir):
+class CachedLogDir(LogDir):
     """
     A log dir that reads each checkpoint only once: for inspecting all of its logs.
 

@@ -84,7 +84,7 @@ def require_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> 
         raise UsageError(f"{path}: {reason}")
 
 
-def require_there(fs: FileSystem, path: Path) -> None:
+def require_existing(fs: FileSystem, path: Path) -> None:
     """Raise UsageError, with what was probably meant, for a path that does not exist."""
     if nature_of(fs, path) is Nature.MISSING:
         require_log_dir(fs, path)

@@ -111,7 +111,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-class Mortal(FileSystem):
+class KilledAtRename(FileSystem):
     """Kills its process when a copy that is whole, lines and all, is about to get its name."""
 
     def rename(self, source: Path, target: Path) -> None:
@@ -201,7 +201,7 @@ def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory)
     assert frame_id is not None
     fill_from_rows(home / "frame", frame_id)
     with pytest.raises(Killed):
-        hand_over_to(broker, home / "elsewhere", ELSEWHERE, Mortal())
+        hand_over_to(broker, home / "elsewhere", ELSEWHERE, KilledAtRename())
     with broker:
         interrupted = broker.read([ELSEWHERE])[ELSEWHERE]
     warnings = [

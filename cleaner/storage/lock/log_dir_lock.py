@@ -295,7 +295,7 @@ def _forget_parents_locks() -> None:
 os.register_at_fork(after_in_child=_forget_parents_locks)
 
 
-def locks_of_ours() -> list[LogDirLock]:
+def own_locks() -> list[LogDirLock]:
     """Return the locks that this process holds or is taking."""
     with _ours_guard:
         return list(_ours)

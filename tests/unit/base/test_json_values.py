@@ -19,7 +19,7 @@ def sent(value: object) -> dict[str, JsonValue]:
     return parse_json(format_json(cast(dict[str, object], json_value(value))).encode("ascii"))
 
 
-@pytest.mark.parametrize("name", ["at_work", "in_trouble", "hostile", "with_many_logs"])
+@pytest.mark.parametrize("name", ["at_work", "with_problems", "hostile", "with_many_logs"])
 def test_snapshot_survives_json(name: str) -> None:
     """Every field, for every kind of daemon."""
     shown = getattr(sample_daemons, name)()

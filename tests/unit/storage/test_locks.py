@@ -15,7 +15,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, LogDirLockedError, LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, locks_of_ours
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, own_locks
 from cleaner.storage.lock.partition_lock import partition_lock
 from tests.crash.interrupts import Interrupt, Interrupter
 from tests.forked import killed_beside_its_fork
@@ -154,7 +154,7 @@ def test_lock_stays_the_parents_whatever_a_forked_child_does(tmp_path: Path) -> 
                 except LogDirLockedError:
                     refused += 1
             lock.release()
-            os._exit(0 if refused == 2 and not locks_of_ours() else 1)
+            os._exit(0 if refused == 2 and not own_locks() else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         lock.still_held()
         with pytest.raises(LogDirLockedError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from cleaner.app.reports import Refusal
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, CleaningAborted, WriterWaitingError, is_disk_failure
 
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 Work = Callable[[TopicPartition, Path], Result]
 """Does one partition's work; refusals are results, and an exception ends the whole call."""
 
-MOST_SIDE_BY_SIDE = 64
+MAX_SIDE_BY_SIDE = 64
 """The limit whatever the caller asks for: each one needs a loaded log and some threads."""
 
 _LOOK_UP_SECONDS = 0.1
@@ -49,17 +49,17 @@ def side_by_side(
         places: returns how many may run at once, at least one; called again and again, since it may change.
     """
     waiting = deque(todo.items())
-    tasks: deque[Future[Result]] = deque()  # in order, until their outcome is taken
-    busy: set[Future[Result]] = set()
+    tasks: deque[concurrency.Future[Result]] = deque()  # in order, until their outcome is taken
+    busy: set[concurrency.Future[Result]] = set()
     has_ended = False
-    with ThreadPoolExecutor(MOST_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
+    with concurrency.ThreadPoolExecutor(MAX_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
         while waiting and not has_ended:
-            if len(busy) < min(places(), MOST_SIDE_BY_SIDE):
+            if len(busy) < min(places(), MAX_SIDE_BY_SIDE):
                 task = pool.submit(work, *waiting.popleft())
                 tasks.append(task)
                 busy.add(task)
             else:
-                wait(busy, _LOOK_UP_SECONDS, FIRST_COMPLETED)
+                concurrency.wait(busy, _LOOK_UP_SECONDS, concurrency.FIRST_COMPLETED)
             done = {task for task in busy if task.done()}
             busy -= done
             has_ended = any(task.exception() is not None or _has_disk_failed(task.result()) for task in done)
@@ -82,7 +82,7 @@ def _has_disk_failed(outcome: object) -> bool:
 
 
 def _not_begun(topic_partition: TopicPartition) -> Refusal:
-    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
+    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed earlier"))
 
 
 def _end(error: BaseException, left: int) -> NoReturn:

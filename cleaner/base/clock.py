@@ -7,10 +7,10 @@ code that writes a time with a later effect (a record's, a delete horizon's) cal
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Protocol
 
+from cleaner.base import concurrency
 from cleaner.errors import ClockError
 
 LAST_CALENDAR_MS = 253_370_764_800_000
@@ -55,7 +55,7 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        threading.Event().wait(seconds)
+        concurrency.Event().wait(seconds)
 
 
 class StillClock(SystemClock):

@@ -17,15 +17,15 @@ worker checks every 25 ms, and a new rate counts from that moment on, also for e
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 
-MOST_CREDIT_NS = 100_000_000
-MOST_DEBT_NS = 5_000_000
+MAX_CREDIT_NS = 100_000_000
+MAX_DEBT_NS = 5_000_000
 LOOK_UP_NS = 25_000_000
 """The longest single sleep: a stop or a new rate is noticed after at most this time."""
 
@@ -46,7 +46,7 @@ class RateLimit:
 
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock. The balance is bytes paid in until `_as_of_ns` minus bytes drawn; negative: debt.
         self._bytes_per_second = _checked(bytes_per_second)
         self._drawn = 0
@@ -89,7 +89,7 @@ class RateLimit:
         if self._bytes_per_second >= UNLIMITED_FROM:
             self._balance = 0.0
         else:
-            most = self._bytes_per_second * MOST_CREDIT_NS / _SECOND_NS
+            most = self._bytes_per_second * MAX_CREDIT_NS / _SECOND_NS
             paid_in = self._bytes_per_second * (now_ns - self._as_of_ns) / _SECOND_NS
             self._balance = min(self._balance + paid_in, most)
         self._as_of_ns = now_ns
@@ -133,7 +133,7 @@ class IoThrottle:
     def __init__(self, bytes_per_second: float, clock: Clock) -> None:
         self._clock = clock
         self._shared = RateLimit(bytes_per_second, clock)
-        self._lock = threading.Lock()  # guards all fields below; never held during a sleep
+        self._lock = concurrency.Lock()  # guards all fields below; never held during a sleep
         self._log_dirs: dict[Path, RateLimit] = {}
         self._bytes = self._waited_ns = self._waiting = 0
 
@@ -172,7 +172,7 @@ class IoThrottle:
     def _pass(self, count: int, limits: tuple[RateLimit, ...], check_done: Callable[[], None]) -> None:
         drawn = [(limit, limit.draw(count)) for limit in limits]
         wait_ns = max(limit.wait_ns(ticket) for limit, ticket in drawn)
-        sleeps = wait_ns > MOST_DEBT_NS
+        sleeps = wait_ns > MAX_DEBT_NS
         with self._lock:
             self._bytes += count
             self._waiting += sleeps

@@ -11,12 +11,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-import threading
 from bisect import bisect_left, insort
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
+from cleaner.base import concurrency
 
 _HUGE_PAGE_BYTES = 2 << 20
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
@@ -101,13 +102,13 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-_MOST_SPARE = 4  # this many workers can end their rounds at the same time and find memory for the next ones
+_MAX_SPARE = 4  # this many workers can end their rounds at the same time and find memory for the next ones
 
 
 class _Spare:
     """Memory of earlier rounds, the smallest piece first."""
 
-    lock = threading.Lock()
+    lock = concurrency.Lock()
     pieces: ClassVar[list[TableMemory]] = []
 
 
@@ -129,7 +130,7 @@ def give_back(memory: TableMemory) -> None:
     memory.offer()
     with _Spare.lock:
         insort(_Spare.pieces, memory, key=_size)
-        del _Spare.pieces[:-_MOST_SPARE]
+        del _Spare.pieces[:-_MAX_SPARE]
 
 
 def _size(memory: TableMemory) -> int:

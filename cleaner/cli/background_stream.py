@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import select
-import threading
 from collections import deque
 from collections.abc import Callable
 
+from cleaner.base import concurrency
+
 # Hundreds of events: a reader that is merely slow never leaves so many.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class BackgroundStream:
@@ -24,30 +25,30 @@ class BackgroundStream:
     Args:
         descriptor: to write to; it stays open.
         lost: makes the line that says how many were dropped.
-        most_bytes: the most bytes that may wait to be written.
+        max_bytes: the most bytes that may wait to be written.
     """
 
-    def __init__(self, descriptor: int, lost: Callable[[int], str], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, descriptor: int, lost: Callable[[int], str], max_bytes: int = MAX_BYTES) -> None:
         self._descriptor = descriptor
         self._lost = lost
-        self._most_bytes = most_bytes
-        self._change = threading.Condition()
+        self._max_bytes = max_bytes
+        self._change = concurrency.Condition()
         # All guarded by _change.
         self._lines: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._left_out = 0
-        self._thread: threading.Thread | None = None
+        self._thread: concurrency.Thread | None = None
 
     def write(self, text: str) -> int:
         """Queue text, or drop it if too much is waiting; returns its length."""
         data = text.encode("utf-8", "backslashreplace")
         with self._change:
-            if self._waiting_bytes + len(data) > self._most_bytes:
+            if self._waiting_bytes + len(data) > self._max_bytes:
                 self._left_out += 1
                 return len(text)
             self._put(data)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="cleaner-logs", daemon=True)
+                self._thread = concurrency.Thread(target=self._run, name="cleaner-logs", daemon=True)
                 self._thread.start()
             self._change.notify_all()
         return len(text)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner import __version__
+from cleaner.base import concurrency
 from cleaner.base.clock import SystemClock
 from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.dump import dump
@@ -111,7 +111,7 @@ class DaemonProcess:
             except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
                 errors.append(error)
 
-        starter = threading.Thread(target=start, name="cleaner-start", daemon=True)
+        starter = concurrency.Thread(target=start, name="cleaner-start", daemon=True)
         starter.start()
         while starter.is_alive():
             notifier.extend_timeout(_EXTENSION_SECONDS)
@@ -152,7 +152,7 @@ class DaemonProcess:
     def _stop(self, service: Service, signals: Signals, notifier: Notifier, *, is_at_once: bool) -> int:
         notifier.stopping("stopping at the next buffer")
         self._log.info("stopping")
-        stopper = threading.Thread(target=service.stop, args=(_STOP_SECONDS,), name="cleaner-stop", daemon=True)
+        stopper = concurrency.Thread(target=service.stop, args=(_STOP_SECONDS,), name="cleaner-stop", daemon=True)
         stopper.start()
         while stopper.is_alive():
             if is_at_once or "stop-now" in signals.wait(_STOP_POLL_SECONDS):
@@ -173,7 +173,7 @@ class DaemonProcess:
 
 def _dump_aside(service: Service) -> None:
     """Dump in a thread: the reader of standard error may have stopped, or a lock may never be released."""
-    threading.Thread(target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True).start()
+    concurrency.Thread(target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True).start()
 
 
 def _status_line(service: Service) -> str:

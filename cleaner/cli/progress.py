@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TextIO
 
+from cleaner.base import concurrency
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.fitting import HELP_COLUMNS, columns, shortened
 
@@ -29,7 +29,7 @@ class ProgressBar:
         self._enabled = self._stream.isatty()
         self._drawn_at = float("-inf")
         self._phase = ""
-        self._lock = threading.Lock()  # guards all fields and the stream
+        self._lock = concurrency.Lock()  # guards all fields and the stream
 
     def __enter__(self) -> ProgressBar:
         return self

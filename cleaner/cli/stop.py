@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
+from cleaner.base import concurrency
 from cleaner.errors import CleaningAborted
 
 Result = TypeVar("Result")
@@ -99,7 +99,7 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
     signal, or work that does not end in time, ends the process.
     """
     flag = StopFlag()
-    finished = threading.Event()
+    finished = concurrency.Event()
     results: list[Result] = []
     errors: list[BaseException] = []
 
@@ -122,7 +122,7 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        thread = threading.Thread(target=run, name="cleaner-command")
+        thread = concurrency.Thread(target=run, name="cleaner-command")
         thread.start()
         while not finished.wait(_POLL_SECONDS):
             continue

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import WorkerView
 
 # An estimate from the first moments of a round would jump up and down.
-_LEAST_ELAPSED_NS = 500_000_000
+_MIN_ELAPSED_NS = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Activity:
         self._effort = effort
         self._since_ms = now_ms
         self._since_ns = now_ns
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock.
         self._phase = "load"
         self._done_bytes = self._total_bytes = 0
@@ -85,7 +85,7 @@ class Activity:
         progress = self.progress
         elapsed_ns = now_ns - self._since_ns
         remaining = None
-        if progress > 0 and elapsed_ns >= _LEAST_ELAPSED_NS:
+        if progress > 0 and elapsed_ns >= _MIN_ELAPSED_NS:
             remaining = elapsed_ns / 1e9 * (1 - progress) / progress
         with self._lock:
             return WorkerView(

@@ -7,9 +7,9 @@ only thread died silently, disks would fill up: see R-450 for Kafka's solution.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
+from cleaner.base import concurrency
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.round_task import RoundOutcome
@@ -39,9 +39,9 @@ class WorkerPool:
         self._run_round = run_round
         self._ended = ended
         self._died = died
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock.
-        self._threads: dict[str, threading.Thread] = {}
+        self._threads: dict[str, concurrency.Thread] = {}
         self._last_number = 0
         self._deaths = 0
         self._is_stopping = False
@@ -81,7 +81,7 @@ class WorkerPool:
     def _begin(self) -> None:
         self._last_number += 1
         name = f"cleaner-worker-{self._last_number}"
-        thread = threading.Thread(target=self._run, args=(name,), name=name, daemon=True)
+        thread = concurrency.Thread(target=self._run, args=(name,), name=name, daemon=True)
         self._threads[name] = thread
         thread.start()
 

@@ -9,12 +9,12 @@ nothing).
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.dir_locks import DirLocks
@@ -71,7 +71,7 @@ class RetentionLoop:
         self._targets = targets
         self._config = config
         self._failed = failed
-        self._wake = threading.Event()
+        self._wake = concurrency.Event()
         self._next_pass_ns = clock.monotonic_ns() + config().initial_task_delay_ms * _NANOS_PER_MILLI
         self._removals_not_before_ns = 0
 

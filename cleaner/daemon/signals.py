@@ -16,9 +16,10 @@ import select
 import signal
 import socket
 import sys
-import threading
 from types import FrameType, TracebackType
 from typing import Literal, Self
+
+from cleaner.base import concurrency
 
 Wish = Literal["stop", "stop-now", "reload", "dump"]
 
@@ -51,7 +52,7 @@ class Signals:
         self._writer.setblocking(False)
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is not threading.main_thread():
+        if concurrency.current_thread() is not concurrency.main_thread():
             raise RuntimeError("signals are taken by the main thread only")
         self._found_wakeup_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in _WISHES:

@@ -6,13 +6,13 @@ A `ServiceSnapshot` is made from it and from the state of the daemon's parts.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleaner.app.configuration import Loaded
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.model import TopicPartition
@@ -74,7 +74,7 @@ class StatusHistory:
         self._quarantine = quarantine
         self._throttle = throttle
         self._started_ms = clock.now_ms()
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # The fields below are guarded by _lock.
         self._totals = Totals()
         self._config = _config_view(settings, self._started_ms)

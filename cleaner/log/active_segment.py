@@ -15,13 +15,13 @@ Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetInd
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
@@ -36,7 +36,7 @@ _WRITEBACK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class ActiveOne:
+class ActiveSegmentView:
     """The segment as retention sees it: its size and largest timestamp are known here, and may not be on disk yet."""
 
     base_offset: int
@@ -63,7 +63,7 @@ class ActiveSegment:
     The last segment of a log open for writing; the caller has the log's lock for every call.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         segment: the loaded segment, its indexes trimmed.
         topic: sizes and intervals.
         now_ms: the time of its creation, used only while it has no batch with a timestamp (R-920).
@@ -79,7 +79,7 @@ class ActiveSegment:
         self.topic = topic
         self._fs = fs
         # Held while files are forced to disk, and while they are closed.
-        self._fsync_guard = threading.RLock()
+        self._fsync_guard = concurrency.RLock()
         # The system reports a failed fsync only once, so the error is kept for later callers.
         self._fsync_error: CleanerError | None = None
         self._is_retired = False
@@ -123,10 +123,10 @@ class ActiveSegment:
         """Bytes of the `.log`, staged ones included."""
         return self._indexes.position
 
-    def as_kept(self, listed: Segment) -> ActiveOne:
+    def for_retention(self, listed: Segment) -> ActiveSegmentView:
         """Return it as retention sees it; `listed` is the same segment as listed from disk."""
         timestamp_ms = self._indexes.max_timestamp
-        return ActiveOne(self.base_offset, self.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
+        return ActiveSegmentView(self.base_offset, self.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
 
     # ---- rolling ---------------------------------------------------------------------------------------------------
 

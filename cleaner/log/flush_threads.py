@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+
+from cleaner.base import concurrency
 
 
 class FlushThreads:
@@ -21,9 +21,9 @@ class FlushThreads:
     """
 
     def __init__(self, count: int) -> None:
-        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._asked: concurrency.SimpleQueue[Callable[[], None] | None] = concurrency.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
+            concurrency.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
         ]
         self._has_begun = False
 
@@ -55,4 +55,4 @@ class FlushThreads:
             try:
                 work()
             except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
-                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+                concurrency.excepthook(concurrency.ExceptHookArgs((*sys.exc_info(), concurrency.current_thread())))

@@ -19,14 +19,13 @@ call: the log accepts nothing more until it is opened again (rule C-2).
 
 from __future__ import annotations
 
-import threading
 from bisect import insort
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogClosedError, LogWriteError
@@ -55,7 +54,7 @@ class _Waiting(NamedTuple):
 
     last_offset: int
     order: int
-    future: Future[None]
+    future: concurrency.Future[None]
 
 
 @dataclass
@@ -95,12 +94,12 @@ class LogFlusher:
         self._submit = submit
         self._wake = wake
         self._clock = clock
-        self._told = flushed
+        self._on_flushed = flushed
         self._flush_messages, self._flush_ms = topic.flush_messages, topic.flush_ms
         # Held while flushing: a thread that waited for it may find its records flushed. Reentrant, as a future's
         # callback may request a flush.
-        self._flushing = threading.RLock()
-        self._lock = threading.RLock()
+        self._flushing = concurrency.RLock()
+        self._lock = concurrency.RLock()
         # Guarded by _lock: the waiting futures, ascending by offset; the final error.
         self._waiting: list[_Waiting] = []
         self._orders = 0
@@ -124,14 +123,14 @@ class LogFlusher:
         if self._log.log_end_offset - self._log.flushed_offset >= self._flush_messages:
             self._request()
 
-    def durable(self, last_offset: int) -> Future[None]:
+    def durable(self, last_offset: int) -> concurrency.Future[None]:
         """
         Return a future that is done once everything up to an offset, inclusive, is on disk; requests the flush.
 
         It fails with FailedFsyncError, with LogClosedError if the log was closed without a flush, or with LogWriteError
         if the log was cut below the offset.
         """
-        future: Future[None] = Future()
+        future: concurrency.Future[None] = concurrency.Future()
         with self._lock:
             error, is_waiting = self._end, False
             if last_offset < self._log.flushed_offset:
@@ -202,11 +201,11 @@ class LogFlusher:
         """Have another thread flush, unless a request is queued that has not begun."""
         if self._end is None and (self._requested is None or self._requested.has_begun):
             request = _Request()
-            self._submit(partial(self._flush_aside, request))
+            self._submit(partial(self._flush_in_background, request))
             # Only now: a request that an interrupt prevented must not prevent later ones.
             self._requested = request
 
-    def _flush_aside(self, request: _Request) -> None:
+    def _flush_in_background(self, request: _Request) -> None:
         """Flush in another thread; futures carry an error to the waiting callers."""
         # From here on a new request may come too late for this flush.
         request.has_begun = True
@@ -236,7 +235,7 @@ class LogFlusher:
             self._oldest_ns = before_ns
             self._fail(error)
             raise
-        self._told((self._clock.monotonic_ns() - began_ns) / 1e9, offset)
+        self._on_flushed((self._clock.monotonic_ns() - began_ns) / 1e9, offset)
 
     def _resolve(self) -> bool:
         """
@@ -285,7 +284,7 @@ class LogFlusher:
             self._forget(first)
 
 
-def _settle(future: Future[None], error: CleanerError | None) -> None:
+def _settle(future: concurrency.Future[None], error: CleanerError | None) -> None:
     """End a future unless it is ended; an interrupt may have stopped an earlier call in the middle."""
     if future.done() or not (future.running() or future.set_running_or_notify_cancel()):
         return

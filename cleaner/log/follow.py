@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import warnings
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.errors import CleanerError, ForkedError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.log.broadcast import Broadcast
 from cleaner.log.columns import Columns
@@ -72,7 +71,7 @@ class Follower:
         # The records may lack some that were read last: the read was interrupted.
         self._is_in_doubt = False
         self._is_handing_out = False
-        self._guard = threading.Lock()
+        self._guard = concurrency.Lock()
         self._signal = Signal()
         self._log_signal = view.signal
         self._stop_listening: Callable[[], None] = lambda: None

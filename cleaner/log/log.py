@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
@@ -62,7 +60,7 @@ class Log:
             clock,
             lambda: limit_of(writer.topic),
         )
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard: the current instance of each transactional id.
         self._producers: dict[str, LogProducer] = {}
 
@@ -144,7 +142,7 @@ class Log:
             self._flusher.appended()
         return Appended(base_offset, last_offset, append_time_ms, self._durable, is_repeat=is_repeat)
 
-    def _durable(self, last_offset: int) -> Future[None]:
+    def _durable(self, last_offset: int) -> concurrency.Future[None]:
         """Return a future that is done once everything up to an offset, inclusive, is on disk. Raises ForkedError."""
         self._writer.origin.require_own()
         return self._flusher.durable(last_offset)
@@ -311,7 +309,7 @@ class Log:
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
-                for producer_id in self._writer.ask(lambda log: log.producers.open_transactions()):
+                for producer_id in self._writer.under_lock(lambda log: log.producers.open_transactions()):
                     self._writer.end_transaction(producer_id, self._writer.epoch_of(producer_id), commit=False)
         finally:
             self._close()

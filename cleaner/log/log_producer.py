@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import Protocol
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
 from cleaner.log.partition_writer import PartitionWriter
@@ -65,7 +63,7 @@ class LogProducer:
         self._clock = clock
         self._ids = ids
         self._timeout_ms = transaction_timeout_ms
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # Guarded by _lock. The log's knowledge of this producer decides; these are facts that it cannot know: the next
         # sequence where it has forgotten the producer, when and at which log end a transaction began, and whether one
         # of its appends was answered.
@@ -82,7 +80,7 @@ class LogProducer:
     @property
     def next_sequence(self) -> int:
         """The sequence number of the next record."""
-        known = self._writer.ask(lambda log: log.producers.next_sequence(*self.identity))
+        known = self._writer.under_lock(lambda log: log.producers.next_sequence(*self.identity))
         return self._next_sequence if known is None else known
 
     @property
@@ -143,10 +141,10 @@ class LogProducer:
                 )
             self._require_epoch()
             began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
-            self._began_by = threading.get_ident()
+            self._began_by = concurrency.get_ident()
             self._began_ms = began_ms
 
-    def commit(self) -> Future[None]:
+    def commit(self) -> concurrency.Future[None]:
         """
         Make what the transaction has appended visible to readers of committed records.
 
@@ -159,7 +157,7 @@ class LogProducer:
         """
         return self._end(commit=True)
 
-    def abort(self) -> Future[None]:
+    def abort(self) -> concurrency.Future[None]:
         """Hide what the transaction has appended from readers of committed records. As `commit`."""
         return self._end(commit=False)
 
@@ -184,7 +182,7 @@ class LogProducer:
                 self.abort()
             raise
 
-    def _end(self, *, commit: bool) -> Future[None]:
+    def _end(self, *, commit: bool) -> concurrency.Future[None]:
         self._writer.origin.require_own()
         with self._lock:
             self._require_transaction("commit" if commit else "abort")
@@ -195,7 +193,7 @@ class LogProducer:
                 raise
             self._began_ms = None
             if marker_offset is None:
-                done: Future[None] = Future()
+                done: concurrency.Future[None] = concurrency.Future()
                 done.set_result(None)
                 return done
             return self._log.appended_at(marker_offset, marker_offset, None).durable
@@ -203,10 +201,10 @@ class LogProducer:
     def _end_in_log(self, commit: bool) -> int | None:
         """Write the marker if the log has an open transaction; returns its offset, None without one."""
         producer_id, epoch = self.identity
-        if self._writer.ask(lambda log: log.producers.has_open_transaction(producer_id)):
+        if self._writer.under_lock(lambda log: log.producers.has_open_transaction(producer_id)):
             return self._writer.end_transaction(producer_id, epoch, commit=commit)
         self._require_epoch()
-        ended = self._writer.ask(lambda log: log.producers.last_end(producer_id))
+        ended = self._writer.under_lock(lambda log: log.producers.last_end(producer_id))
         if ended is not None and ended.offset >= self._began_at:
             if ended.is_committed == commit:
                 return ended.offset  # by an earlier call, which was interrupted before it could say so
@@ -227,7 +225,7 @@ class LogProducer:
 
     def _require_epoch(self) -> None:
         """Make sure that this producer's epoch is not over. Raises ProducerFencedError."""
-        self._writer.ask(lambda log: log.producers.check_marker(*self.identity))
+        self._writer.under_lock(lambda log: log.producers.check_marker(*self.identity))
 
     def end_if_late(self, now_ms: int) -> bool:
         """
@@ -248,7 +246,7 @@ class LogProducer:
     @property
     def _by(self) -> str:
         """Return words for the message if another thread began the transaction."""
-        if self._began_by == threading.get_ident():
+        if self._began_by == concurrency.get_ident():
             return ""
         return ", begun by another thread: have one thread at a time do transactions, or give each an id of its own"
 

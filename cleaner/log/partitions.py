@@ -6,15 +6,14 @@ A log that cannot be opened or closed is remembered with its error and does not 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from cleaner.app.session import as_cleaner_errors
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.logger import Logger
 from cleaner.base.model import TopicPartition
@@ -90,7 +89,7 @@ class Partitions:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._origin = Origin("the log dirs")
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # Guarded by _lock.
         self._served: dict[TopicPartition, ServedLog] = {}
         self._failed: dict[TopicPartition, CleanerError] = {}
@@ -258,6 +257,6 @@ class Partitions:
             for item in items:
                 work(item)
             return
-        with ThreadPoolExecutor(threads, thread_name_prefix="cleaner-logs") as pool:
+        with concurrency.ThreadPoolExecutor(threads, thread_name_prefix="cleaner-logs") as pool:
             for future in [pool.submit(work, item) for item in items]:
                 future.result()

@@ -12,14 +12,13 @@ ones; see `cursor.py` for how.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogClosedError, OffsetOutOfRangeError, UnknownTopicError
@@ -49,7 +48,7 @@ class LogReader:
     A reader of one partition. Safe to share between threads; each iterator belongs to the thread that uses it.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir.
         topic_partition: the partition.
         view: how far the log reaches; None: found out from the directory.
@@ -70,7 +69,7 @@ class LogReader:
         self._fs = fs
         self._files = PartitionFiles(fs, real_path(log_dir), topic_partition, self._clock, batch_limit)
         self._is_closed = False
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard.
         self._broadcasts: dict[tuple[Isolation, Until], Broadcast] = {}
         self._own_view: DirectoryView | None = None
@@ -303,8 +302,8 @@ def open_reader(
     """
     log_dir = arguments.path("log_dir", log_dir)
     topic_partition = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition, 0))
-    arguments.having("fs", fs, "open", "stat", "list_files")
-    arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
+    arguments.require_methods("fs", fs, "open", "stat", "list_files")
+    arguments.require_methods("clock", clock, "now_ms", "monotonic_ns", "sleep")
     limit = arguments.whole("max_decompressed_batch_bytes", max_decompressed_batch_bytes, 1)
     fs = fs or FileSystem()
     directory = real_path(log_dir) / str(topic_partition)

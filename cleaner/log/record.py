@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -11,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.base import arguments
+from cleaner.base import arguments, concurrency
 from cleaner.errors import UsageError, shortened
 
 SEQUENCES = 2**31  # Kafka's int32: 0 follows the highest
@@ -98,7 +97,7 @@ def as_records(records: Records) -> Sequence[Record] | RecordColumns:
     return list(records)
 
 
-def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> RecordColumns:
+def checked_columns(records: Sequence[Record] | RecordColumns, now_ms: int) -> RecordColumns:
     """
     Check each record and return columns; headers are pairs of name and value, also where a dict was given.
 
@@ -106,7 +105,7 @@ def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> Re
         UsageError: names the first record that cannot be appended, and its field.
     """
     if isinstance(records, RecordColumns):
-        return _columns_looked_through(records)
+        return _check_columns(records)
     for row, record in enumerate(records):
         if not isinstance(record, Record):
             raise UsageError(f"record {row} is a {type(record).__name__}, not a cleaner.Record")
@@ -121,7 +120,7 @@ def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> Re
     )
 
 
-def _columns_looked_through(columns: RecordColumns) -> RecordColumns:
+def _check_columns(columns: RecordColumns) -> RecordColumns:
     values = _column("values", columns.values)
     keys = None if columns.keys is None else _column("keys", columns.keys)
     times = columns.timestamps_ms
@@ -226,7 +225,7 @@ class Appended:
         base_offset: int,
         last_offset: int,
         log_append_time_ms: int | None,
-        make_durable: Callable[[int], Future[None]],
+        make_durable: Callable[[int], concurrency.Future[None]],
         *,
         is_repeat: bool = False,
     ) -> None:
@@ -235,13 +234,13 @@ class Appended:
         self.log_append_time_ms = log_append_time_ms
         self.is_repeat = is_repeat
         self._make_durable = make_durable
-        self._durable: Future[None] | None = None
+        self._durable: concurrency.Future[None] | None = None
 
     def __repr__(self) -> str:
         return f"Appended({self.base_offset}, {self.last_offset})"
 
     @property
-    def durable(self) -> Future[None]:
+    def durable(self) -> concurrency.Future[None]:
         """
         A future that is done once everything up to `last_offset` is on disk; reading it requests the flush.
 

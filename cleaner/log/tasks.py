@@ -6,10 +6,10 @@ A task that fails is reported and tried again at its next turn; the others go on
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.read.view import Signal
 
@@ -56,7 +56,7 @@ class Tasks:
         self._next_ns = {task.name: now_ns + task.delay_ms * _NANOS_PER_MILLI for task in self._tasks}
         self._signal = Signal()
         self._is_stopping = False
-        self._thread = threading.Thread(target=self._run, name="cleaner-log-tasks", daemon=True)
+        self._thread = concurrency.Thread(target=self._run, name="cleaner-log-tasks", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

@@ -22,12 +22,12 @@ Source: rules R-230, R-653; `ProducerStateManager.java`; what a transaction coor
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.base import concurrency
 from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.errors import CorruptCheckpointError, shortened
 from cleaner.storage.files.checkpoint import read_bounded
@@ -70,14 +70,14 @@ class TransactionalIds:
     The transactional ids of one partition. Safe to share between threads; one process writes to a partition.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         directory: the partition's.
     """
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._path = directory / FILE_NAME
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
 
     def begin(self, transactional_id: str, epoch_of: Callable[[int], int], now_ms: int) -> Identity:
         """

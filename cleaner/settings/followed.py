@@ -15,12 +15,12 @@ Every call may come from any thread; one `look` serves all of them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID
 
+from cleaner.base import concurrency
 from cleaner.errors import CleanerError
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import CLEANER_TOPICS
@@ -57,7 +57,7 @@ class FollowedSettings:
         self._fs = fs
         self._log_dir = log_dir
         self._sources = sources
-        self._lock = threading.RLock()  # guards all below
+        self._lock = concurrency.RLock()  # guards all below
         self._resolver = SettingsResolver.of(fs, log_dir, sources)
         self._topics_dir = self._resolver.topics_dir_state()
         self._topics: dict[str, _Known] = {}

@@ -15,11 +15,11 @@ One process appends. Others may read at the same time.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.errors import CleanerError
@@ -120,7 +120,7 @@ class Journal:
         self._max_file_bytes = max_file_bytes
         self._kept_files = kept_files
         self._fsync_every_ns = fsync_every_ms * 1_000_000
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock, as is every change of the files.
         self._synced_at_ns = clock.monotonic_ns() - self._fsync_every_ns
         self._is_synced = False

@@ -8,12 +8,12 @@ they are remembered, and released by command when the cause is fixed.
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from cleaner.base import concurrency
 from cleaner.base.json_values import JsonValue
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptLogError, UncleanableError
@@ -89,10 +89,10 @@ class Quarantine:
 
     def __init__(self, fs: FileSystem, state_dir: Path, warn: Callable[[str], None]) -> None:
         self._file = _state_file(fs, state_dir)
-        self._lock = threading.Lock()  # guards all below, and the order of the file's versions
+        self._lock = concurrency.Lock()  # guards all below, and the order of the file's versions
         found = self._file.load()
-        if found.kept_aside is not None:
-            warn(f"{self._file.path}: {found.reason}; kept as {found.kept_aside.name}, nothing is in quarantine")
+        if found.moved_to is not None:
+            warn(f"{self._file.path}: {found.reason}; kept as {found.moved_to.name}, the quarantine is empty now")
         self._entries: _Entries = found.content or {}
         self._is_saved = True
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import enum
 import stat
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import UncleanableError
 from cleaner.storage.files import clean_shutdown
@@ -56,13 +56,13 @@ class LogDirListing:
     Attributes:
         current: the partitions served from here; the only ones that may be cleaned.
         future: copies being moved here from another log dir.
-        set_aside: names of `-delete` and `-stray` directories, left alone.
+        delete_or_stray: names of `-delete` and `-stray` directories, left alone.
         linked: current partitions that are symbolic links; they are listed but never opened.
     """
 
     current: dict[TopicPartition, Path] = field(default_factory=dict)
     future: dict[TopicPartition, Path] = field(default_factory=dict)
-    set_aside: list[str] = field(default_factory=list)
+    delete_or_stray: list[str] = field(default_factory=list)
     linked: dict[TopicPartition, Path] = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ class LogDir:
         self.fs = fs
         self.path = real_path(path)
         # Held while a checkpoint is read, changed and written, so that two rounds do not undo each other's lines.
-        self._lock = threading.RLock()
+        self._lock = concurrency.RLock()
         # The last results of parsing and listing; each is replaced as a whole.
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
         self._listed: tuple[Sequence[str], LogDirListing] | None = None
@@ -100,14 +100,14 @@ class LogDir:
             entries = self.fs.list_dir(self.path)
         for name in entries:
             try:
-                self._sort_in(found, name)
+                self._classify(found, name)
             except UncleanableError as error:
                 if on_fault is None:
                     raise
                 on_fault(error)
         return found
 
-    def _sort_in(self, found: LogDirListing, name: str) -> None:
+    def _classify(self, found: LogDirListing, name: str) -> None:
         path = self.path / name
         try:
             mode = self.fs.stat(path).st_mode
@@ -127,7 +127,7 @@ class LogDir:
         if topic_partition.topic == names.METADATA_TOPIC:
             return
         if kind in (names.DirKind.DELETE, names.DirKind.STRAY):
-            found.set_aside.append(name)
+            found.delete_or_stray.append(name)
             return
         if kind is names.DirKind.FUTURE:
             pools, pool = [found.future], found.future
@@ -256,7 +256,7 @@ class LogDir:
         clean_shutdown.remove_marker(self.fs, self.path)
 
 
-class StillLogDir(LogDir):
+class CachedLogDir(LogDir):
     """
     A log dir that reads each checkpoint only once: for inspecting all of its logs.
 

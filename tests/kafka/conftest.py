@@ -19,7 +19,7 @@ def _load(version: str) -> Rig:
 
 @pytest.fixture(scope="session")
 def kafka() -> Rig:
-    """Kafka 4.3.1, whose cleaner ours has to equal."""
+    """Kafka 4.3.1, whose cleaner ours must equal."""
     return _load(VERSIONS[0])
 
 

@@ -10,12 +10,12 @@ settings with the machine's memory). Between rounds the system may take their pa
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from cleaner.base import concurrency
 from cleaner.base.table_memory import offer
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.parallel_reader import WindowBuffer
@@ -44,7 +44,7 @@ class LaneMemory:
     output: GrowingBuffer = field(default_factory=GrowingBuffer)
     rebuilt: GrowingBuffer = field(default_factory=GrowingBuffer)
 
-    def put_away(self) -> None:
+    def shrink_and_offer(self) -> None:
         """Shrink to the usual size, and let the system take the pages if it is short of memory."""
         self.buffer.shrink()
         self.unpacker.shrink()
@@ -60,19 +60,19 @@ class LaneMemory:
 class _Spare:
     """Unused lanes."""
 
-    lock = threading.Lock()
+    lock = concurrency.Lock()
     lanes: ClassVar[list[LaneMemory]] = []
 
 
 @contextmanager
-def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Iterator[list[LaneMemory]]:
+def borrowed_lanes(count: int, batch_limit_bytes: int, *, max_kept: int) -> Iterator[list[LaneMemory]]:
     """
     Lend the memory of some lanes for a `with` block; it must not be used after the block.
 
     Args:
         count: how many lanes.
         batch_limit_bytes: most bytes one batch may unpack to.
-        most_kept: how many the process may keep for later rounds.
+        max_kept: how many the process may keep for later rounds.
     """
     with _Spare.lock:
         # Use the lane returned last: a small log uses the same one each time, and leaves the others.
@@ -85,7 +85,7 @@ def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Ite
         yield lanes
     finally:
         for lane in lanes:
-            lane.put_away()
+            lane.shrink_and_offer()
         with _Spare.lock:
             _Spare.lanes[:0] = lanes
-            del _Spare.lanes[most_kept:]
+            del _Spare.lanes[max_kept:]

@@ -22,13 +22,13 @@ earliest chunk, the same error that a single lane would have raised.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from cleaner.base import concurrency
 from cleaner.errors import forget_frames
 
 LANES_PER_THREAD = 2
@@ -111,9 +111,9 @@ class OrderedPipeline(Generic[LaneT]):
     def __init__(self, lanes: Sequence[LaneT], name: str, threads: int | None = None) -> None:
         self._threads = threads or threads_of(lanes)
         self._name = name
-        lock = threading.RLock()
-        self._change = threading.Condition(lock)
-        self._sharing = threading.Condition(lock)
+        lock = concurrency.RLock()
+        self._change = concurrency.Condition(lock)
+        self._sharing = concurrency.Condition(lock)
         # All guarded by the lock. A lane is free, parked, ready (its turn has come), or in some thread's hands.
         self._free = deque(lanes)
         self._ready: deque[_Job[LaneT]] = deque()
@@ -128,10 +128,10 @@ class OrderedPipeline(Generic[LaneT]):
 
     def run(self) -> None:
         """Run all lanes to the end. Raises the error of the earliest failing step."""
-        threads: list[threading.Thread] = []
+        threads: list[concurrency.Thread] = []
         try:
             for number in range(1, self._threads):
-                thread = threading.Thread(target=self._help, name=f"{self._name}-{number}")
+                thread = concurrency.Thread(target=self._help, name=f"{self._name}-{number}")
                 thread.start()
                 threads.append(thread)
             self._drive()
@@ -150,7 +150,7 @@ class OrderedPipeline(Generic[LaneT]):
             finally:
                 del failure
 
-    def _join(self, thread: threading.Thread) -> None:
+    def _join(self, thread: concurrency.Thread) -> None:
         # Wait for its end, even if interrupted: the caller closes files that the thread may be reading.
         while thread.is_alive():
             try:
@@ -187,7 +187,7 @@ class OrderedPipeline(Generic[LaneT]):
                     lane, number = self._free.pop(), self._taken
                     self._is_taking = True
                     break
-                if self._is_exhausted and self._is_all_in_hands():
+                if self._is_exhausted and self._is_all_claimed():
                     self._change.notify_all()
                     return None
                 self._waiting += 1
@@ -197,7 +197,7 @@ class OrderedPipeline(Generic[LaneT]):
                 return None
         return self._take(lane, number, is_helper)
 
-    def _is_all_in_hands(self) -> bool:
+    def _is_all_claimed(self) -> bool:
         """Tell whether no chunk waits for its turn: other threads are processing the rest."""
         return not self._is_taking and not self._arranging.parked and not self._committing.parked
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from http import HTTPStatus
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.json_values import described, format_json
 from cleaner.daemon.snapshot import ServiceSnapshot
@@ -43,7 +43,7 @@ class Routes:
         collector = SnapshotCollector(snapshot, partitions=partition_metrics, is_with_kafka_names=is_with_kafka_metrics)
         self._registry = registry(collector)
         self._clock = clock
-        self._lock = threading.Lock()  # guards _kept; held while a document is made, so that it is made once
+        self._lock = concurrency.Lock()  # guards _kept; held while a document is made, so that it is made once
         self._kept: dict[str, tuple[int, Response]] = {}
 
     def __call__(self, request: Request) -> Response:

@@ -12,14 +12,13 @@ import itertools
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from cleaner.base import concurrency
 from cleaner.errors import SparkJobError
 from cleaner.spark.clean.plan import CopyRules, JobSettings
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork
@@ -38,29 +37,31 @@ class _Child:
     """
 
     def __init__(self, given: Mapping[str, str], log: Path) -> None:
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Future[Any]] = {}  # guarded by _lock
+        self._lock = concurrency.Lock()
+        self._waiting: dict[int, concurrency.Future[Any]] = {}  # guarded by _lock
         self._gone = ""  # why the child accepts no more jobs; guarded by _lock
         self._numbers = itertools.count(1)
-        self._pipe, theirs = Pipe()
-        started: Future[subprocess.Popen[bytes]] = Future()
+        self._pipe, child_end = Pipe()
+        started: concurrency.Future[subprocess.Popen[bytes]] = concurrency.Future()
         # The thread that starts the process must outlive it: the process is killed when that thread ends.
-        arguments = started, theirs, log
-        self._reader = threading.Thread(target=self._serve, args=arguments, name="cleaner-spark", daemon=True)
+        arguments = started, child_end, log
+        self._reader = concurrency.Thread(target=self._serve, args=arguments, name="cleaner-spark", daemon=True)
         self._reader.start()
         self._process = started.result()
-        self._tell(dict(given))
+        self._send(dict(given))
 
-    def _serve(self, started: Future[subprocess.Popen[bytes]], theirs: Connection, log_path: Path) -> None:
+    def _serve(
+        self, started: concurrency.Future[subprocess.Popen[bytes]], child_end: Connection, log_path: Path
+    ) -> None:
         try:
-            with theirs, log_path.open("wb") as log:
+            with child_end, log_path.open("wb") as log:
                 process = subprocess.Popen(
                     # -P: import nothing from the current directory, which may belong to another user.
-                    [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid()), str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid()), str(child_end.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_end.fileno()],
                     start_new_session=True,  # a Ctrl-C at the terminal is for the parent
                 )
         except OSError as error:
@@ -90,17 +91,17 @@ class _Child:
         """Whether it accepts jobs."""
         return self._reader.is_alive() and self._process.poll() is None
 
-    def begin(self, what: str, *arguments: object) -> Future[Any]:
+    def begin(self, what: str, *arguments: object) -> concurrency.Future[Any]:
         """Begin a job. Raises SparkJobError if the process is gone; if it ends later, the future raises it."""
         with self._lock:
             if self._gone:
                 raise SparkJobError(self._gone)
-            number, task = next(self._numbers), Future[Any]()
+            number, task = next(self._numbers), concurrency.Future[Any]()
             self._waiting[number] = task
-            self._tell((number, what, arguments))
+            self._send((number, what, arguments))
         return task
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         with contextlib.suppress(OSError):  # the reader notices
             self._pipe.send(message)
 
@@ -127,11 +128,11 @@ class ChildJobs:
         self.given = given
         self._work_dir = work_dir
         self._idle_seconds = idle_seconds
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         # All guarded by _lock.
         self._child: _Child | None = None
         self._users = 0
-        self._timer: threading.Timer | None = None
+        self._timer: concurrency.Timer | None = None
 
     @property
     def slots(self) -> int:
@@ -182,7 +183,7 @@ class ChildJobs:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    self._timer = threading.Timer(self._idle_seconds, self._close_idle)
+                    self._timer = concurrency.Timer(self._idle_seconds, self._close_idle)
                     self._timer.daemon = True
                     self._timer.start()
 

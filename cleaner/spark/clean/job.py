@@ -17,11 +17,10 @@ import ctypes
 import os
 import signal
 import sys
-import threading
-from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any
 
+from cleaner.base import concurrency
 from cleaner.errors import CleanerError
 from cleaner.spark.clean.spark_jobs import SessionJobs, start_jobs
 
@@ -33,9 +32,9 @@ class _Server:
 
     def __init__(self, given: dict[str, str], parent: Connection) -> None:
         self._parent = parent
-        self._lock = threading.Lock()
-        self._session: Future[SessionJobs] = Future()
-        threading.Thread(target=self._start, args=(given,), daemon=True).start()
+        self._lock = concurrency.Lock()
+        self._session: concurrency.Future[SessionJobs] = concurrency.Future()
+        concurrency.Thread(target=self._start, args=(given,), daemon=True).start()
 
     def _start(self, given: dict[str, str]) -> None:
         try:
@@ -72,7 +71,7 @@ def main() -> None:
     try:
         server = _Server(parent.recv(), parent)
         while True:
-            threading.Thread(target=server.run, args=parent.recv(), daemon=True).start()
+            concurrency.Thread(target=server.run, args=parent.recv(), daemon=True).start()
     except (EOFError, OSError):
         os._exit(0)  # the JVM ends when its pipe from this process closes
 

@@ -6,10 +6,10 @@ If a log is large enough and the engine cleans it anyway, the log line of its ro
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cleaner.base import concurrency
 from cleaner.spark.clean.available import why_not_available
 
 if TYPE_CHECKING:  # a daemon without large logs must not load them
@@ -33,7 +33,7 @@ class LargeLogs:
 
     def __init__(self, why_not: Callable[[], str] = why_not_available) -> None:
         self._why_not = why_not
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         self._jobs: ChildJobs | None = None  # guarded by _lock
 
     def choose(self, found: Cleanable, config: CleanerConfig) -> tuple[CleanRound | None, str]:

@@ -27,11 +27,11 @@ is on disk. A broker ignores plain files in a log dir (R-102). Without `/proc` n
 
 from __future__ import annotations
 
-import threading
 import zlib
 from hashlib import blake2b
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -45,7 +45,7 @@ _NAME_BYTES, _OFFSET_BYTES, _CHECKED_BYTES = 16, 8, 24
 ENTRY_BYTES = 32
 _LOCK_BYTE = 0
 _TRIES = 3
-_MOST_BYTES = 64 << 20  # two million partitions; a larger file is not ours
+_MAX_BYTES = 64 << 20  # two million partitions; a larger file is not ours
 
 
 def boot_id(fs: FileSystem) -> bytes | None:
@@ -81,7 +81,7 @@ class Publisher:
 
     def __init__(self, fs: FileSystem, log_dir: Path) -> None:
         self._path = log_dir / PUBLISHED
-        self._guard = threading.RLock()
+        self._guard = concurrency.RLock()
         # Guarded by _guard.
         self._error: CleanerError | None = None
         self._slots: dict[TopicPartition, int] = {}
@@ -192,7 +192,7 @@ class Published:
             if offset is not None:
                 return offset
             size = file.size()
-            data = file.read(size, 0) if size <= _MOST_BYTES else b""
+            data = file.read(size, 0) if size <= _MAX_BYTES else b""
             found = next((at for at in range(0, len(data), ENTRY_BYTES) if data.startswith(name, at)), None)
             if found is None:
                 return None

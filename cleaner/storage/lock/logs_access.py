@@ -18,9 +18,9 @@ No round begins while a writer waits.
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.errors import LogDirLockedError
 from cleaner.storage.fs.file_system import File
@@ -43,7 +43,7 @@ class LogsAccess:
         self._path = path
         self._file = file
         self._is_alone = is_alone
-        self._guard = threading.Lock()
+        self._guard = concurrency.Lock()
         # Guarded by _guard: how many rounds are running, and whether alongside a writer.
         self._rounds = 0
         self._is_beside_writer = False

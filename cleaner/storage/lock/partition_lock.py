@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, LogDirLockedError
@@ -32,7 +32,7 @@ from cleaner.storage.segment import names
 PATIENCE_MS = 30_000
 """A swap or a roll takes a dozen fsyncs; a disk on which those take longer has other problems."""
 
-_this_thread = threading.local()
+_this_thread = concurrency.local()
 
 
 class HeldByte(io.FileIO):

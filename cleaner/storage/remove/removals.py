@@ -10,11 +10,11 @@ Source: rules R-105, R-610.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -41,7 +41,7 @@ class Removals:
     def __init__(self, fs: FileSystem, clock: Clock) -> None:
         self._fs = fs
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = concurrency.Lock()
         self._waiting: list[Removal] = []  # guarded by _lock
 
     def add_files(self, directory: Path, files: tuple[str, ...], delay_ms: int) -> None:

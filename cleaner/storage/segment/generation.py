@@ -24,10 +24,10 @@ A broker ignores plain files in a log dir (R-102).
 from __future__ import annotations
 
 import contextlib
-import threading
 from pathlib import Path
 from types import TracebackType
 
+from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -74,7 +74,7 @@ class Generations:
             self._file = fs.open(path)
         except FileNotFoundError:
             self._file = _make(fs, path)
-        self._guard = threading.Lock()
+        self._guard = concurrency.Lock()
 
     def of(self, topic_partition: TopicPartition) -> int:
         """

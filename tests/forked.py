@@ -45,8 +45,8 @@ def cleaner_command(arguments: Sequence[str], stdin: str = "") -> subprocess.Com
 def _be_cleaner(arguments: Sequence[str], streams: Sequence[int]) -> NoReturn:
     try:
         signal.alarm(_MOST_SECONDS)
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
         sys.stdin, sys.stdout, sys.stderr = (
             open(number, mode, closefd=False)  # noqa: SIM115
             for number, mode in enumerate(("r", "w", "w"))

@@ -316,7 +316,7 @@ def fewer_partitions(_: Path, brokers: Path) -> None:
 
 
 def foreign_owner(ours: Path, _: Path) -> None:
-    """A file of ours belongs to another user."""
+    """One of our files belongs to another user."""
     os.chown(ours / "prices-0" / f"{0:020}.log", 12345, 12345)
 
 

@@ -21,7 +21,7 @@ SHOWN = ("--from-beginning", "--property", "print.key=true", "--property", "key.
 
 
 def run(*arguments: object, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run the command; its exit code has to be the one expected."""
+    """Run the command; its exit code must be the expected one."""
     command = [CLEANER, *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
     assert done.returncode == status, done.stderr

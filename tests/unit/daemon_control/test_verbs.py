@@ -1,4 +1,4 @@
-"""What can be asked, who is told, and what is refused."""
+"""What can be asked, who is named, and what is refused."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_status_of_some_logs(steering: FakeSteering, fields: dict[str, Any], nam
 
 
 def test_jobs_lists_all_or_one(steering: FakeSteering) -> None:
-    """One that is not there is refused, lest somebody wait for it for ever."""
+    """A missing one is refused, so that no one waits for it forever."""
     assert [job["id"] for job in ask(steering, "jobs")["jobs"]] == [7, 6, 5]
     assert [job["id"] for job in ask(steering, "jobs", job=6)["jobs"]] == [6]
     assert refusal(steering, "jobs", job=99) == ("refused", "there is no job 99, or it ended long ago")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cleaner.app import load as loading
-from cleaner.app.beside_writer import noticing_changes
+from cleaner.app.beside_writer import detect_changes
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
 from cleaner.app.rounds import Work, run_rounds
@@ -120,11 +120,11 @@ def _clean(
     tools: RoundTools,
     context: CallContext,
     lock: LogDirLock,
-    told: dict[str, str],
+    settings: dict[str, str],
     *,
     is_requested: bool,
 ) -> CleanReport:
-    """Do the round; the topic's settings go into `told` as soon as they are known."""
+    """Do the round; the topic's settings go into `settings` as soon as they are known."""
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
     trusts_default = found_settings.cleaner.trust_default_policy
@@ -134,13 +134,13 @@ def _clean(
     if not is_in_order:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
     resolved = session.topic(log.partition, log.directory)
-    told.update(resolved.origins)
+    settings.update(resolved.origins)
     verdict = standing(resolved, is_named=False, trust_default=session.trusts_default_policy)
     nothing = CleanReport(str(log.partition), 0, 0, 0)
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
     topic, now_ms = resolved.config, require_set(context.clock.now_ms())
-    with tools.fs.hold(log.directory), noticing_changes(session, log.directory) as follow:
+    with tools.fs.hold(log.directory), detect_changes(session, log.directory) as follow:
         loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
         follow(loaded)
         found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)

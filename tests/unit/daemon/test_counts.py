@@ -66,7 +66,7 @@ def running_and_another_done(manager: CleanerManager) -> None:
 
 def surveyed_while_running_then_done(manager: CleanerManager) -> None:
     assignment = taken(manager)
-    manager.pause("d")  # a survey is made anew, with the log in a worker's held
+    manager.pause("d")  # a new survey is made, while a worker has the log
     manager.snapshot()
     manager.give_back(assignment, None)
     taken(manager)

@@ -24,7 +24,7 @@ from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import SettingsResolver
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
-from cleaner.storage.fs.mounts import kind_of_file_system, lacks
+from cleaner.storage.fs.mounts import kind_of_file_system, missing_guarantee
 from cleaner.storage.fs.ownership import Owner, can_own, code_closed_to
 from cleaner.storage.fs.space import require_room
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
@@ -211,7 +211,7 @@ class _Examination:
     def file_system(self) -> Answer:
         """Does the file system keep what renames, fsyncs and locks promise?"""
         kind = kind_of_file_system(self._fs, real_path(self._path))
-        reason = lacks(kind)
+        reason = missing_guarantee(kind)
         if reason:
             return warned("file-system", f"{kind}: {reason}", "keep logs on a local disk, with ext4 or XFS")
         return passed("file-system", kind or "its type is not known")

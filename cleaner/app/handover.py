@@ -39,9 +39,9 @@ from cleaner.storage.handover import (
     bytes_to_write,
     hand_over_partition,
     is_same_log,
+    moved_broker_log,
     require_room,
     settle_handover,
-    stands_aside,
 )
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.lock.lock_probe import LockHolder, probe
@@ -280,7 +280,7 @@ class _Handover:
         """Tell whether the log is already in its place. Raises HandoverRefusedError: it has no place there."""
         theirs, topic_id = self._theirs.log_dir, self._topic_ids[topic_partition.topic]
         home = theirs.path / str(topic_partition)
-        place = stands_aside(theirs, topic_partition, topic_id) or home
+        place = moved_broker_log(theirs, topic_partition, topic_id) or home
         found = theirs.listing()
         if topic_partition in found.linked or topic_partition in found.future:
             raise HandoverRefusedError(
@@ -315,9 +315,9 @@ class _Handover:
                 f"{self._theirs.log_dir.path}: no metadata log here, so topic ids and numbers of partitions and "
                 "replicas are not checked: give --metadata-dir, or --config with the broker's server.properties"
             )
-        unused: list[str] = []
+        warnings: list[str] = []
         settings = read_cleaner_topics(
-            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, unused
+            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, warnings
         )
         for topic, topic_id in self._topic_ids.items():
             theirs = cluster.image.topic_configs.get(topic, {})

@@ -131,7 +131,7 @@ class CallContext:
         Raises:
             UsageError: an argument has the wrong type or value.
         """
-        arguments.having("fs", fs, "open", "stat", "list_files")
+        arguments.require_methods("fs", fs, "open", "stat", "list_files")
         for name, value in (("progress", progress), ("check_done", check_done), ("warn", warn)):
             arguments.function(name, value)
         return CallContext(

@@ -36,7 +36,7 @@ from cleaner.read.open_transactions import Use, undecided_at
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.lock.lock_probe import LockHolder, probe
-from cleaner.storage.log_dir import StillLogDir
+from cleaner.storage.log_dir import CachedLogDir
 from cleaner.storage.segment.segment import Segment
 
 _UNREADABLE = Reason.UNREADABLE.words.line
@@ -73,7 +73,7 @@ def plan_log_dir(
     """
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=None) as session:
         named = None if partitions is None else parse_names(partitions)
-        session = replace(session, log_dir=StillLogDir(context.fs, session.log_dir.path))
+        session = replace(session, log_dir=CachedLogDir(context.fs, session.log_dir.path))
         state = _DirState.of(session)
         entries = []
         for topic_partition, directory in choose_partitions(session, named).items():

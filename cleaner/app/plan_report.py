@@ -10,7 +10,7 @@ from cleaner.policy.estimate import Estimate
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
-from cleaner.read.open_transactions import Undecided
+from cleaner.read.open_transactions import UndecidedTransaction
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class PlanEntry:
     bounds: tuple[Bound, ...] = ()
     checkpoint_offset: int | None = None
     is_checkpoint_reset: bool = False
-    undecided: Undecided | None = None
+    undecided: UndecidedTransaction | None = None
     lag_ends_ms: int | None = None
     overdue_ms: int = 0
     overdue_at_ms: int | None = None

@@ -93,9 +93,8 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
         return replace(report, note=_why_nothing(work, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
-    from cleaner.cleaning.offset_map import (
-        OffsetMap,
-    )  # compiles kernels, which a caller with nothing to clean does not need
+    # These load the kernels, which a caller with nothing to clean does not need.
+    from cleaner.cleaning.offset_map import OffsetMap
     from cleaner.cleaning.round.round import clean_log
 
     config = work.session.settings.cleaner

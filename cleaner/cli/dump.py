@@ -160,6 +160,7 @@ class _Lines:
         self._put(words)
 
     def on_batch(self, batch: ShownBatch) -> None:
+        """Print a batch in one line, as Kafka's tool does."""
         head = f"offset: {batch.last_offset}"
         if batch.magic > 1:
             head = (
@@ -175,6 +176,7 @@ class _Lines:
         )
 
     def on_record(self, record: ShownRecord) -> None:
+        """Print a record in one line, with key and value only if asked for."""
         line = "" if self._skips_metadata else _metadata(record)
         if self._decoder is not None and not record.batch.is_control:
             prefix = "| " if self._skips_metadata else " "
@@ -224,9 +226,11 @@ class _Objects:
         self._object("log", fields)
 
     def on_batch(self, batch: ShownBatch) -> None:
+        """Print a batch as an object; its fields are those of `ShownBatch`."""
         self._object("batch", dataclasses.asdict(batch))
 
     def on_record(self, record: ShownRecord) -> None:
+        """Print a record as an object: sizes, and its content if it is a control record or there is a decoder."""
         fields: dict[str, object] = {
             "offset": record.offset,
             "timestamp": record.timestamp,

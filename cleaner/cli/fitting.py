@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TextIO
 
 HELP_COLUMNS, PAGE_COLUMNS = 80, 100
-_FEWEST_COLUMNS = 40
+_MIN_COLUMNS = 40
 _MIN_NAME, _MIN_WORDS, _MIN_FOLDED = 16, 20, 8
 _MAX_LINES_BESIDE = 3
 _GAP = "  "
@@ -50,11 +50,11 @@ def columns(stream: TextIO | None = None) -> int | None:
         return None
     named = os.environ.get("COLUMNS", "")
     if named.isascii() and named.isdigit() and int(named) > 0:
-        return max(_FEWEST_COLUMNS, int(named))
+        return max(_MIN_COLUMNS, int(named))
     stream = sys.stdout if stream is None else stream
     try:
         # A terminal that does not know its size gives 0.
-        return max(_FEWEST_COLUMNS, os.get_terminal_size(stream.fileno()).columns or HELP_COLUMNS)
+        return max(_MIN_COLUMNS, os.get_terminal_size(stream.fileno()).columns or HELP_COLUMNS)
     except (OSError, ValueError):
         return None
 

@@ -88,13 +88,13 @@ def take_identity(
     from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.fs.ownership import become, code_closed_to, owner_of
-    from cleaner.storage.which_dir import require_there
+    from cleaner.storage.which_dir import require_existing
 
     try:
         owner = owner_of(given)
     except ForeignDirectoryError:
         if not may_be_new:
-            require_there(FileSystem(), given[0])  # a missing directory has no owner to ask for
+            require_existing(FileSystem(), given[0])  # a missing directory has no owner to ask for
         raise
     if owner is None:
         return

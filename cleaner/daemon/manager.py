@@ -404,11 +404,11 @@ class CleanerManager:
         return "the cleaner is being stopped" if self._is_stopping else self._choices.why_stop(partition)
 
     def _stuck(self, now_ns: int) -> list[str]:
-        most_ns = self._choices.config.stuck_ms * 1_000_000
+        max_ns = self._choices.config.stuck_ms * 1_000_000
         return [
             f"{each.worker}: no progress for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
             for each in self._activities.values()
-            if each.idle_ns(now_ns) > most_ns
+            if each.idle_ns(now_ns) > max_ns
         ]
 
     def _changed(self) -> None:

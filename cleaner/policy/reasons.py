@@ -1,8 +1,8 @@
 """
-Why a log is next, waits, or is not to be cleaned: one row a reason, with its code and all the words there are for it.
+The reasons why a log is next, waits, or is not cleaned: one row for each, with its code and all its words.
 
-Everything that tells a reason takes it from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. It
-stands below the daemon, which sends one line for people with each log.
+All output takes reasons from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. The module is below
+the daemon, because the daemon sends one readable line with each log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 
 class Tone(enum.Enum):
-    """How something is to be taken; the values are classes of the page."""
+    """How good or bad a reason is; the values are CSS classes of the page."""
 
     WORK = "work"
     DUE = "due"
@@ -25,7 +25,7 @@ class Tone(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why, in the order in which the daemon looks for reasons; the values are codes, for labels and JSON."""
+    """The reasons, in the order in which the daemon checks them; the values are codes for labels and JSON."""
 
     IN_PROGRESS = "in_progress"
     ABORTED = "aborted"
@@ -49,7 +49,7 @@ class Reason(enum.Enum):
     OVER_RATIO = "over_ratio"
     CHECKPOINT_RESET = "checkpoint_reset"
     UNFINISHED_SWAP = "unfinished_swap"
-    # Of `plan`, which judges logs that a daemon does not choose from.
+    # Only in `plan`, which also judges logs from which a daemon does not choose.
     NO_HIGH_WATERMARK = "no_high_watermark"
     POLICY_NOT_TRUSTED = "policy_not_trusted"
     BAD_SETTING = "bad_setting"

@@ -18,12 +18,12 @@ from tests.integration.log_dirs import keyed_log, offsets
 from tests.support.log_builder import write_log_dir
 
 LOGS = 30
-_LEAST_PIPE_BYTES = 4096
+_MIN_PIPE_BYTES = 4096
 
 
 def _pipe_nobody_reads() -> int:
     reader, writer = os.pipe()
-    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _LEAST_PIPE_BYTES)
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, _MIN_PIPE_BYTES)
     _OPEN.append(reader)
     return writer
 

@@ -182,7 +182,7 @@ def test_a_sample_of_very_many_keys_represents_all(tmp_path: Path, monkeypatch: 
     """Memory is bounded, and the estimate hardly changes."""
     total = write_log(tmp_path, "uniform-one-each", records=20_000)
     whole = foretell(tmp_path, None).estimate
-    monkeypatch.setattr(key_sample, "_MOST_RECORDS", 4000)
+    monkeypatch.setattr(key_sample, "_MAX_RECORDS", 4000)
     part = foretell(tmp_path, None).estimate
     assert whole is not None
     assert part is not None

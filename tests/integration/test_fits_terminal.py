@@ -114,7 +114,7 @@ def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def _busy_daemon(log_dir: str) -> ServiceSnapshot:
     """Return a daemon in trouble, with a log of a long name in each of its tables."""
     name = TopicPartition(LONG, 0)
-    shown = sample_daemons.in_trouble()
+    shown = sample_daemons.with_problems()
     return replace(
         shown,
         logs=(log(LONG, 0, log_dir=log_dir, why="one word after the other " * 8), *shown.logs),

@@ -27,7 +27,7 @@ from cleaner.storage.files.checkpoint import read_offset_checkpoint, write_offse
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import File, FileSystem
-from cleaner.storage.handover import bytes_to_write, copy_and_aside, hand_over_partition
+from cleaner.storage.handover import bytes_to_write, hand_over_partition, handover_dirs
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
 from cleaner.storage.log_dir import LogDir, OffsetKind
@@ -199,7 +199,7 @@ def test_what_an_earlier_try_left_is_room_for_the_next(ours: Path) -> None:
         brokers = LogDir(FS, write_brokers(Path(there) / "brokers"))
         source = ours / str(FIRST)
         whole = bytes_to_write(brokers, FIRST, TOPIC_ID, source)
-        copy, _ = copy_and_aside(brokers.path, FIRST, TOPIC_ID)
+        copy, _ = handover_dirs(brokers.path, FIRST, TOPIC_ID)
         copy.mkdir()
         name = f"{20:020}.log"
         shutil.copy(source / name, copy)

@@ -26,7 +26,7 @@ from cleaner.cli.main import main
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
 from cleaner.storage.files.kafka_uuid import format_uuid
-from cleaner.storage.handover import copy_and_aside
+from cleaner.storage.handover import handover_dirs
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
 from tests.integration.test_recover_command import tear, unclean
@@ -157,7 +157,7 @@ def _hand_over(place: Path) -> None:
 
 
 _TOPIC_ID = uuid.UUID(int=5)
-_COPY, _ = copy_and_aside(Path("brokers"), TopicPartition("topic", 0), _TOPIC_ID)
+_COPY, _ = handover_dirs(Path("brokers"), TopicPartition("topic", 0), _TOPIC_ID)
 
 
 @dataclass(frozen=True)

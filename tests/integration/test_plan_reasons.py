@@ -221,8 +221,8 @@ class Vanishing(FileSystem):
     def __init__(self, times: int) -> None:
         self.times = times
 
-    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
-        found = super().look_through(directory, suffixes)
+    def scan_dir(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
+        found = super().scan_dir(directory, suffixes)
         if self.times:
             self.times -= 1
             found.append(DirectoryEntry(f"{70:020d}.log", 1, 100, 0))

@@ -35,7 +35,7 @@ def daemon(state_dir: Path) -> Iterator[None]:
     def never(error: Exception) -> None:
         raise error
 
-    steering = FakeSteering(sample_daemons.in_trouble())
+    steering = FakeSteering(sample_daemons.with_problems())
     with ControlServer(FileSystem(), state_dir / "control.sock", steering, ManualClock(), never):
         yield
 

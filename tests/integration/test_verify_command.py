@@ -132,8 +132,8 @@ def test_verify_takes_what_clean_has_kept_as_the_log_before(tmp_path: Path, caps
     (tmp_path / "logs").mkdir()
     log_dir = write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
     kept = tmp_path / "kept"
-    for most_bytes in ("1", "1G"):
-        words = ("--now", str(NOW), "--keep-old", str(kept), "--max-dirty-bytes", most_bytes)
+    for max_bytes in ("1", "1G"):
+        words = ("--now", str(NOW), "--keep-old", str(kept), "--max-dirty-bytes", max_bytes)
         assert main(["clean", str(log_dir), "topic-0", *COMPACT, *words]) == 0
     capsys.readouterr()
     code, out, err = run(capsys, kept, log_dir, *COMPACT, "--now", str(NOW), "--format", "json")

@@ -1,4 +1,4 @@
-"""Whoever asks what of a log may be cleaned gets one answer: `plan`, `clean`, the daemon's look and round, the twin."""
+"""`plan`, `clean`, the daemon's look and round, and the twin agree on the cleanable range of a log."""
 
 from __future__ import annotations
 

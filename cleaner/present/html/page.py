@@ -161,10 +161,10 @@ def templates() -> jinja2.Environment:
         "style": Markup(STYLE),  # noqa: S704 - the page's own
         "script": Markup(SCRIPT),  # noqa: S704
         "icon": _ICON,
-        "most_rows": MAX_ROWS,
-        "most_search": page_logs.MAX_SEARCH,
+        "max_rows": MAX_ROWS,
+        "max_search": page_logs.MAX_SEARCH,
         "nearly_full": NEARLY_FULL,
-        "least_width_of_name": MIN_WIDTH_OF_NAME,
+        "min_width_of_name": MIN_WIDTH_OF_NAME,
         "line_beside_label": line_beside_label,
         "drawing_of": drawing_of,
         "log_path": page_logs.log_path,
@@ -175,7 +175,7 @@ def templates() -> jinja2.Environment:
         "worker_words": page_now.worker_words,
         "dir_words": page_now.dir_words,
         "damage_place": page_now.damage_place,
-        "most_bytes": _most_bytes,
+        "max_bytes": _max_bytes,
         "dir_tone": _DIR_TONES.__getitem__,
         "result_tone": lambda result: _RESULT_TONES.get(result, Tone.QUIET),
         "job_tone": lambda state: _JOB_TONES.get(state, Tone.QUIET),
@@ -195,5 +195,5 @@ def _shown(value: object) -> object:
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
-def _most_bytes(rounds: Sequence[RoundView]) -> int:
+def _max_bytes(rounds: Sequence[RoundView]) -> int:
     return max((max(ended.bytes_read, ended.bytes_written) for ended in rounds), default=0)

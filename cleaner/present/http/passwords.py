@@ -42,7 +42,7 @@ class Passwords:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
-        self._most_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
+        self._max_cost = max((cost_of(hashed) or 0 for hashed in users.values()), default=0)
         self._key = secrets.token_bytes(32)
         self._lock = concurrency.Lock()  # guards _right; never held for long
         self._right: set[bytes] = set()
@@ -81,12 +81,12 @@ class Passwords:
         hashed = self._users.get(name.decode("utf-8", "replace"))
         try:
             if hashed is None:
-                bcrypt.checkpw(password, _dummy_hash(self._most_cost))
+                bcrypt.checkpw(password, _dummy_hash(self._max_cost))
                 return False
             if bcrypt.checkpw(password, hashed.encode()):
                 return True
             # Each cost takes twice as long as the one before: together these make up the difference to the costliest.
-            for cost in range(cost_of(hashed) or self._most_cost, self._most_cost):
+            for cost in range(cost_of(hashed) or self._max_cost, self._max_cost):
                 bcrypt.checkpw(password, _dummy_hash(cost))
         except ValueError:  # more bytes than bcrypt takes, or a NUL; for any user name
             pass

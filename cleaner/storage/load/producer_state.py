@@ -179,7 +179,7 @@ class ProducerState:
 
     def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
         """Return the transaction index entry of an aborted transaction; call it before `commit`."""
-        others = self._ongoing.lowest(but_of=txn.producer_id)
+        others = self._ongoing.lowest(excluding=txn.producer_id)
         return aborted_entry(txn.producer_id, txn.first_offset, txn.last_offset, others)
 
     # ---- batches ---------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.format.headers import HeaderReader
 
 # Headers are walked in Python: this many bytes of the smallest batches take 0.16 s, loading the kernels takes 0.32 s.
-MOST_HEADER_BYTES = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
 
 
 class BatchSource(Protocol):
@@ -76,6 +76,6 @@ def batch_headers(
 
     The chunks hold no records except those of control batches.
     """
-    if size - start > MOST_HEADER_BYTES:
+    if size - start > MAX_HEADER_BYTES:
         return checked_batches(file, size=size, start=start, buffer=buffer, check_order_from=check_order_from)
     return HeaderReader(file, size=size, start=start, check_order_from=check_order_from)

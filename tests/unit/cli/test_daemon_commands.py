@@ -33,7 +33,7 @@ DAEMON_COMMANDS = ["status", "explain", "jobs", "now", "pause", "resume", "relea
 
 @pytest.fixture
 def steering() -> FakeSteering:
-    return FakeSteering(sample_daemons.in_trouble())
+    return FakeSteering(sample_daemons.with_problems())
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +133,7 @@ PROBED: dict[str, tuple[dict[str, object], int, int]] = {
 def test_status_as_a_probe_prints_nothing(steering: FakeSteering, case: str, capsys: Capture) -> None:
     """Logs in trouble are no reason to restart it; who restarts and who waits get different answers."""
     changes, live, ready = PROBED[case]
-    shown = sample_daemons.in_trouble() if "quarantine" in case else sample_daemons.at_work()
+    shown = sample_daemons.with_problems() if "quarantine" in case else sample_daemons.at_work()
     steering.shown = replace(shown, **changes)
     assert (main(["status", "--probe", "live"]), main(["status", "--probe", "ready"])) == (live, ready)
     assert capsys.readouterr() == ("", "")

@@ -26,7 +26,7 @@ from cleaner.present.http.exposition import encode
 from cleaner.present.metrics.metrics import SnapshotCollector
 from tests.integration.daemons import RunningDaemon, made, settings_for
 from tests.support.fake_steering import FakeSteering
-from tests.support.sample_daemons import at_work, in_trouble
+from tests.support.sample_daemons import at_work, with_problems
 from tests.support.snapshots import log, snapshot
 from tests.unit.daemon.looks import log_status, look
 
@@ -201,7 +201,7 @@ def test_counts_of_a_log_dir_that_is_offline_are_those_of_its_last_look(
     assert (shown.counts.waiting, shown.counts.dirtiest) == (0, None)
 
 
-@pytest.mark.parametrize("sample", [at_work, in_trouble])
+@pytest.mark.parametrize("sample", [at_work, with_problems])
 def test_counts_of_the_samples_are_the_same_wherever_they_are_shown(
     sample: Callable[[], ServiceSnapshot], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ class Room:
 
     def __init__(self, directory: Path) -> None:
         directory.chmod(0o750)
-        self.steering = FakeSteering(sample_daemons.in_trouble())
+        self.steering = FakeSteering(sample_daemons.with_problems())
         self.clock = ManualClock()
         self.errors: list[Exception] = []
         self.path = directory / "s"

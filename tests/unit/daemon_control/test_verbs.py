@@ -22,7 +22,7 @@ UID = 1001
 
 @pytest.fixture
 def steering() -> FakeSteering:
-    return FakeSteering(sample_daemons.in_trouble())
+    return FakeSteering(sample_daemons.with_problems())
 
 
 def never(error: Exception) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.http.health import healthy, live, ready, warnings
-from tests.support.sample_daemons import hostile, in_trouble
+from tests.support.sample_daemons import hostile, with_problems
 from tests.support.snapshots import MB, log_dir, quarantined, retry, snapshot
 
 
@@ -57,7 +57,7 @@ def test_warnings_name_memory_that_no_setting_asks_for() -> None:
 
 def test_warnings_name_everything_that_is_wrong() -> None:
     """What is not well to `status`, with the same words; then what is odd: a log dir in use, dead workers."""
-    found = json.loads(healthy(in_trouble()).body)["warnings"]
+    found = json.loads(healthy(with_problems()).body)["warnings"]
     assert found == [
         "the last reload was refused: log.cleaner.threads=zero: not a number; allowed: 1 to 64",
         "/mnt/disk2/kafka is offline for 20 min: Input/output error reading cleaner-offset-checkpoint",

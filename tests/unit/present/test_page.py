@@ -17,10 +17,10 @@ from cleaner.present.html import page
 from cleaner.present.html.drawing import MIN_WIDTH, parts_of
 from cleaner.present.html.page_logs import PAGE_SIZE, Choice
 from cleaner.present.html.page_now import headline
-from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
+from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, with_many_logs, with_problems
 from tests.support.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
 
-DAEMONS = [snapshot, at_work, in_trouble, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
+DAEMONS = [snapshot, at_work, with_problems, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
 UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be read", error="Permission denied")
 _VOID = {"meta", "link", "input"}
 
@@ -245,7 +245,7 @@ def test_thousands_of_logs_are_shown_a_page_at_a_time() -> None:
 )
 def test_logs_are_found_by_name_reason_and_log_dir(query: dict[str, str], found: list[str]) -> None:
     """Every choice narrows the others."""
-    assert sorted(str(view.partition) for view in Choice.of(query).matching(in_trouble().logs)) == found
+    assert sorted(str(view.partition) for view in Choice.of(query).matching(with_problems().logs)) == found
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "", "1e9", "9" * 40, "\u0663"])
@@ -264,5 +264,5 @@ def test_log_has_a_page_of_its_own() -> None:
     for missing in (page.log(twins, "b-0", {}), page.log(twins, "a-0", {"dir": "/x"}), page.log(twins, "<b>", {})):
         assert missing.status == 404
         Document(missing.body.decode())
-    quarantined = Document(page.log(in_trouble(), "ledger-2", {"dir": LOG_DIR}).body.decode()).text
+    quarantined = Document(page.log(with_problems(), "ledger-2", {"dir": LOG_DIR}).body.decode()).text
     assert "CRC-32C of the batch" in quarantined and "at byte 81,788,928" in quarantined

@@ -23,7 +23,7 @@ def test_lowest_offset_is_that_of_a_plain_search(steps: list[tuple[bool, int, in
             naive.pop(offset, None)
         assert offsets.lowest() == min(naive, default=None)
         without = [each for each, other in naive.items() if other != holder]
-        assert offsets.lowest(but_of=holder) == min(without, default=None)
+        assert offsets.lowest(excluding=holder) == min(without, default=None)
         assert offsets.lowest() == min(naive, default=None)
         assert dict(offsets.items()) == naive
         assert len(offsets) == len(naive)
@@ -41,7 +41,7 @@ def test_offsets_dropped_after_one_that_stays_are_forgotten() -> None:
     assert len(offsets._heap) < 1000
 
 
-def test_offsets_dropped_all_at_once_are_gone() -> None:
+def test_offsets_dropped_together_are_removed() -> None:
     """As when a log is loaded again."""
     offsets = OpenOffsets()
     offsets.add(5, 1)

@@ -330,7 +330,7 @@ def test_room_for_less_than_the_largest_group_is_a_warning_and_none_at_all_fails
     assert _about(SmallDisk(1 << 30), logs)["space"].grade is Grade.PASS
     tight = _about(SmallDisk(8 * 65536 + max(sizes) - 1), logs)["space"]
     assert tight.grade is Grade.WARN
-    assert f"may need {human_bytes(max(sizes))} for" in tight.finding
+    assert f"may need {human_bytes(max(sizes))} until" in tight.finding
     assert _about(SmallDisk(8 * 65536 - 1), logs)["space"].grade is Grade.FAIL
 
 

@@ -74,7 +74,7 @@ def dump_files(fs: FileSystem, paths: Sequence[str], options: DumpOptions, viewe
 def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer, indexes: IndexDump) -> None:
     path = Path(shown_path)
     if path.is_dir():
-        raise ValueError(_instead_of(fs, path))
+        raise ValueError(_suggest_files(fs, path))
     match path.suffix:
         case names.LOG | ".checkpoint":
             _show_log(fs, path, shown_path, options, viewer)
@@ -94,7 +94,7 @@ def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer,
             viewer.on_damage(f"Ignoring unknown file {shown_path}")
 
 
-def _instead_of(fs: FileSystem, directory: Path) -> str:
+def _suggest_files(fs: FileSystem, directory: Path) -> str:
     """Suggest files to name instead of a directory."""
     nature = nature_of(fs, directory)
     wanted = fs.list_files(directory)

@@ -27,7 +27,7 @@ from cleaner.storage.segment.indexes import (
 )
 
 _HEAD = struct.Struct(">q8xb6xi")  # base offset, magic, last offset delta
-_MODERN = 2
+_MAGIC_2 = 2
 _NOT_FOUND = -1
 
 
@@ -159,7 +159,7 @@ def _last_offset_at(log: File, position: int) -> int:
     if len(head) < _HEAD.size:
         return _NOT_FOUND
     base_offset, magic, last_delta = _HEAD.unpack(head)
-    return int(base_offset) + (int(last_delta) if magic == _MODERN else 0)
+    return int(base_offset) + (int(last_delta) if magic == _MAGIC_2 else 0)
 
 
 class _Places:

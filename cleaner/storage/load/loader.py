@@ -16,7 +16,7 @@ Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoad
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
@@ -100,7 +100,7 @@ def load_log(
         files = _settle_swap(fs, directory, topic, read_only=read_only)
     changes = LoadChanges(
         directory,
-        Snapshots(fs, directory, _snapshot_offsets(files)),
+        Snapshots(fs, directory, names.offsets_of(files, names.SNAPSHOT)),
         read_leader_epochs(fs, directory / names.LEADER_EPOCHS),
         has_epochs=names.LEADER_EPOCHS in files,
         save_cut=save_cut,
@@ -141,11 +141,6 @@ def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_on
         raise NotCleanlyShutDownError(f"{directory}: an interrupted swap must be completed first")
     complete_swap(fs, directory, files, leftovers.swaps, index_bytes=topic.segment_index_bytes)
     return fs.list_files(directory)
-
-
-def _snapshot_offsets(files: Sequence[str]) -> list[int]:
-    parsed = [names.parse_file_name(name) for name in files]
-    return [file.offset for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
 
 
 def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, read_only: bool) -> None:

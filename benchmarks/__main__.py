@@ -42,7 +42,7 @@ SECTIONS = (
 )
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(text, flush=True)
 
 
@@ -58,7 +58,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
 
     def rounds(scratch: Path) -> str:
         chosen = [log.scaled(options.scale) for log in INPUTS if re.search(options.input, log.name)]
-        return tables(measure_all(rig, chosen, scratch, runs, _tell))
+        return tables(measure_all(rig, chosen, scratch, runs, _report))
 
     return {
         "rounds": rounds,
@@ -78,7 +78,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "frames": lambda scratch: frames_table(scratch, runs),
         "linear": lambda scratch: linear_tables(scratch, large=options.large),
         "bulk": lambda scratch: bulk_table(rig, scratch),
-        "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _tell),
+        "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _report),
     }
 
 
@@ -101,14 +101,14 @@ def main() -> None:
     options = arguments().parse_args()
     rig = Rig.load(VERSIONS[0])
     load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    _tell(f"{os.cpu_count()} processors ({_processor()}), Linux {platform.release()}, load {load}\n")
+    _report(f"{os.cpu_count()} processors ({_processor()}), Linux {platform.release()}, load {load}\n")
     known, done = sections(rig, options), []
     for name in options.only or SECTIONS:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="cleaner-bench-", dir=options.scratch) as scratch:
             done.append(known[name](Path(scratch)))
-        _tell(f"{name}: {time.monotonic() - began:.0f} s\n")
-    _tell("\n".join(done))
+        _report(f"{name}: {time.monotonic() - began:.0f} s\n")
+    _report("\n".join(done))
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def _timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _to_nowhere(frame: Any) -> None:
+def _discard_rows(frame: Any) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
@@ -140,9 +140,9 @@ def _session(log_dir: Path, runs: int) -> dict[str, float]:
     ours.load(str(log_dir)).write.parquet(parquet)
     plain = spark.read.format("plainpython").load(str(log_dir / str(PARTITION)))
     works: dict[str, Callable[[], Any]] = {
-        ALL: lambda: _to_nowhere(spark.read.format("kafkalog").load(str(log_dir))),
-        PAIR: lambda: _to_nowhere(spark.read.format("kafkalog").option("columns", "key,value").load(str(log_dir))),
-        PARQUET: lambda: _to_nowhere(spark.read.parquet(parquet)),
+        ALL: lambda: _discard_rows(spark.read.format("kafkalog").load(str(log_dir))),
+        PAIR: lambda: _discard_rows(spark.read.format("kafkalog").option("columns", "key,value").load(str(log_dir))),
+        PARQUET: lambda: _discard_rows(spark.read.parquet(parquet)),
         BARE: lambda: _bare(log_dir),
     }
     ways: dict[str, Way] = {name: lambda _, work=work: _timed(work) for name, work in works.items()}  # type: ignore[misc]
@@ -151,7 +151,7 @@ def _session(log_dir: Path, runs: int) -> dict[str, float]:
     speeds = {way: records / took for way, took in seconds.items()}
     # Once will do: it takes long, and is far from all others.
     count = plain.count()
-    speeds[PYTHON] = count / _timed(lambda: _to_nowhere(plain))
+    speeds[PYTHON] = count / _timed(lambda: _discard_rows(plain))
     spark.stop()
     return speeds
 

@@ -53,8 +53,8 @@ class Latencies:
 
     def take(self, other: Latencies) -> None:
         """Add another phase's."""
-        for mine, its in zip(vars(self).values(), vars(other).values(), strict=True):
-            mine.extend(its)
+        for ours, theirs in zip(vars(self).values(), vars(other).values(), strict=True):
+            ours.extend(theirs)
 
 
 def append_steadily(log: Log, batches: list[list[Record]], pipe: Connection) -> Latencies:
@@ -85,8 +85,8 @@ def write(pipe: Connection, log_dir: Path) -> None:
     records = sample(FILL_RECORDS // 10, RECORD_BYTES)
     batches = [list(map(Record, *batch)) for batch in records.batches(RECORDS_AN_APPEND)]
     with open_log(log_dir, TOPIC, tasks=True) as log:
-        while (told := pipe.recv()) != "end":
-            if told == "fill":
+        while (message := pipe.recv()) != "end":
+            if message == "fill":
                 for _ in range(10):
                     log.append(RecordColumns(records.values, records.keys))
                 log.roll()

@@ -87,7 +87,7 @@ def resident_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def look_again_and_again(path: Path, partitions: int) -> dict[str, float]:
+def look_repeatedly(path: Path, partitions: int) -> dict[str, float]:
     """Look, and return seconds and MiB by name of the figure."""
     before = resident_mib()
     clock = SystemClock()
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--child", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
-        print(json.dumps(look_again_and_again(options.child, options.partitions)))
+        print(json.dumps(look_repeatedly(options.child, options.partitions)))
         return
     with tempfile.TemporaryDirectory(prefix="cleaner-look-", dir=options.scratch) as scratch:
         print(look_table(options.partitions, options.runs, Path(scratch)))

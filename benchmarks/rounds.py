@@ -78,14 +78,16 @@ def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path, runs: int
     return measured
 
 
-def measure_all(rig: Rig, inputs: list[Input], scratch: Path, runs: int, tell: Callable[[str], None]) -> list[Measured]:
+def measure_all(
+    rig: Rig, inputs: list[Input], scratch: Path, runs: int, report: Callable[[str], None]
+) -> list[Measured]:
     """Measure input after input, each beside a JVM of its own, and tell of each."""
     found = []
     for log in inputs:
         source = cached(rig, log)
         with WarmKafka(rig) as kafka:
             found.append(measure(log, kafka, source, scratch, runs))
-        tell(details(found[-1]))
+        report(details(found[-1]))
     return found
 
 

@@ -24,13 +24,13 @@ NEVER_SLOWER = Bounds(1)
 SUSPICIOUS = 1.3
 SHOWN = 10
 # Kafka refuses batches, and cleaners records, of more than 1 MiB.
-_MOST_BATCH_BYTES = 1_000_000
+_MAX_BATCH_BYTES = 1_000_000
 _LARGEST_SEGMENT = 1 << 30
-_MOST_RECORDS = 1_500_000
-_MOST_BATCHES = 400_000
+_MAX_RECORDS = 1_500_000
+_MAX_BATCHES = 400_000
 
 
-class Tried(NamedTuple):
+class SweepResult(NamedTuple):
     """One shape, and how long the rounds on it took."""
 
     log: Input
@@ -50,16 +50,16 @@ def draw(seed: int) -> Input:
     value_bytes = chance.choice(["1", "10", "100", "1000", "10000", "100000", "0-200", "1-20000"])
     key_bytes = chance.choice([3, 6, 8, 16, 36, 200])
     headers = chance.choice([0, 0, 0, 2, 20])
-    most_value_bytes = int(value_bytes.split("-")[-1])
-    most_record_bytes = most_value_bytes + key_bytes + 18 * headers + 20
+    max_value_bytes = int(value_bytes.split("-")[-1])
+    max_record_bytes = max_value_bytes + key_bytes + 18 * headers + 20
     tombstones = chance.choice([0, 0, 0.1, 0.9])
-    usual_value_bytes = (most_value_bytes if "-" not in value_bytes else most_value_bytes // 2) * (1 - tombstones)
+    usual_value_bytes = (max_value_bytes if "-" not in value_bytes else max_value_bytes // 2) * (1 - tombstones)
     usual_record_bytes = int(usual_value_bytes) + key_bytes + 18 * headers + 8
-    batch_bytes = chance.choice([1000, 16_384, 65_536, 65_536, _MOST_BATCH_BYTES])
+    batch_bytes = chance.choice([1000, 16_384, 65_536, 65_536, _MAX_BATCH_BYTES])
     batch_records = chance.choice([1, 2, 10, 2_147_483_647, 2_147_483_647, 2_147_483_647])
     size = chance.choice([5_000_000, 20_000_000, 60_000_000])
     records_a_batch = max(1, min(batch_records, batch_bytes // usual_record_bytes))
-    records = max(100, min(size // usual_record_bytes, _MOST_RECORDS, _MOST_BATCHES * records_a_batch))
+    records = max(100, min(size // usual_record_bytes, _MAX_RECORDS, _MAX_BATCHES * records_a_batch))
     log_bytes = records * usual_record_bytes
     segment_bytes = chance.choice([_LARGEST_SEGMENT, 100 << 20, 1 << 20, log_bytes // 20, log_bytes // 1500])
     producers = chance.choice([0, 0, 1, 5, 100])
@@ -76,7 +76,7 @@ def draw(seed: int) -> Input:
         "batch-bytes": batch_bytes,
         "batch-records": batch_records,
         # A batch has to fit a segment; a compressed one may be estimated too small.
-        "segment-bytes": max(segment_bytes, 2 * max(batch_bytes, most_record_bytes)),
+        "segment-bytes": max(segment_bytes, 2 * max(batch_bytes, max_record_bytes)),
         "headers": headers,
         "log-append-time": chance.choice(["false", "false", "true"]),
         "producers": producers,
@@ -87,7 +87,7 @@ def draw(seed: int) -> Input:
     return Input(f"seed {seed}", "W1", NEVER_SLOWER, options)
 
 
-def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> Tried:
+def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> SweepResult:
     """Write one log and let both clean it."""
     source = scratch / "source"
     shutil.rmtree(source, ignore_errors=True)
@@ -97,7 +97,7 @@ def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> Tried:
     take_turns(measured, kafka, source, scratch, runs=1)
     if measured.ratio(KAFKA, OURS) < SUSPICIOUS:
         take_turns(measured, kafka, source, scratch, runs=4)
-    return Tried(log, measured.size_bytes, measured.median(KAFKA), measured.median(OURS))
+    return SweepResult(log, measured.size_bytes, measured.median(KAFKA), measured.median(OURS))
 
 
 def _described(log: Input) -> str:
@@ -108,19 +108,19 @@ def _described(log: Input) -> str:
     return " ".join(f"{key}={value}" for key, value in log.options.items() if usual.get(key) != value)
 
 
-def describe(tried: Tried) -> str:
+def describe(tried: SweepResult) -> str:
     """Return one line on one shape."""
     seconds = f"Kafka {tried.kafka:6.3f} s  ours {tried.ours:6.3f} s"
     return f"  {tried.ratio:6.2f} x  {tried.size_bytes / 1e6:4.0f} MB  {seconds}  {_described(tried.log)}"
 
 
-def sweep_table(rig: Rig, scratch: Path, count: int, first_seed: int, tell: Callable[[str], None]) -> str:
+def sweep_table(rig: Rig, scratch: Path, count: int, first_seed: int, report: Callable[[str], None]) -> str:
     """Try `count` shapes and lay out those on which ours gains least."""
     tried = []
     with WarmKafka(rig) as kafka:
         for seed in range(first_seed, first_seed + count):
             tried.append(try_one(rig, kafka, draw(seed), scratch))
-            tell(describe(tried[-1]))
+            report(describe(tried[-1]))
     rows = [
         [
             _described(each.log),

@@ -73,14 +73,14 @@ _NO_DESCRIPTOR_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
 # Errors of the disk itself, not of one file.
 _DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
-_MOST_SHOWN = 80  # characters of external text
+_MAX_SHOWN = 80  # characters of external text
 
 
 def shortened(text: str) -> str:
     """Shorten external text for a message: keep both its ends."""
-    if len(text) <= _MOST_SHOWN:
+    if len(text) <= _MAX_SHOWN:
         return text
-    return f"{text[: _MOST_SHOWN // 2]}...{text[-_MOST_SHOWN // 2 :]} ({len(text)} characters)"
+    return f"{text[: _MAX_SHOWN // 2]}...{text[-_MAX_SHOWN // 2 :]} ({len(text)} characters)"
 
 
 class CleanerError(Exception):
@@ -322,8 +322,8 @@ class UnreadableCodeError(CleanerError, ImportError):
 
     def __init__(self, module: str, path: Path, user: str) -> None:
         super().__init__(
-            f"{module} is not loaded: {path} is not readable for {user}, as whom this process runs instead of root; "
-            "install where everybody may read (/opt/cleaner), or use --as-root"
+            f"{module} is not loaded: {path} is not readable for {user}, the user this process switched to from root; "
+            "install it where every user may read (/opt/cleaner), or use --as-root"
         )
 
 

@@ -74,12 +74,12 @@ def show_tutorial() -> None:
     """Run the tutorial in a shell, as a reader would."""
     home = HOME / "tutorial"
     home.mkdir()
-    said = ""
+    shown = ""
     with tutorial.Shell(home) as shell:
         for step in tutorial.steps((ROOT / "docs" / "tutorial.md").read_text()):
-            if step.heading != said:
+            if step.heading != shown:
                 heading(step.heading)
-                said = step.heading
+                shown = step.heading
             say(f"$ {step.command}")
             for line in shell.run(step.command):
                 say(line)

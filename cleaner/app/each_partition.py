@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 Work = Callable[[TopicPartition, Path], Result]
 """Does one partition's work; refusals are results, and an exception ends the whole call."""
 
-MOST_SIDE_BY_SIDE = 64
+MAX_SIDE_BY_SIDE = 64
 """The limit whatever the caller asks for: each one needs a loaded log and some threads."""
 
 _LOOK_UP_SECONDS = 0.1
@@ -52,9 +52,9 @@ def side_by_side(
     tasks: deque[concurrency.Future[Result]] = deque()  # in order, until their outcome is taken
     busy: set[concurrency.Future[Result]] = set()
     has_ended = False
-    with concurrency.ThreadPoolExecutor(MOST_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
+    with concurrency.ThreadPoolExecutor(MAX_SIDE_BY_SIDE, thread_name_prefix="cleaner-partition") as pool:
         while waiting and not has_ended:
-            if len(busy) < min(places(), MOST_SIDE_BY_SIDE):
+            if len(busy) < min(places(), MAX_SIDE_BY_SIDE):
                 task = pool.submit(work, *waiting.popleft())
                 tasks.append(task)
                 busy.add(task)
@@ -82,7 +82,7 @@ def _has_disk_failed(outcome: object) -> bool:
 
 
 def _not_begun(topic_partition: TopicPartition) -> Refusal:
-    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
+    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed earlier"))
 
 
 def _end(error: BaseException, left: int) -> NoReturn:

@@ -25,9 +25,9 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.names import LEADER_EPOCHS
 
 # A load opens three files per segment; this many segments take a third of a second.
-MOST_LOADED_SEGMENTS = 1000
+MAX_LOADED_SEGMENTS = 1000
 # A walk over open transactions reads 20 000 batches at a time; this many take about a second.
-_MOST_WALKS = 16
+_MAX_WALKS = 16
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
         CorruptLogError, NotCleanlyShutDownError: the log's state cannot be determined.
         FileNotFoundError: a file was removed after it was listed.
     """
-    if place.is_closed and len(files.segments) <= MOST_LOADED_SEGMENTS:
+    if place.is_closed and len(files.segments) <= MAX_LOADED_SEGMENTS:
         log = loading.load(
             place.session,
             place.topic_partition,
@@ -114,7 +114,7 @@ def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
         # Transactions that begin after the range that is cleanable without them do not matter.
         transactions = OpenTransactions(fs, place.directory, files, place.use, log)
-        log = transactions.settled(log, found.first_uncleanable_offset, _MOST_WALKS)
+        log = transactions.settled(log, found.first_uncleanable_offset, _MAX_WALKS)
         found = _found(place, log)
     return Inspection(log, found, end.cut_bytes)
 

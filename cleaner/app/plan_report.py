@@ -10,7 +10,7 @@ from cleaner.policy.estimate import Estimate
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
-from cleaner.read.open_transactions import Undecided
+from cleaner.read.open_transactions import UndecidedTransaction
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PlanEntry:
         is_due: by its ratio or its age. `clean --all` takes due partitions; a named one needs only dirty bytes.
         why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own.
         reason: the same with its numbers, in words.
-        error: why the partition cannot be looked at; empty if it can.
+        error: why the partition cannot be read; empty if it can.
         now_ms: the moment it was judged by.
         log_start_offset, log_end_offset, high_watermark, last_stable_offset: of the log; None where unknown. The last
             stable offset is exact only as far as it matters: transactions in the active segment are not searched.
@@ -90,7 +90,7 @@ class PlanEntry:
     bounds: tuple[Bound, ...] = ()
     checkpoint_offset: int | None = None
     is_checkpoint_reset: bool = False
-    undecided: Undecided | None = None
+    undecided: UndecidedTransaction | None = None
     lag_ends_ms: int | None = None
     overdue_ms: int = 0
     overdue_at_ms: int | None = None

@@ -140,7 +140,10 @@ def _why_no_marker(session: Session, partitions: Mapping[TopicPartition, Path], 
     if left:
         return f"{_some(left)} not recovered in this run: {rest}"
     # A broker loads these too, and would trust them; the cleaner must not touch them (D-07).
-    foreign = [*(path.name for path in found.future.values()), *(n for n in found.set_aside if n.endswith("-stray"))]
+    foreign = [
+        *(path.name for path in found.future.values()),
+        *(n for n in found.delete_or_stray if n.endswith("-stray")),
+    ]
     return f"{_some(foreign)} is never touched by this command: {rest}" if foreign else ""
 
 

@@ -93,9 +93,8 @@ def run_rounds(work: Work, found: Cleanable) -> CleanReport:
         return replace(report, note=_why_nothing(work, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
-    from cleaner.cleaning.offset_map import (
-        OffsetMap,
-    )  # compiles kernels, which a caller with nothing to clean does not need
+    # These load the kernels, which a caller with nothing to clean does not need.
+    from cleaner.cleaning.offset_map import OffsetMap
     from cleaner.cleaning.round.round import clean_log
 
     config = work.session.settings.cleaner
@@ -166,7 +165,7 @@ def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> Cle
     end, bound = result.end_offset, report.first_uncleanable_offset
     left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
     remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
-    why = "the offset map was full" if result.map_full else "the round was to end early"
+    why = "the offset map was full" if result.map_full else "the round had to end early"
     return replace(
         report,
         rounds_remaining=remaining,

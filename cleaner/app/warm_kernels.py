@@ -75,7 +75,7 @@ class _NotKeptError(Exception):
 
 def find_kept_kernels() -> KeptKernels:
     """Load every kernel up to the first that must be compiled. Nothing is compiled, stored or created."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         from cleaner.cleaning.round.warm_up import warm_up
         from cleaner.kernels.places import cache_places
@@ -89,7 +89,7 @@ def find_kept_kernels() -> KeptKernels:
             are_complete = True
         finally:
             before_compiling(None)
-    return KeptKernels(are_complete, cache_places().writable, tuple(str(each.message) for each in told))
+    return KeptKernels(are_complete, cache_places().writable, tuple(str(each.message) for each in caught))
 
 
 def _refuse(_kept_in: Path | None) -> None:

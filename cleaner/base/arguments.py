@@ -87,7 +87,7 @@ def function(name: str, value: object) -> Callable[..., object] | None:
     return value
 
 
-def having(name: str, value: object, *methods: str) -> None:
+def require_methods(name: str, value: object, *methods: str) -> None:
     """Raise unless a value is None, or an object with these methods."""
     if value is not None and not all(callable(getattr(value, method, None)) for method in methods):
         raise _refused(name, value, f"an object with {', '.join(methods)} is needed")

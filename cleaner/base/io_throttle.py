@@ -24,8 +24,8 @@ from pathlib import Path
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 
-MOST_CREDIT_NS = 100_000_000
-MOST_DEBT_NS = 5_000_000
+MAX_CREDIT_NS = 100_000_000
+MAX_DEBT_NS = 5_000_000
 LOOK_UP_NS = 25_000_000
 """The longest single sleep: a stop or a new rate is noticed after at most this time."""
 
@@ -89,7 +89,7 @@ class RateLimit:
         if self._bytes_per_second >= UNLIMITED_FROM:
             self._balance = 0.0
         else:
-            most = self._bytes_per_second * MOST_CREDIT_NS / _SECOND_NS
+            most = self._bytes_per_second * MAX_CREDIT_NS / _SECOND_NS
             paid_in = self._bytes_per_second * (now_ns - self._as_of_ns) / _SECOND_NS
             self._balance = min(self._balance + paid_in, most)
         self._as_of_ns = now_ns
@@ -172,7 +172,7 @@ class IoThrottle:
     def _pass(self, count: int, limits: tuple[RateLimit, ...], check_done: Callable[[], None]) -> None:
         drawn = [(limit, limit.draw(count)) for limit in limits]
         wait_ns = max(limit.wait_ns(ticket) for limit, ticket in drawn)
-        sleeps = wait_ns > MOST_DEBT_NS
+        sleeps = wait_ns > MAX_DEBT_NS
         with self._lock:
             self._bytes += count
             self._waiting += sleeps

@@ -32,7 +32,7 @@ from cleaner.errors import shortened
 FORMAT_VERSION = 1
 """Of every object with a `format`: removing a field or changing its meaning needs another version (docs/json.md)."""
 
-MOST_VALUES = 4_000_000
+MAX_VALUES = 4_000_000
 """Most values accepted in a text: each takes some fifty bytes of memory, and may take only two in the text."""
 
 JsonValue = bool | int | float | str | None | list["JsonValue"] | dict[str, "JsonValue"]
@@ -75,8 +75,8 @@ def parse_json(data: bytes) -> dict[str, JsonValue]:
         NotJsonError: anything else: not UTF-8, nested too deeply, infinite numbers, too many values.
     """
     # At most one value begins at each of these, besides the outermost; those inside strings are counted too.
-    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
-        raise NotJsonError(f"more than {MOST_VALUES} values")
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
+        raise NotJsonError(f"more than {MAX_VALUES} values")
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:

@@ -9,29 +9,29 @@ from itertools import islice
 from cleaner.errors import ConfigError, ConfigErrors
 
 # How similar two names must be (difflib's ratio) for one to be taken for a typo of the other.
-_ALIKE = 0.6
-_MOST_COMPARED = 10_000
+_MIN_SIMILARITY = 0.6
+_MAX_COMPARED = 10_000
 """Most names compared: with more, the comparison would take longer than the actual command."""
 
 
-def nearest(text: str, known: Iterable[str], alike: float = _ALIKE) -> str:
+def nearest(text: str, known: Iterable[str], similarity: float = _MIN_SIMILARITY) -> str:
     """
     Return the known name most similar to a mistyped one; empty if none is similar.
 
     Args:
         text: as typed.
         known: the existing names.
-        alike: the least difflib ratio; 0: always return the nearest name.
+        similarity: the least difflib ratio; 0: always return the nearest name.
     """
     import difflib  # slow to load, and needed only here
 
-    likely = (name for name in known if not alike or _may_be_like(text, name))
-    names = {name.lower(): name for name in islice(likely, _MOST_COMPARED)}
-    found = difflib.get_close_matches(text.lower(), names, n=1, cutoff=alike)
+    likely = (name for name in known if not similarity or _could_match(text, name))
+    names = {name.lower(): name for name in islice(likely, _MAX_COMPARED)}
+    found = difflib.get_close_matches(text.lower(), names, n=1, cutoff=similarity)
     return names[found[0]] if found else ""
 
 
-def _may_be_like(text: str, name: str) -> bool:
+def _could_match(text: str, name: str) -> bool:
     """Rule out, cheaply, names that cannot reach the ratio: of thousands of names few have a similar length."""
     return abs(len(text) - len(name)) * 2 <= max(len(text), len(name))
 

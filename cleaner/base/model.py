@@ -9,7 +9,7 @@ from cleaner.errors import shortened
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _LEGAL_PARTITION = re.compile(r"[0-9]{1,10}\Z")
-_MOST_SHOWN_TOPIC = 80  # characters
+_MAX_SHOWN_TOPIC = 80  # characters
 
 
 class TopicPartition(NamedTuple):
@@ -36,7 +36,7 @@ class TopicPartition(NamedTuple):
         """
         topic, dash, number = name.rpartition("-")
         if not dash or not _LEGAL_TOPIC.match(topic) or not _LEGAL_PARTITION.match(number) or int(number) >= 2**31:
-            example = f", such as {name}-0" if _LEGAL_TOPIC.match(name) and len(name) <= _MOST_SHOWN_TOPIC else ""
+            example = f", such as {name}-0" if _LEGAL_TOPIC.match(name) and len(name) <= _MAX_SHOWN_TOPIC else ""
             raise ValueError(f"{shortened(repr(name))} is not a topic, a dash and a partition number{example}")
         return TopicPartition(topic, int(number))
 

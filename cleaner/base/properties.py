@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cleaner.errors import ConfigError
 
-MOST_LINE_CHARACTERS = 1 << 20
+MAX_LINE_CHARACTERS = 1 << 20
 """Longest line, with the lines joined to it: a certificate chain has a tenth of this."""
 
-MOST_SETTINGS = 200_000
+MAX_SETTINGS = 200_000
 """Most settings in a file: some for each of fifty thousand topics."""
 
 _BLANKS = " \t\f"
@@ -44,7 +44,7 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
         source: the file's name, for error messages.
     Raises:
         ConfigError: a `\\u` that is not followed by four hexadecimal digits (Java refuses the whole file too), a line
-            longer than `MOST_LINE_CHARACTERS`, or more than `MOST_SETTINGS`.
+            longer than `MAX_LINE_CHARACTERS`, or more than `MAX_SETTINGS`.
     """
     values: dict[str, str] = {}
     for number, line in _logical_lines(text.decode("iso-8859-1"), source):
@@ -53,8 +53,8 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
         assert separator is not None  # noqa: S101 - the pattern matches the empty string
         where = f"line {number}"
         values[_unescape(line[:key_end], source, where)] = _unescape(line[separator.end() :], source, where)
-        if len(values) > MOST_SETTINGS:
-            raise ConfigError(source, where, f"more than {MOST_SETTINGS} settings: this is not a configuration")
+        if len(values) > MAX_SETTINGS:
+            raise ConfigError(source, where, f"more than {MAX_SETTINGS} settings: this is not a configuration")
     return values
 
 
@@ -120,7 +120,7 @@ def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
         natural = _LINE.match(text, position)
         assert natural is not None  # noqa: S101 - the pattern matches the empty string
         position, number = natural.end(), number + 1
-        if natural.end(1) - natural.start(1) > MOST_LINE_CHARACTERS:
+        if natural.end(1) - natural.start(1) > MAX_LINE_CHARACTERS:
             raise _too_long(source, number)
         line = natural.group(1).lstrip(_BLANKS)
         # Java asks "is anything collected yet?", not "is this a continuation?". So it recognises a comment after a
@@ -133,7 +133,7 @@ def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
         is_last = position == len(text) and not hides_end
         parts.append(line[:-1] if is_continued else line)
         characters += len(parts[-1])
-        if characters > MOST_LINE_CHARACTERS:
+        if characters > MAX_LINE_CHARACTERS:
             raise _too_long(source, first)
         if not is_continued or is_last:
             yield first, "".join(parts)
@@ -143,7 +143,7 @@ def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
 
 
 def _too_long(source: str, number: int) -> ConfigError:
-    reason = f"longer than {MOST_LINE_CHARACTERS} characters: this is not a configuration"
+    reason = f"longer than {MAX_LINE_CHARACTERS} characters: this is not a configuration"
     return ConfigError(source, f"line {number}", reason)
 
 

@@ -18,7 +18,7 @@ SLOW_BYTES_PER_SECOND = 1 << 20
 _UNITS = ("", "K", "M", "G", "T", "P", "E")
 _SPANS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _SIZE = re.compile(r"([0-9]{1,20})(\.[0-9]{1,20})?[ ]?(?:([kmgtp])i?)?b?\Z", re.IGNORECASE | re.ASCII)
-_MOST_BYTES = 2**63 - 1
+_MAX_BYTES = 2**63 - 1
 
 
 def parse_size(text: str) -> int:
@@ -34,8 +34,8 @@ def parse_size(text: str) -> int:
     unit = 1 << (10 * _UNITS.index((found[3] or "").upper()))
     part = (found[2] or ".0")[1:]
     size: int = int(found[1]) * unit + (2 * int(part) * unit + 10 ** len(part)) // (2 * 10 ** len(part))
-    if size > _MOST_BYTES:
-        raise ValueError(f"must be at most {_MOST_BYTES} bytes")
+    if size > _MAX_BYTES:
+        raise ValueError(f"must be at most {_MAX_BYTES} bytes")
     return size
 
 

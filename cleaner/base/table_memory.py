@@ -102,7 +102,7 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None)
 
 
-_MOST_SPARE = 4  # this many workers can end their rounds at the same time and find memory for the next ones
+_MAX_SPARE = 4  # this many workers can end their rounds at the same time and find memory for the next ones
 
 
 class _Spare:
@@ -130,7 +130,7 @@ def give_back(memory: TableMemory) -> None:
     memory.offer()
     with _Spare.lock:
         insort(_Spare.pieces, memory, key=_size)
-        del _Spare.pieces[:-_MOST_SPARE]
+        del _Spare.pieces[:-_MAX_SPARE]
 
 
 def _size(memory: TableMemory) -> int:

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-_MOST_LINKS = 40  # as many as the system follows
+_MAX_LINKS = 40  # as many as the system follows
 
 
 def why_open_to_others(path: Path, about: os.stat_result, *, is_on_the_way: bool = False) -> str | None:
@@ -52,7 +52,7 @@ def why_way_is_open_to_others(path: Path) -> str | None:
             return None
         if stat.S_ISLNK(about.st_mode):
             links += 1
-            if links > _MOST_LINKS:
+            if links > _MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
             if about.st_uid not in (os.geteuid(), 0):
                 return f"{here} is a link of user {about.st_uid}"

@@ -26,8 +26,8 @@ ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
 _MOVE_SLICES = 16
 # The pages of a larger table are freed while it is emptied, so that both are never in memory whole.
-_MOST_KEPT_BYTES = 16 << 20
-_MOST_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
+_MAX_KEPT_BYTES = 16 << 20
+_MAX_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
 _DENSEST = 5 / 8  # while the table can still grow; above this, misses need long walks
 
 
@@ -55,18 +55,18 @@ class OffsetMap:
             raise ValueError("an offset map needs room for at least one key")
         self.key_limit = key_limit
         self.rule = rule
-        self._most_slots = max(slots, key_limit + 1)
-        self._memory = borrow(self._most_bytes())
+        self._max_slots = max(slots, key_limit + 1)
+        self._memory = borrow(self._max_bytes())
         self.clear()
 
-    def _most_bytes(self) -> int:
+    def _max_bytes(self) -> int:
         """Return the bytes of all tables the map can grow through, in whole pages."""
-        slots, pages = min(_FIRST_SLOTS, self._most_slots), 0
+        slots, pages = min(_FIRST_SLOTS, self._max_slots), 0
         while True:
             pages += -(-slots * ENTRY_BYTES // mmap.PAGESIZE)
-            if slots == self._most_slots:
+            if slots == self._max_slots:
                 return pages * mmap.PAGESIZE
-            slots = min(4 * slots, self._most_slots)
+            slots = min(4 * slots, self._max_slots)
 
     def clear(self, first_dirty_offset: int = 0, end_offset: int = 0) -> None:
         """
@@ -78,12 +78,12 @@ class OffsetMap:
         self.entries = 0
         self.latest_offset = -1
         self.latest_base = first_dirty_offset
-        bits = min(end_offset - first_dirty_offset, _MOST_BITS)
+        bits = min(end_offset - first_dirty_offset, _MAX_BITS)
         # Zero pages that are never touched take no memory.
         self.latest: npt.NDArray[np.uint8] = np.frombuffer(zero_pages(bits // 8 + 1), np.uint8)[: -(-bits // 8)]
         self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._memory.free_all()
-        self._allocate(min(_FIRST_SLOTS, self._most_slots))
+        self._allocate(min(_FIRST_SLOTS, self._max_slots))
 
     def _allocate(self, slots: int) -> None:
         self.table: Words = self._memory.take(slots * ENTRY_BYTES)
@@ -97,14 +97,14 @@ class OffsetMap:
     @property
     def utilization(self) -> float:
         """Entries as a fraction of the slots of the dedupe buffer."""
-        return self.entries / self._most_slots
+        return self.entries / self._max_slots
 
     def reserve(self, records: int) -> None:
         """Grow, if allowed, so that the table stays sparse with `records` more keys."""
         wanted = self.entries + records
         slots = self.slots
-        while slots < self._most_slots and wanted > slots * _DENSEST:
-            slots = min(4 * slots, self._most_slots)
+        while slots < self._max_slots and wanted > slots * _DENSEST:
+            slots = min(4 * slots, self._max_slots)
         if slots != self.slots:
             self._grow(slots)
 
@@ -115,7 +115,7 @@ class OffsetMap:
         bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
         for first, last in pairwise(bounds):
             kernel.move_entries(old_table, self.table, slots, first, last)
-            if old_table.nbytes > _MOST_KEPT_BYTES:
+            if old_table.nbytes > _MAX_KEPT_BYTES:
                 self._memory.forget(old_table, first * ENTRY_BYTES, last * ENTRY_BYTES)
 
     def put(self, rows: Words) -> int:

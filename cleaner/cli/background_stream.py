@@ -15,7 +15,7 @@ from collections.abc import Callable
 from cleaner.base import concurrency
 
 # Hundreds of events: a reader that is merely slow never leaves so many.
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 
 
 class BackgroundStream:
@@ -25,13 +25,13 @@ class BackgroundStream:
     Args:
         descriptor: to write to; it stays open.
         lost: makes the line that says how many were dropped.
-        most_bytes: the most bytes that may wait to be written.
+        max_bytes: the most bytes that may wait to be written.
     """
 
-    def __init__(self, descriptor: int, lost: Callable[[int], str], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, descriptor: int, lost: Callable[[int], str], max_bytes: int = MAX_BYTES) -> None:
         self._descriptor = descriptor
         self._lost = lost
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._change = concurrency.Condition()
         # All guarded by _change.
         self._lines: deque[bytes] = deque()
@@ -43,7 +43,7 @@ class BackgroundStream:
         """Queue text, or drop it if too much is waiting; returns its length."""
         data = text.encode("utf-8", "backslashreplace")
         with self._change:
-            if self._waiting_bytes + len(data) > self._most_bytes:
+            if self._waiting_bytes + len(data) > self._max_bytes:
                 self._left_out += 1
                 return len(text)
             self._put(data)

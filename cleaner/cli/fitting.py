@@ -17,9 +17,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TextIO
 
 HELP_COLUMNS, PAGE_COLUMNS = 80, 100
-_FEWEST_COLUMNS = 40
-_LEAST_NAME, _LEAST_WORDS, _LEAST_FOLDED = 16, 20, 8
-_MOST_LINES_BESIDE = 3
+_MIN_COLUMNS = 40
+_MIN_NAME, _MIN_WORDS, _MIN_FOLDED = 16, 20, 8
+_MAX_LINES_BESIDE = 3
 _GAP = "  "
 
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;]*m")
@@ -50,11 +50,11 @@ def columns(stream: TextIO | None = None) -> int | None:
         return None
     named = os.environ.get("COLUMNS", "")
     if named.isascii() and named.isdigit() and int(named) > 0:
-        return max(_FEWEST_COLUMNS, int(named))
+        return max(_MIN_COLUMNS, int(named))
     stream = sys.stdout if stream is None else stream
     try:
         # A terminal that does not know its size gives 0.
-        return max(_FEWEST_COLUMNS, os.get_terminal_size(stream.fileno()).columns or HELP_COLUMNS)
+        return max(_MIN_COLUMNS, os.get_terminal_size(stream.fileno()).columns or HELP_COLUMNS)
     except (OSError, ValueError):
         return None
 
@@ -87,9 +87,9 @@ def fold(text: str, width: int | None, hang: str = "  ") -> list[str]:
     """
     if width is None or seen(text) <= width:
         return [text]
-    width = max(width, _LEAST_FOLDED)
-    hang = hang[: width - _LEAST_FOLDED]
-    text = text[max(0, len(text) - len(text.lstrip()) - (width - _LEAST_FOLDED)) :]
+    width = max(width, _MIN_FOLDED)
+    hang = hang[: width - _MIN_FOLDED]
+    text = text[max(0, len(text) - len(text.lstrip()) - (width - _MIN_FOLDED)) :]
     lines: list[str] = []
     line, is_begun = "", False
     for blanks, word in _WORD.findall(text.rstrip()):
@@ -135,7 +135,7 @@ def fold_command(command: str, width: int | None, indent: str = "") -> list[str]
     """
     if width is None or len(indent) + len(command) <= width:
         return [indent + command]
-    indent = indent[: max(0, width - _LEAST_NAME)]
+    indent = indent[: max(0, width - _MIN_NAME)]
     lines, line = [], indent
     for word in _with_values(_SHELL_WORD.findall(command), width - len(indent) - 6):
         if line.strip() and len(line) + 1 + len(word) > width - 2:
@@ -222,11 +222,11 @@ def table(
         return (
             _stacked(lines, most, names) if fitting is None else "\n".join(_row(line, fitting, left) for line in lines)
         )
-    least = min(widths[last], _LEAST_WORDS)
+    least = min(widths[last], _MIN_WORDS)
     fitting = _narrowed([*widths[:last], least], most, set(names) - {last})
     if fitting is not None:
         fitting[last] = most - _total(fitting[:last]) - len(_GAP)
-        if all(len(fold(line[last], fitting[last], "")) <= _MOST_LINES_BESIDE for line in lines):
+        if all(len(fold(line[last], fitting[last], "")) <= _MAX_LINES_BESIDE for line in lines):
             return "\n".join(_row_beside(line, fitting, left) for line in lines)
     fitting = _narrowed(widths[:last], most, set(names) - {last})
     if fitting is None:
@@ -242,7 +242,7 @@ def _narrowed(widths: Sequence[int], most: int, names: Collection[int]) -> list[
     """Return widths with which lines fit, with the widest names shortened first; None if there are none."""
     found = list(widths)
     while _total(found) > most:
-        able = [column for column in names if found[column] > _LEAST_NAME]
+        able = [column for column in names if found[column] > _MIN_NAME]
         if not able:
             return None
         found[max(able, key=found.__getitem__)] -= 1
@@ -277,8 +277,8 @@ def _stacked(lines: Sequence[Sequence[str]], most: int, names: Collection[int]) 
     for first, *others in rows:
         pairs = []
         for column, (heading, text) in enumerate(zip(headings[1:], others, strict=True), 1):
-            told = shortened(text, most - len(heading) - 4) if column in names else text
-            pairs += [f"{heading} {told}".strip()] if text else []
+            value = shortened(text, most - len(heading) - 4) if column in names else text
+            pairs += [f"{heading} {value}".strip()] if text else []
         found.append(shortened(first, most))
         line = " "
         for number, pair in enumerate(pairs):

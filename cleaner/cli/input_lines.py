@@ -17,7 +17,7 @@ from cleaner.errors import CleanerError
 _READ_BYTES = 1 << 20
 _LOOK_MS = 200  # how often a wait for input asks whether to stop
 _LONGEST_LINE_BYTES = 1 << 30
-_MOST_PAUSES_PER_SECOND = 100
+_MAX_PAUSES_PER_SECOND = 100
 _CAUGHT_UP_NS = 100_000_000
 
 Lines = list[bytes]
@@ -94,7 +94,7 @@ def paced(batches: Iterator[Lines], rate: float, clock: Clock, should_stop: Call
     step_ns = 1e9 / rate
     # At a low rate lines pass one by one, and a late line delays the next one, too. At a high rate all lines due after
     # a pause pass together, and a pause that was too long is made up for.
-    is_slow = rate <= _MOST_PAUSES_PER_SECOND
+    is_slow = rate <= _MAX_PAUSES_PER_SECOND
     for batch in batches:
         begin = 0
         while begin < len(batch):

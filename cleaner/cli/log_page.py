@@ -28,7 +28,7 @@ from cleaner.present.text import printable
 if TYPE_CHECKING:
     from cleaner.policy.sections import Sections
 
-_LEAST_CELLS = 20
+_MIN_CELLS = 20
 _LABEL = 12  # width of `last round` and two spaces
 
 
@@ -141,7 +141,7 @@ def picture(log: Sections, columns: int, paint: Paint) -> list[str]:
     if not any(part.size for part in parts):
         return []
     # The last labels are furthest to the right: use the widest drawing that leaves room for all of them.
-    for width in range(max(_LEAST_CELLS, columns - 1), _LEAST_CELLS - 1, -1):
+    for width in range(max(_MIN_CELLS, columns - 1), _MIN_CELLS - 1, -1):
         cells = shared([part.size for part in parts], width)
         markers = _markers(log, cells)
         if max(marker.cell + len(marker.label) for marker in markers) <= columns:

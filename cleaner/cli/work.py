@@ -58,7 +58,7 @@ def announce_compiling(say: Callable[[str], None]) -> None:
         if kept_in is not None:
             often = "once on this machine; `cleaner warm` does it beforehand"
         else:
-            often = "at every start, as there is no place to keep them: see `cleaner warm --help`"
+            often = "at every start, because there is no directory to keep them in: see `cleaner warm --help`"
         say(f"compiling kernels, about {ABOUT_SECONDS} seconds, {often}")
 
     before_compiling(tell)
@@ -88,13 +88,13 @@ def take_identity(
     from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.fs.ownership import become, code_closed_to, owner_of
-    from cleaner.storage.which_dir import require_there
+    from cleaner.storage.which_dir import require_existing
 
     try:
         owner = owner_of(given)
     except ForeignDirectoryError:
         if not may_be_new:
-            require_there(FileSystem(), given[0])  # a missing directory has no owner to ask for
+            require_existing(FileSystem(), given[0])  # a missing directory has no owner to ask for
         raise
     if owner is None:
         return

@@ -17,10 +17,10 @@ from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS, is_broker_key
 from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, shortened
 
-_MOST_UNKNOWN = 1000
+_MAX_UNKNOWN = 1000
 """Most unknown names ignored in one file; for each the nearest known name is searched."""
 
-_MOST_NAMED = 50  # of them in a warning
+_MAX_NAMED = 50  # of them in a warning
 
 # How similar two names must be (difflib's ratio) for one to be taken for a typo of the other: two or three letters.
 _ALIKE = 0.88
@@ -138,13 +138,13 @@ class UnknownNames:
 
     def add(self, name: str) -> None:
         """Add a name. Raises ConfigError: these are too many."""
-        if len(self.names) >= _MOST_UNKNOWN:
-            raise ConfigError(name, None, f"more than {_MOST_UNKNOWN} unknown settings: this is not a configuration")
+        if len(self.names) >= _MAX_UNKNOWN:
+            raise ConfigError(name, None, f"more than {_MAX_UNKNOWN} unknown settings: this is not a configuration")
         self.names.append(name)
 
     def __str__(self) -> str:
-        named = ", ".join(shortened(name) for name in sorted(self.names)[:_MOST_NAMED])
-        return f"{named} and {len(self.names) - _MOST_NAMED} more" if len(self.names) > _MOST_NAMED else named
+        named = ", ".join(shortened(name) for name in sorted(self.names)[:_MAX_NAMED])
+        return f"{named} and {len(self.names) - _MAX_NAMED} more" if len(self.names) > _MAX_NAMED else named
 
 
 def refuse_slip(key: str, known: Collection[str]) -> None:

@@ -32,10 +32,10 @@ MAP_ENTRY_BYTES = 24
 # Kafka's map is one Java array (R-523).
 KAFKA_MAP_CAP_BYTES = 2**31 - 1
 # More lanes would only wait for the disk and for their turns.
-MOST_DEFAULT_PIPELINE_THREADS = 4
+MAX_DEFAULT_PIPELINE_THREADS = 4
 _LOAD_FACTOR_KEY = "log.cleaner.io.buffer.load.factor"
 # `sun_path` of a UNIX socket's address holds 108 bytes, the last of them zero.
-MOST_SOCKET_PATH_BYTES = 107
+MAX_SOCKET_PATH_BYTES = 107
 # A batch may unpack to this many times the largest batch a broker accepts; real data never comes near.
 MAX_EXPANSION = 64
 
@@ -135,7 +135,7 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
         """Return how many threads work on one log in parallel."""
         if self.configured_pipeline_threads is not None:
             return self.configured_pipeline_threads
-        return min(len(os.sched_getaffinity(0)), MOST_DEFAULT_PIPELINE_THREADS)
+        return min(len(os.sched_getaffinity(0)), MAX_DEFAULT_PIPELINE_THREADS)
 
     @property
     def http_address(self) -> tuple[str, int] | None:
@@ -226,6 +226,6 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
             parse_address(self.http_listen)
         if not self.state_dir:
             mistakes.add(ConfigError("cleaner.state.dir", "", "must name a directory outside the log dirs"))
-        if len(os.fsencode(self.control_socket)) > MOST_SOCKET_PATH_BYTES:
-            bound = f"must be a path of at most {MOST_SOCKET_PATH_BYTES} bytes"
+        if len(os.fsencode(self.control_socket)) > MAX_SOCKET_PATH_BYTES:
+            bound = f"must be a path of at most {MAX_SOCKET_PATH_BYTES} bytes"
             mistakes.add(ConfigError(socket_key, self.control_socket, bound))

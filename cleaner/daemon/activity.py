@@ -9,7 +9,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.daemon.snapshot import WorkerView
 
 # An estimate from the first moments of a round would jump up and down.
-_LEAST_ELAPSED_NS = 500_000_000
+_MIN_ELAPSED_NS = 500_000_000
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Activity:
         progress = self.progress
         elapsed_ns = now_ns - self._since_ns
         remaining = None
-        if progress > 0 and elapsed_ns >= _LEAST_ELAPSED_NS:
+        if progress > 0 and elapsed_ns >= _MIN_ELAPSED_NS:
             remaining = elapsed_ns / 1e9 * (1 - progress) / progress
         with self._lock:
             return WorkerView(

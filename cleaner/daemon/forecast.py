@@ -21,7 +21,7 @@ from cleaner.daemon.snapshot import Counts, Forecast, RoundView, WorkerView
 WINDOW_SECONDS = 600.0
 """Older samples say little about the next minutes."""
 
-LEAST_WORK_SECONDS = 1.0
+MIN_WORK_SECONDS = 1.0
 """Working time of all workers in the window; with less, no rate is computed."""
 
 
@@ -110,7 +110,7 @@ class Meter:
         begin, end = self._samples[0], self._now(counts, known, charged_bytes, now_ms, now_ns)
         read_bytes, seconds = end.read_bytes - begin.read_bytes, (end.now_ns - begin.now_ns) / 1e9
         work_seconds = end.work_seconds - begin.work_seconds
-        if read_bytes <= 0 or work_seconds < LEAST_WORK_SECONDS or seconds <= 0:
+        if read_bytes <= 0 or work_seconds < MIN_WORK_SECONDS or seconds <= 0:
             return found
         rate = read_bytes / work_seconds * max(1, min(len(known), counts.due))
         charged = end.charged_bytes - begin.charged_bytes

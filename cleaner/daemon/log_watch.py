@@ -25,7 +25,7 @@ from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
-from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
+from cleaner.daemon.log_status import UNREADABLE, LogStatus
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
@@ -148,7 +148,7 @@ class WatchedLog:
             except Exception as error:  # noqa: BLE001 - even an internal error stops no other log
                 self._is_settled = False
                 return self._failed(at, describe(error))
-        return self._failed(at, "its files come and go; it is looked at again next time")
+        return self._failed(at, "its files come and go; it is read again next time")
 
     def _look(self, at: Moment, lines: Lines) -> LogStatus:
         self._list(at)
@@ -190,7 +190,7 @@ class WatchedLog:
             self.log_dir,
             self.directory,
             segments=len(self._files.segments),
-            why=CANNOT_BE_LOOKED_AT,
+            why=UNREADABLE,
             error=error,
         )
         # The settings themselves may be the error; then the policy is shown as empty.
@@ -223,7 +223,7 @@ class WatchedLog:
                     topic.min_cleanable_dirty_ratio,
                     topic.max_compaction_lag_ms,
                     has_segments_to_delete=has_expired,
-                    has_unfinished_swap=at.use is Use.CLOSED and files.leavings.unfinished > 0,
+                    has_unfinished_swap=at.use is Use.CLOSED and files.temporary_files.unfinished > 0,
                 )
         why = verdict.reason
         if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:
@@ -243,8 +243,8 @@ class WatchedLog:
             resolved=resolved,
             is_policy_trusted=is_trusted,
             has_segments_to_delete=has_expired,
-            has_unfinished_swap=files.leavings.unfinished > 0,
-            deleted_files=files.leavings.deleted,
+            has_unfinished_swap=files.temporary_files.unfinished > 0,
+            deleted_files=files.temporary_files.deleted,
             good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
         )
 
@@ -272,7 +272,7 @@ class WatchedLog:
         Load a log that was closed but has lost an index: a load rebuilds the index, which may change producers and
         times. None if there is no need, or the log cannot be loaded: a round will report why.
         """
-        if at.use is not Use.CLOSED or self._files.leavings.unfinished:
+        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished:
             return None
         there = set(at.fs.list_dir(self.directory))
         if there.issuperset(segment_file_name(segment.base_offset, INDEX) for segment in self._files.segments):
@@ -309,7 +309,7 @@ class WatchedLog:
             delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
             # A log that is not due with every transaction decided is not due with an open one either. What an
             # interrupted swap leaves is unknown until a load settles it.
-            is_unsettled = at.use is Use.CLOSED and self._files.leavings.unfinished > 0
+            is_unsettled = at.use is Use.CLOSED and self._files.temporary_files.unfinished > 0
             if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
                 log = self._summary(at, lines, log_end_offset=self._log_end(at))
                 log = self._settled(at, log, found.first_uncleanable_offset)

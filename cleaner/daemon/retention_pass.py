@@ -36,7 +36,7 @@ from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.lock_probe import probe
 from cleaner.storage.lock.partition_lock import partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from cleaner.storage.remove.expiry import cut_epochs, list_deleted, set_aside
+from cleaner.storage.remove.expiry import cut_epochs, list_deleted, rename_to_deleted
 from cleaner.storage.remove.removals import Removals
 from cleaner.storage.segment.generation import raise_generation
 
@@ -226,7 +226,7 @@ class RetentionPass:
             for one in expiring:
                 self._go_on(log_dir, still_held)
                 with self._reporting(one.log):
-                    self._set_aside(log_dir, one)
+                    self._put_in_quarantine(log_dir, one)
                     done.append(one)
                     self._report(one.report())
         finally:
@@ -251,7 +251,7 @@ class RetentionPass:
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
         files = list_log_files(self._fs, log.directory)
-        if files.leavings.unfinished:
+        if files.temporary_files.unfinished:
             # The log is free, so a process has crashed: the loader decides which files are old and which are new.
             loaded = load_log(
                 self._fs,
@@ -271,7 +271,7 @@ class RetentionPass:
             with self._partition_lock(log_dir, log):
                 loaded.settle(self._fs)
             files = list_log_files(self._fs, log.directory)
-        if files.leavings.deleted:
+        if files.temporary_files.deleted:
             self._remove_later(log)
         seen = summarize(log.directory, files.segments, log_start_offset=starts or 0, high_watermark=watermarks)
         expired = find_expired(seen, topic, self._clock.now_ms(), is_trusted=log.is_policy_trusted, keeps_active=True)
@@ -284,12 +284,12 @@ class RetentionPass:
             max(seen.log_start_offset, first_kept_offset),
         )
 
-    def _set_aside(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
+    def _put_in_quarantine(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
         directory = expiring.log.directory
         with self._partition_lock(log_dir, expiring.log):
             raise_generation(self._fs, log_dir.path, expiring.log.partition)
             cut_epochs(self._fs, directory, expiring.log_start_offset)
-            set_aside(self._fs, directory, [segment.base_offset for segment in expiring.segments])
+            rename_to_deleted(self._fs, directory, [segment.base_offset for segment in expiring.segments])
         self._remove_later(expiring.log)
 
     def _partition_lock(self, log_dir: LogDir, log: LogStatus) -> AbstractContextManager[object]:
@@ -301,7 +301,9 @@ class RetentionPass:
         self._check_done()
         still_held()
         if probe(self._fs, log_dir.path).has_writer:
-            raise LogDirLockedError(f"{log_dir.path}: a writer has come; what is left of retention is its own")
+            raise LogDirLockedError(
+                f"{log_dir.path}: a writer has opened it; the rest of the retention is the writer's"
+            )
 
     def _remove_later(self, log: LogStatus) -> None:
         """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""

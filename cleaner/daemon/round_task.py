@@ -120,11 +120,11 @@ def _clean(
     tools: RoundTools,
     context: CallContext,
     lock: LogDirLock,
-    told: dict[str, str],
+    origins: dict[str, str],
     *,
     is_requested: bool,
 ) -> CleanReport:
-    """Do the round; the topic's settings go into `told` as soon as they are known."""
+    """Do the round; the topic's settings go into `origins` as soon as they are known."""
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
     trusts_default = found_settings.cleaner.trust_default_policy
@@ -134,7 +134,7 @@ def _clean(
     if not is_in_order:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
     resolved = session.topic(log.partition, log.directory)
-    told.update(resolved.origins)
+    origins.update(resolved.origins)
     verdict = standing(resolved, is_named=False, trust_default=session.trusts_default_policy)
     nothing = CleanReport(str(log.partition), 0, 0, 0)
     if not verdict.is_allowed:

@@ -49,7 +49,7 @@ from cleaner.storage.log_dir import LogDir
 
 # Rest before a turn that a finished round asks for, in lengths of the last turn.
 _REST_AFTER_TURN = 4.0
-_LEAST_REST_SECONDS = 0.05
+_MIN_REST_SECONDS = 0.05
 # A scheduler is stuck if it has not turned for this much longer than its backoff.
 _LATE_TURN_SECONDS = 60.0
 _JOIN_SECONDS = 30.0
@@ -126,7 +126,7 @@ class Service:
             *(self._fs, self._clock, self._locks, log_dirs.__getitem__),
             *(self.throttle, settings_of.__getitem__, self._warn),
         )
-        self._recovery = DirRecovery(self._tools, self.manager.set_aside, self._check_stopping, self._warn)
+        self._recovery = DirRecovery(self._tools, self.manager.put_into_quarantine, self._check_stopping, self._warn)
         self._retention = make_retention(self._tools, self.manager, self._config, self._check_stopping, self._retained)
         self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
         self._wake = concurrency.Event()
@@ -221,9 +221,9 @@ class Service:
         while not self._stopping.is_set():
             backoff = self._config().backoff_ms / 1000
             turn = self._history.turn
-            rest = max(_LEAST_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
+            rest = max(_MIN_REST_SECONDS, (turn.seconds if turn else 0) * _REST_AFTER_TURN)
             if self._wake.wait(backoff):
-                self._stopping.wait(min(rest, max(backoff, _LEAST_REST_SECONDS)))
+                self._stopping.wait(min(rest, max(backoff, _MIN_REST_SECONDS)))
             if self._stopping.is_set():
                 return
             self._wake.clear()
@@ -344,7 +344,7 @@ class Service:
         with self._lock:
             is_running = self._state == "running"
         if is_running and late_s > self._config().backoff_ms / 1000 + _LATE_TURN_SECONDS:
-            stuck.append(f"the scheduler has not turned for {late_s:.0f} s")
+            stuck.append(f"no turn of the scheduler for {late_s:.0f} s")
         return stuck
 
     def _note_conditions(self) -> None:

@@ -12,7 +12,7 @@ import sys
 _POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed
 _KERNEL = "cleaner.kernels.checksums"
 # About the time that loading the kernel takes.
-_MOST_TABLE_BYTES = 4 << 20
+_MAX_TABLE_BYTES = 4 << 20
 
 
 def _make_table() -> list[int]:
@@ -28,7 +28,7 @@ def _make_table() -> list[int]:
 class _TableBytes:
     """How many bytes this process may still check by the table."""
 
-    left = _MOST_TABLE_BYTES
+    left = _MAX_TABLE_BYTES
 
 
 _TABLE = _make_table()

@@ -54,7 +54,7 @@ def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, a
 
     Args:
         codec: the id, as in `CODECS`.
-        magic: of the batch. Below the codec's `least_magic` it is refused (R-241); at 0 the check byte of lz4 is
+        magic: of the batch. Below the codec's `min_magic` it is refused (R-241); at 0 the check byte of lz4 is
             ignored (R-252).
         source: the whole stream, contiguous bytes. Borrowed for the call.
         out: takes the result; the bytes before `at` are kept when it grows. It never grows beyond `at + limit_bytes`.
@@ -68,7 +68,7 @@ def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, a
     """
     if codec not in _STREAMS:
         raise DecompressionError(f"codec {codec} is unknown")
-    if magic < CODECS[codec].least_magic:
+    if magic < CODECS[codec].min_magic:
         raise DecompressionError(f"{CODECS[codec].name} in a batch of magic {magic}")
     read, _ = _STREAMS[codec]
     return read(magic, source, out, at, limit_bytes)
@@ -181,7 +181,7 @@ def _read_snappy_block(source: memoryview, out: GrowingBuffer, at: int, limit_by
 def _write_with_kernel(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int:
     data = np.frombuffer(source, np.uint8)
     table = np.empty(kernel.TABLE_WORDS, np.uint16)
-    out.ensure(at + int(kernel.most_packed_bytes(data.size)), keep=at)
+    out.ensure(at + int(kernel.max_packed_bytes(data.size)), keep=at)
     return int(kernel.pack_stream(codec, data, 0, data.size, table, out.array, at)) - at
 
 

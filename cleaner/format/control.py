@@ -123,17 +123,17 @@ def _field(record: memoryview, at: int, name: str) -> tuple[memoryview | None, i
     return (None, at) if size < 0 else (record[at : at + size], at + size)
 
 
-def _varint(data: memoryview, at: int, most_bytes: int) -> tuple[int, int]:
+def _varint(data: memoryview, at: int, max_bytes: int) -> tuple[int, int]:
     """Return a zig-zag varint (R-221) and the position after it."""
     value = 0
-    for index in range(most_bytes):
+    for index in range(max_bytes):
         if at >= len(data):
             break
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            if value >> (32 if most_bytes == 5 else 64):
+            if value >> (32 if max_bytes == 5 else 64):
                 break
             return (value >> 1) ^ -(value & 1), at
     raise ControlRecordError("a number in a control record does not end")

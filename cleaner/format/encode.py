@@ -211,8 +211,8 @@ def encode_batches(
     """
     batches: list[NewBatch] = []
     state = np.zeros(kernel.STATE_CELLS, np.int64)
-    most_body = max(batch_bytes - HEADER_BYTES, 0)
-    largest = max(most_body, _largest_record(columns))
+    max_body = max(batch_bytes - HEADER_BYTES, 0)
+    largest = max(max_body, _largest_record(columns))
     at = record = 0
     while record < len(columns):
         body = out if codec == NONE else _needed(scratch)
@@ -230,7 +230,7 @@ def encode_batches(
                 state,
                 body.array,
                 body_at,
-                most_body,
+                max_body,
             )
         )
         if codec != NONE:
@@ -256,7 +256,7 @@ def _largest_record(columns: RecordArrays) -> int:
     if not len(columns):
         return 0
     sizes = np.maximum(columns.key_lengths, 0) + np.maximum(columns.value_lengths, 0) + columns.header_lengths
-    return int(sizes.max()) + kernel.MOST_OVERHEAD_BYTES
+    return int(sizes.max()) + kernel.MAX_OVERHEAD_BYTES
 
 
 def _write_header(

@@ -29,7 +29,7 @@ _HEADER_BYTES, _TRAILER_BYTES = 10, 8
 _OS_POSITION = 9
 _OS_UNKNOWN = 0xFF  # what the JDK writes since 16 (R-250)
 _LOOKS_AHEAD_BYTES = 19  # the JDK ignores fewer bytes than this after a member, whatever they are
-_BITE_BYTES = 8 * 1024
+_INPUT_BYTES = 8 * 1024
 _STEP_BYTES = 1 << 20
 
 _STORED_HEAD = struct.Struct("<BHH")
@@ -49,7 +49,7 @@ def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int
     done, position = _read_member(source, len(source), out, at, 0, limit_bytes)
     while len(source) - position >= _LOOKS_AHEAD_BYTES and source[position : position + 3] == _MEMBER:
         # Small inputs: isal copies the bytes after a member, and there may be a member in every 20 bytes.
-        done, used = _read_member(source[position:], _BITE_BYTES, out, at, done, limit_bytes)
+        done, used = _read_member(source[position:], _INPUT_BYTES, out, at, done, limit_bytes)
         position += used
     return done
 
@@ -105,7 +105,7 @@ def _stored_blocks(source: memoryview, end: int) -> list[tuple[int, int]] | None
 
 
 def _read_member(
-    source: memoryview, bite_bytes: int, out: GrowingBuffer, at: int, done: int, limit_bytes: int
+    source: memoryview, input_bytes: int, out: GrowingBuffer, at: int, done: int, limit_bytes: int
 ) -> tuple[int, int]:
     """Unpack the member at the head of `source` after the `done` bytes at `at`; returns bytes done, and bytes used."""
     member = isal_zlib.decompressobj(wbits=_WINDOW_BITS)
@@ -113,7 +113,7 @@ def _read_member(
     while not member.eof:
         waiting: memoryview | bytes = member.unconsumed_tail
         if not waiting:
-            waiting = source[fed : fed + bite_bytes]
+            waiting = source[fed : fed + input_bytes]
             fed += len(waiting)
         try:
             piece = member.decompress(waiting, min(_STEP_BYTES, limit_bytes - done + 1))

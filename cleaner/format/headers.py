@@ -29,19 +29,19 @@ from cleaner.kernels.batch_header import (
     HEAD_BYTES,
     HEADER,
     HEADER_BYTES,
-    LEAST_BATCH_BYTES,
     LEGACY_HEADER,
     LOG_OVERHEAD_BYTES,
     MAGIC_AT,
+    MIN_BATCH_BYTES,
     size_of,
 )
 from cleaner.kernels.codec_table import LAST_CODEC, NONE
 
 # A log's end is a few index intervals (4 KiB) and one batch.
 _WINDOW_BYTES = 64 << 10
-_MOST_ROWS = 4096
+_MAX_ROWS = 4096
 # An end-of-transaction marker has 17 bytes of records; larger ones, which no broker writes, need not be read whole.
-_MOST_CONTROL_BYTES = 64 << 10
+_MAX_CONTROL_BYTES = 64 << 10
 
 _MAX_LONG = 2**63 - 1
 
@@ -71,7 +71,7 @@ class HeaderReader:
             begin, bodies = self._position, bytearray()
             rows: list[_Row] = []
             damage = None
-            while self._position < self._size and len(rows) < _MOST_ROWS:
+            while self._position < self._size and len(rows) < _MAX_ROWS:
                 try:
                     row = self._next_row(bodies)
                 except CorruptBatchError as error:
@@ -103,7 +103,7 @@ class HeaderReader:
         size = 0
         if len(head) >= LOG_OVERHEAD_BYTES:
             size = size_of(head)
-            if size < LEAST_BATCH_BYTES[0]:
+            if size < MIN_BATCH_BYTES[0]:
                 raise self._damage(status.SCAN_TOO_SHORT, size)
         if left >= HEAD_BYTES:
             if head[MAGIC_AT] > 2:
@@ -133,7 +133,7 @@ class HeaderReader:
         body_start = body_end = 0
         if attributes & CONTROL_FLAG:
             body_start = len(bodies)
-            bodies += self._read(min(size, HEADER_BYTES + _MOST_CONTROL_BYTES))[HEADER_BYTES:]
+            bodies += self._read(min(size, HEADER_BYTES + _MAX_CONTROL_BYTES))[HEADER_BYTES:]
             body_end = len(bodies)
         last_offset = _wrap(base_offset + last_delta)
         return (
@@ -142,7 +142,7 @@ class HeaderReader:
         )
 
     def _legacy_row(self, head: memoryview, size: int, magic: int) -> _Row:
-        if magic == 1 and size < LEAST_BATCH_BYTES[1]:
+        if magic == 1 and size < MIN_BATCH_BYTES[1]:
             raise self._damage(status.SCAN_TOO_SHORT, size)
         offset, _, _, _, attributes, timestamp = LEGACY_HEADER.unpack_from(head)
         timestamp = timestamp if magic == 1 else -1

@@ -22,10 +22,10 @@ from cleaner.format.codec_errors import LegacyFormatError
 from cleaner.kernels import legacy as kernel
 from cleaner.kernels.batch_header import (
     COMPRESSION_MASK,
-    LEAST_BATCH_BYTES,
     LEGACY_HEADER,
     LOG_OVERHEAD_BYTES,
     MAGIC_AT,
+    MIN_BATCH_BYTES,
     TIMESTAMP_TYPE_FLAG,
     size_of,
 )
@@ -126,12 +126,12 @@ def convert_legacy(
 
 def _check_entry(entry: memoryview) -> int:
     """Return the entry's magic, after checking that its size field is right."""
-    if len(entry) < LEAST_BATCH_BYTES[0]:
+    if len(entry) < MIN_BATCH_BYTES[0]:
         raise LegacyFormatError(f"a batch of {len(entry)} bytes")
     magic = entry[MAGIC_AT]
     if magic > 1:
         raise LegacyFormatError(f"magic {magic} is not 0 or 1")
-    if len(entry) < LEAST_BATCH_BYTES[magic]:
+    if len(entry) < MIN_BATCH_BYTES[magic]:
         raise LegacyFormatError(f"a batch of magic {magic} of {len(entry)} bytes")
     size = size_of(entry)
     if size != len(entry):

@@ -23,12 +23,12 @@ from cleaner.kernels.batch_header import (
     CRC_FROM,
     HEAD_BYTES,
     HEADER_DTYPE,
-    LEAST_BATCH_BYTES,
     LEGACY_CRC_FROM,
     LEGACY_KEY_AT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
+    MIN_BATCH_BYTES,
     size_of,
 )
 
@@ -40,7 +40,7 @@ _ANY_MAGIC = 255
 _LARGEST_BATCH_BYTES = 256 << 20
 _CASTAGNOLI, _IEEE = 0x82F63B78, 0xEDB88320  # polynomials of CRC-32C and CRC-32, bits reversed
 _FIRST_CANDIDATES = 8  # usually the first one is right
-_MOST_OFFSETS = 2**31  # of a segment (R-304)
+_MAX_OFFSETS = 2**31  # of a segment (R-304)
 
 # Up to and including the checksum; magic 0 and 1 have it in the place of the leader epoch of magic 2.
 _HEAD = np.dtype(HEADER_DTYPE.descr[:5])
@@ -69,8 +69,8 @@ def next_batch(file: ReadableFile, position: int, end: int, base_offset: int | N
         end: bytes of it to use.
         base_offset: of the segment; None if it is unknown.
     """
-    following = position + _size_at(file, position, end, most_magic=_ANY_MAGIC)
-    if following > position and (following == end or _size_at(file, following, end, most_magic=MAGIC)):
+    following = position + _size_at(file, position, end, max_magic=_ANY_MAGIC)
+    if following > position and (following == end or _size_at(file, following, end, max_magic=MAGIC)):
         return NextBatch(following, is_by_length=True)
     found = find_whole_batch(file, position + 1, end, base_offset)
     return NextBatch(end if found is None else found, is_by_length=False)
@@ -86,7 +86,7 @@ def find_whole_batch(file: ReadableFile, position: int, end: int, base_offset: i
         base_offset: of the segment: a batch's offset is at most 2**31 - 1 above it (R-304). A lower offset is wrong,
             too, but is accepted: holes of zeros leave such offsets in otherwise whole batches. None: any offset.
     """
-    while position + LEAST_BATCH_BYTES[0] <= end:
+    while position + MIN_BATCH_BYTES[0] <= end:
         data = np.frombuffer(_read(file, min(_SEARCH_BYTES + _HEAD.itemsize, end - position), position), np.uint8)
         places, heads, sizes = _candidates(data, end - position, base_offset)
         first, count = 0, _FIRST_CANDIDATES
@@ -105,17 +105,17 @@ def _read(file: ReadableFile, size: int, position: int) -> bytes:
     return bytes(data[: file.read_into(memoryview(data), position)])
 
 
-def _size_at(file: ReadableFile, position: int, end: int, *, most_magic: int) -> int:
+def _size_at(file: ReadableFile, position: int, end: int, *, max_magic: int) -> int:
     """Return the size field of the batch at a position; 0 if there cannot be a batch."""
     left = end - position
-    if left < LEAST_BATCH_BYTES[0]:
+    if left < MIN_BATCH_BYTES[0]:
         return 0
     head = _read(file, HEAD_BYTES, position)
     if len(head) < HEAD_BYTES:
         return 0
     size, magic = size_of(head), head[MAGIC_AT]
-    least = LEAST_BATCH_BYTES[magic] if magic <= MAGIC else LEAST_BATCH_BYTES[0]
-    return size if least <= size <= left and magic <= most_magic else 0
+    least = MIN_BATCH_BYTES[magic] if magic <= MAGIC else MIN_BATCH_BYTES[0]
+    return size if least <= size <= left and magic <= max_magic else 0
 
 
 def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs, Batches, Longs]:
@@ -127,10 +127,10 @@ def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs,
     heads = heads[places]
     sizes = heads["length"].astype(np.int64) + LOG_OVERHEAD_BYTES
     most = np.minimum(left - places, _LARGEST_BATCH_BYTES)
-    fits = (sizes >= np.take(LEAST_BATCH_BYTES, heads["magic"])) & (sizes <= most)
+    fits = (sizes >= np.take(MIN_BATCH_BYTES, heads["magic"])) & (sizes <= most)
     fits &= heads["baseOffset"] >= 0
     if base_offset is not None:
-        fits &= heads["baseOffset"] - base_offset < _MOST_OFFSETS
+        fits &= heads["baseOffset"] - base_offset < _MAX_OFFSETS
     fits[fits] = _legacy_lengths_fit(data, places[fits], heads["magic"][fits], sizes[fits])
     return places[fits], heads[fits], sizes[fits]
 

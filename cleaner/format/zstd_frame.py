@@ -27,7 +27,7 @@ _DICTIONARY_ID, _CHECKSUM, _RESERVED, _NO_WINDOW = 0x03, 0x04, 0x08, 0x20
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _CONTENT_SIZE_SHIFT = 6
 _BLOCK_REPEATED, _BLOCK_RESERVED = 1, 3
-_MOST_BLOCKS = 1000  # of 128 KiB usually; more, smaller blocks are an attack on processor time
+_MAX_BLOCKS = 1000  # of 128 KiB usually; more, smaller blocks are an attack on processor time
 _LARGEST_WINDOW_BYTES = 8 << 20
 _PIECE_BYTES = 1 << 17
 
@@ -73,7 +73,7 @@ def is_one_frame(source: memoryview) -> bool:
     has_window = not descriptor & _NO_WINDOW
     size_bytes = _CONTENT_SIZE_BYTES[descriptor >> _CONTENT_SIZE_SHIFT]
     at = 5 + has_window + (size_bytes or int(not has_window))
-    for _ in range(_MOST_BLOCKS):
+    for _ in range(_MAX_BLOCKS):
         if len(source) - at < 3:
             return False
         word = int.from_bytes(source[at : at + 3], "little")

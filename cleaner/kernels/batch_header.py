@@ -78,7 +78,7 @@ LEGACY_KEY_AT: Final = (LEGACY_TIMESTAMP_AT, _LEGACY_HEADER_BYTES)  # of the key
 
 MAGIC: Final = 2  # the one that brokers write; 0 and 1 are legacy
 # Smallest whole batch, by magic: for magic 0 and 1 with the lengths of a null key and a null value.
-LEAST_BATCH_BYTES: Final = (LEGACY_KEY_AT[0] + 8, LEGACY_KEY_AT[1] + 8, HEADER_BYTES)
+MIN_BATCH_BYTES: Final = (LEGACY_KEY_AT[0] + 8, LEGACY_KEY_AT[1] + 8, HEADER_BYTES)
 
 # Bits of the attributes.
 COMPRESSION_MASK: Final = 0x07

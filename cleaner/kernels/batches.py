@@ -84,7 +84,7 @@ def _read_legacy_header(data, at, row, strict):
     row.base_sequence = -1
     row.count = -1
     if row.magic == 1:
-        if row.size < header.LEAST_BATCH_BYTES[1]:
+        if row.size < header.MIN_BATCH_BYTES[1]:
             return SCAN_TOO_SHORT
         row.max_timestamp = int64(load_u64_be(data, at + header.LEGACY_TIMESTAMP_AT))
         row.base_timestamp = row.max_timestamp
@@ -123,7 +123,7 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
     kinds = int64(0)
     while length - at >= header.HEAD_BYTES:
         size = int64(int32(load_u32_be(data, at + header.LENGTH_AT))) + header.LOG_OVERHEAD_BYTES
-        if size < header.LEAST_BATCH_BYTES[0]:
+        if size < header.MIN_BATCH_BYTES[0]:
             return count, at, SCAN_TOO_SHORT, size, kinds
         magic = int64(int8(data[at + header.MAGIC_AT]))
         if magic < 0 or magic > 2:
@@ -167,7 +167,7 @@ def scan_batches(data, length, file_position, previous_offset, verify_all, batch
     size = int64(0)
     if length - at >= header.LOG_OVERHEAD_BYTES:
         size = int64(int32(load_u32_be(data, at + header.LENGTH_AT))) + header.LOG_OVERHEAD_BYTES
-        if size < header.LEAST_BATCH_BYTES[0]:
+        if size < header.MIN_BATCH_BYTES[0]:
             return count, at, SCAN_TOO_SHORT, size, kinds
     return count, at, SCAN_END, size, kinds
 

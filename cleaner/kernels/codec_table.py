@@ -18,13 +18,13 @@ class Codec(NamedTuple):
     Attributes:
         id: the low three bits of a batch's attributes (R-210); on disk, never changes.
         name: Kafka's, as in `compression.type`.
-        least_magic: batches with a lower magic cannot have it (R-241).
+        min_magic: batches with a lower magic cannot have it (R-241).
         has_kernel: `kernels/codecs.py` packs and unpacks it too.
     """
 
     id: int
     name: str
-    least_magic: int
+    min_magic: int
     has_kernel: bool
 
 
@@ -39,5 +39,5 @@ CODECS: Final = (
 CODEC_NAMES: Final = tuple(codec.name for codec in CODECS)  # by id
 
 # The largest id by magic: higher ids do not exist.
-LAST_CODEC: Final = tuple(max(codec.id for codec in CODECS if codec.least_magic <= magic) for magic in range(MAGIC + 1))
+LAST_CODEC: Final = tuple(max(codec.id for codec in CODECS if codec.min_magic <= magic) for magic in range(MAGIC + 1))
 KERNEL_CODECS: Final = sum(1 << codec.id for codec in CODECS if codec.has_kernel)  # a bit each

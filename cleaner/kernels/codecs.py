@@ -43,7 +43,7 @@ _SNAPPY_LARGEST_RATIO = 64
 
 
 @jit
-def most_packed_bytes(size):
+def max_packed_bytes(size):
     """Return the room that `pack_stream` needs for `size` bytes."""
     return size + size // 6 + 40 * (size // _XERIAL_CHUNK_BYTES + 1) + _XERIAL_HEADER_BYTES
 
@@ -97,7 +97,7 @@ def pack_stream(codec, data, start, end, table, target, at):
         codec: SNAPPY or LZ4.
         data: uint8 array.
         table: uint16 array of TABLE_WORDS, with any content.
-        target: uint8 array with room for `most_packed_bytes` from `at` on; not `data`.
+        target: uint8 array with room for `max_packed_bytes` from `at` on; not `data`.
     Returns:
         The position in `target` after the stream.
     """

@@ -18,7 +18,7 @@ from cleaner.kernels.varints import varint_size, write_field, write_varint
 ) = range(5)
 STATE_CELLS = 5
 
-MOST_OVERHEAD_BYTES = 36
+MAX_OVERHEAD_BYTES = 36
 """Most bytes of a record besides key, value and headers: five varints of 5 bytes, one of 10, and the attributes."""
 
 NO_HEADERS = -1
@@ -26,10 +26,10 @@ NO_HEADERS = -1
 
 @jit
 def encode_records(
-    keys, key_lengths, values, value_lengths, headers, header_lengths, timestamps, state, out, at, most_bytes
+    keys, key_lengths, values, value_lengths, headers, header_lengths, timestamps, state, out, at, max_bytes
 ):
     """
-    Write records one after the other, from the next one on, until `most_bytes` are full or no record is left.
+    Write records one after the other, from the next one on, until `max_bytes` are full or no record is left.
 
     The first record is written whatever its size. Offset deltas count from 0, timestamp deltas from the first record's.
 
@@ -40,7 +40,7 @@ def encode_records(
         header_lengths: int64 a record, or NO_HEADERS for a record without any; it has no bytes in `headers`.
         timestamps: int64 a record, not negative.
         state: int64 cells, see above; MAX_TIMESTAMP is set, the others are advanced.
-        out: uint8 array with room from `at` on for `most_bytes`, or for the largest record with MOST_OVERHEAD_BYTES.
+        out: uint8 array with room from `at` on for `max_bytes`, or for the largest record with MAX_OVERHEAD_BYTES.
     Returns:
         The position after the last record.
     """
@@ -67,7 +67,7 @@ def encode_records(
             + max(value_length, int64(0))
             + abs(headers_length)  # NO_HEADERS takes one byte: a count of 0
         )
-        if record > first and end - start + varint_size(size) + size > most_bytes:
+        if record > first and end - start + varint_size(size) + size > max_bytes:
             break
         end = write_varint(out, end, size)
         out[end] = 0

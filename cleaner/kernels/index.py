@@ -71,8 +71,8 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
     Returns:
         INDEX_DONE, or why it stopped; the batch concerned is then not indexed.
     """
-    most_offset_bytes = max_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
-    most_time_bytes = (max_bytes // TIME_ENTRY_BYTES - 1) * TIME_ENTRY_BYTES
+    max_offset_bytes = max_bytes // OFFSET_ENTRY_BYTES * OFFSET_ENTRY_BYTES
+    max_time_bytes = (max_bytes // TIME_ENTRY_BYTES - 1) * TIME_ENTRY_BYTES
     for b in range(batches.size):
         batch = batches[b]
         if batch.max_timestamp > state[STATE_MAX_TIMESTAMP]:
@@ -82,7 +82,7 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
             relative = batch.last_offset - base_offset
             if relative < 0 or relative > _MAX_INT:
                 return INDEX_OVERFLOW
-            if state[STATE_OFFSET_BYTES] >= most_offset_bytes:
+            if state[STATE_OFFSET_BYTES] >= max_offset_bytes:
                 return INDEX_OFFSET_FULL
             if relative <= state[STATE_LAST_OFFSET]:
                 return INDEX_NOT_ASCENDING
@@ -92,7 +92,7 @@ def index_batches(batches, base_offset, interval_bytes, max_bytes, offset_index,
             state[STATE_OFFSET_BYTES] += OFFSET_ENTRY_BYTES
             state[STATE_LAST_OFFSET] = relative
             # As in Kafka, a full time index is an error even if there is no entry to write (R-311).
-            if state[STATE_TIME_BYTES] >= most_time_bytes:
+            if state[STATE_TIME_BYTES] >= max_time_bytes:
                 return INDEX_TIME_FULL
             status = append_time_entry(time_index, base_offset, state)
             if status != INDEX_DONE:

@@ -23,7 +23,7 @@ LEGACY_EMPTY = 9
 LEGACY_BELOW_INNER = 10
 
 # Largest varints around key and value: length 5, attributes 1, timestamp 10, offset 5, lengths 5 and 5, no headers 1.
-_MOST_RECORD_OVERHEAD = 32
+_MAX_RECORD_OVERHEAD = 32
 
 
 @jit
@@ -37,7 +37,7 @@ def _read_entry(data, at, end):
     """
     nothing = int64(0)
     size = int64(int32(load_u32_be(data, at + header.LENGTH_AT)))
-    if size < header.LEAST_BATCH_BYTES[0] - header.LOG_OVERHEAD_BYTES:
+    if size < header.MIN_BATCH_BYTES[0] - header.LOG_OVERHEAD_BYTES:
         return LEGACY_BAD_SIZE, nothing, nothing, nothing, nothing, nothing, nothing
     if size > end - at - header.LOG_OVERHEAD_BYTES:
         return LEGACY_EMPTY, nothing, nothing, nothing, nothing, nothing, nothing
@@ -106,7 +106,7 @@ def measure_entries(data, start, end):
             first = offset
         previous = offset
         count += 1
-        room += _MOST_RECORD_OVERHEAD + max(key_size, int64(0)) + max(value_size, int64(0))
+        room += _MAX_RECORD_OVERHEAD + max(key_size, int64(0)) + max(value_size, int64(0))
         at = stop
     return LEGACY_GOOD if count else LEGACY_EMPTY, at, count, previous, room
 

@@ -10,7 +10,7 @@ from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.memory import copy_bytes, load_u8, load_u64_be, load_u64_le, store_u64_be
 
 _STEP_BYTES = 16
-_MOST_IN_STEPS = 256
+_MAX_IN_STEPS = 256
 
 
 @intrinsic
@@ -47,7 +47,7 @@ def copy_literal(out, at, end, data, source, size):
     It copies in steps of 16 bytes, which is faster: bytes after the copy, up to `end`, may change.
     """
     stop = at + size
-    if size <= _MOST_IN_STEPS and end - stop >= _STEP_BYTES and data.size - source - size >= _STEP_BYTES:
+    if size <= _MAX_IN_STEPS and end - stop >= _STEP_BYTES and data.size - source - size >= _STEP_BYTES:
         while at < stop:
             copy_bytes(out, at, data, source, _STEP_BYTES)
             at += _STEP_BYTES

@@ -113,10 +113,10 @@ def judge_by_bits(
                 return DIGEST_BAD_RECORD
             previous_delta = delta
             offset = batch_offset + delta
-            verdict, has_rivals = verdict_alone(
+            verdict, can_be_superseded = verdict_alone(
                 is_discarded, is_control, offset <= latest_offset, key_size, value_size, deletes_stay
             )
-            if has_rivals:
+            if can_be_superseded:
                 was_mapped = int64(offset >= first_dirty_offset and unmapped[b] == 0)
                 if _bit(directory, blocks, offset - base_offset) != was_mapped:
                     verdict = int64(SUPERSEDED)

@@ -300,10 +300,10 @@ def judge_records(
                 return DIGEST_BAD_RECORD
             previous_delta = delta
             offset = base_offset + delta
-            verdict, has_rivals = verdict_alone(
+            verdict, can_be_superseded = verdict_alone(
                 is_discarded, is_control, offset <= latest_offset, key_size, value_size, deletes_stay
             )
-            if has_rivals:
+            if can_be_superseded:
                 place = offset - latest_base
                 if has_bits and _in_bitmap(latest, place):
                     verdicts[ordinal] = verdict if latest[place >> 3] >> (place & 7) & 1 else SUPERSEDED

@@ -69,7 +69,7 @@ def _cache_roots() -> list[Path]:
     return roots
 
 
-def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_on_the_way: bool = False) -> str | None:
+def _why_untrusted(path: Path, has_expected_type: Callable[[int], bool], *, is_on_the_way: bool = False) -> str | None:
     """Say why the file or directory at `path` cannot be trusted; None if it can."""
     about = path.lstat()
     if not has_expected_type(about.st_mode):
@@ -77,7 +77,7 @@ def _reason_against(path: Path, has_expected_type: Callable[[int], bool], *, is_
     return why_open_to_others(path, about, is_on_the_way=is_on_the_way)
 
 
-def _reason_against_directory(directory: Path, *, makes: bool) -> str | None:
+def _why_untrusted_dir(directory: Path, *, makes: bool) -> str | None:
     """
     Say why code in a directory cannot be trusted, because of it, a file in it, or a directory above; None if it can.
 
@@ -90,19 +90,19 @@ def _reason_against_directory(directory: Path, *, makes: bool) -> str | None:
             return None
         if not stat.S_ISDIR(above.lstat().st_mode):
             raise NotADirectoryError(above)  # a file in the path: the directory was never used
-        reason = _reason_against(above, stat.S_ISDIR, is_on_the_way=True)
+        reason = _why_untrusted(above, stat.S_ISDIR, is_on_the_way=True)
         if reason is not None:
             return reason
     if makes:
         _make(directory)
     elif not os.path.lexists(directory):
         return None
-    reason = _reason_against(directory, stat.S_ISDIR)
+    reason = _why_untrusted(directory, stat.S_ISDIR)
     if reason is None:
         for path in directory.iterdir():
             # Another process may have just given a file its final name.
             with contextlib.suppress(FileNotFoundError):
-                reason = reason or _reason_against(path, stat.S_ISREG)
+                reason = reason or _why_untrusted(path, stat.S_ISREG)
     return reason
 
 
@@ -124,7 +124,7 @@ def make_place(directory: Path) -> None:
     Raises:
         OSError: the system refused; PermissionError also if another process was faster and it cannot be trusted.
     """
-    reason = _reason_against_directory(directory, makes=True)
+    reason = _why_untrusted_dir(directory, makes=True)
     if reason is not None:
         raise PermissionError(reason)
 
@@ -144,7 +144,7 @@ def find_cache_places(name: str) -> CachePlaces:
             # Checked by the given name: nothing must be created where another user's link leads.
             reason = why_way_is_open_to_others(root / name)
             directory = root.resolve() / name
-            reason = reason or _reason_against_directory(directory, makes=False)
+            reason = reason or _why_untrusted_dir(directory, makes=False)
         except (OSError, RuntimeError):  # links in a circle, or a status that cannot be read
             continue
         if reason is not None:

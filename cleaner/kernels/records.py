@@ -21,18 +21,18 @@ RECORD_MISSING = 9
 
 
 @jit
-def _long_varint(data, at, end, most_bytes):
+def _long_varint(data, at, end, max_bytes):
     """Finish a varint of two or more bytes: (value, next position or -1, whether its encoding is the shortest)."""
     value = uint64(0)
     shift = uint64(0)
-    for i in range(most_bytes):
+    for i in range(max_bytes):
         if at >= end:
             return int64(0), int64(-1), False
         byte = load_u8(data, at)
         at += 1
-        if i == most_bytes - 1:
+        if i == max_bytes - 1:
             # The last byte has room for 4 of 32 bits, or 1 of 64: more bits would be lost silently.
-            room = uint64(15) if most_bytes == 5 else uint64(1)
+            room = uint64(15) if max_bytes == 5 else uint64(1)
             if byte > room:
                 return int64(0), int64(-1), False
         value |= (byte & uint64(127)) << shift
@@ -44,9 +44,9 @@ def _long_varint(data, at, end, most_bytes):
 
 
 @inlined_jit
-def read_varint(data, at, end, most_bytes):
+def read_varint(data, at, end, max_bytes):
     """
-    Read a zig-zag varint (R-221): `most_bytes` 5 for an int, 10 for a long.
+    Read a zig-zag varint (R-221): `max_bytes` 5 for an int, 10 for a long.
 
     Returns:
         (value, position after it or -1 if it is too long, whether its encoding is the shortest).
@@ -60,7 +60,7 @@ def read_varint(data, at, end, most_bytes):
             if uint64(0) < second < uint64(128):
                 value = (byte & uint64(127)) | (second << uint64(7))
                 return int64(value >> uint64(1)) ^ -int64(value & uint64(1)), at + 2, True
-    return _long_varint(data, at, end, most_bytes)
+    return _long_varint(data, at, end, max_bytes)
 
 
 @jit

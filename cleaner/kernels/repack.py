@@ -12,7 +12,7 @@ from numba import int64
 
 from cleaner.kernels.batch_header import COMPRESSION_MASK, HEADER_BYTES
 from cleaner.kernels.codec_table import KERNEL_CODECS
-from cleaner.kernels.codecs import most_packed_bytes, pack_stream
+from cleaner.kernels.codecs import max_packed_bytes, pack_stream
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes
 from cleaner.kernels.retain import (
@@ -124,7 +124,7 @@ def retain_and_pack(
         if not KERNEL_CODECS >> codec & 1:
             return RETAIN_COMPRESS
         body_at = state[STATE_OUT] + HEADER_BYTES
-        if most_packed_bytes(end - HEADER_BYTES) > capacity - body_at:
+        if max_packed_bytes(end - HEADER_BYTES) > capacity - body_at:
             return RETAIN_COMPRESS
         packed_end = pack_stream(codec, rebuilt, int64(HEADER_BYTES), end, table, out, body_at)
         rebuilt_state[REBUILT_PACKED_BYTES] = packed_end - body_at

@@ -26,7 +26,7 @@ _SMALLEST_TABLE = 256
 _HASH_FACTOR = 0x1E35A7BD
 _MARGIN_BYTES = 15  # no match begins in the last bytes
 _FIRST_SKIP = 32
-_MOST_COPY = 64
+_MAX_COPY = 64
 
 BAD_BLOCK = -1
 _LARGEST_SHORT_LITERAL = 60
@@ -66,10 +66,10 @@ def _put_copy(target, at, offset, size):
     while size > 0:
         # At least four bytes must remain for the last copy.
         step = size
-        if size >= _MOST_COPY + 4:
-            step = int64(_MOST_COPY)
-        elif size > _MOST_COPY:
-            step = int64(_MOST_COPY - 4)
+        if size >= _MAX_COPY + 4:
+            step = int64(_MAX_COPY)
+        elif size > _MAX_COPY:
+            step = int64(_MAX_COPY - 4)
         if step < 12 and offset < 2048:
             target[at] = uint8(1 | (step - 4) << 2 | (offset >> 8) << 5)
             target[at + 1] = uint8(offset & 255)

@@ -36,7 +36,7 @@ _WRITEBACK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class ActiveOne:
+class ActiveSegmentView:
     """The segment as retention sees it: its size and largest timestamp are known here, and may not be on disk yet."""
 
     base_offset: int
@@ -63,7 +63,7 @@ class ActiveSegment:
     The last segment of a log open for writing; the caller has the log's lock for every call.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         segment: the loaded segment, its indexes trimmed.
         topic: sizes and intervals.
         now_ms: the time of its creation, used only while it has no batch with a timestamp (R-920).
@@ -123,10 +123,10 @@ class ActiveSegment:
         """Bytes of the `.log`, staged ones included."""
         return self._indexes.position
 
-    def as_kept(self, listed: Segment) -> ActiveOne:
+    def for_retention(self, listed: Segment) -> ActiveSegmentView:
         """Return it as retention sees it; `listed` is the same segment as listed from disk."""
         timestamp_ms = self._indexes.max_timestamp
-        return ActiveOne(self.base_offset, self.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
+        return ActiveSegmentView(self.base_offset, self.size, timestamp_ms if timestamp_ms >= 0 else listed.mtime_ms)
 
     # ---- rolling ---------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,10 @@ from cleaner.log.stream import Isolation, RecordStream, Until, reach
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView, Signal
 
-MOST_KEPT_BYTES = 2 << 20
+MAX_KEPT_BYTES = 2 << 20
 """Bytes of the log; with records of 100 bytes, three times as much memory. The last chunk is always kept."""
 
-_TOLD_AT_A_TIME = 16  # other threads wait for the interpreter while at most this many followers wake
+_NOTIFIED_AT_A_TIME = 16  # other threads wait for the interpreter while at most this many followers wake
 _SECONDS_A_FOLLOWER = 60e-6  # twice the time in which one follower wakes and takes its records
 _LONGEST_WAIT_SECONDS = 1.0
 
@@ -93,17 +93,17 @@ class Broadcast:
         self._pause = concurrency.Event()  # never set: its wait gives other threads time
         log_signal.listen(self._pass_on)
 
-    def join(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Have `told`, which must be quick, called when there may be new records; returns a function that leaves."""
+    def join(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener`, which must be quick, when there may be new records; returns a function that leaves."""
         token = object()
         with self._guard:
-            self._members = {**self._members, token: told}
-        self._begin_if_worth_it()
+            self._members = {**self._members, token: listener}
+        self._start_if_shared()
         return partial(self._leave, token)
 
     def _leave(self, token: object) -> None:
         with self._guard:
-            self._members = {key: told for key, told in self._members.items() if key is not token}
+            self._members = {key: listener for key, listener in self._members.items() if key is not token}
 
     def take(self, offset: int, leader_epoch: int | None) -> BroadcastChunk | None:
         """
@@ -134,15 +134,15 @@ class Broadcast:
     def _pass_on(self) -> None:
         """Notify followers while no thread runs, and at the end; otherwise the thread notifies them after its read."""
         if self._thread is None or self._log_signal.is_closed:
-            self._tell_all()
+            self._notify_all()
 
-    def _tell_all(self) -> None:
-        for told in self._members.values():
-            told()
+    def _notify_all(self) -> None:
+        for listener in self._members.values():
+            listener()
 
     # ---- the thread ------------------------------------------------------------------------------------------------
 
-    def _begin_if_worth_it(self) -> None:
+    def _start_if_shared(self) -> None:
         leader_epoch = self._view.leader_epoch
         # From here on; a follower that is behind catches up by itself.
         next_offset = reach(self._view, self._isolation, self._until)
@@ -170,9 +170,9 @@ class Broadcast:
                 self._thread = None
                 self._kept.clear()
             stream.close()
-            self._tell_all()
+            self._notify_all()
         if not has_failed:
-            self._begin_if_worth_it()
+            self._start_if_shared()
 
     def _read_on(self, stream: RecordStream) -> None:
         while not self._log_signal.is_closed and len(self._members) > 1:
@@ -180,16 +180,16 @@ class Broadcast:
                 return
             seen = self._log_signal.version
             if self._read(stream):
-                self._tell_in_turn()
+                self._notify_in_turn()
             else:
                 self._log_signal.wait(seen, _LONGEST_WAIT_SECONDS)
 
-    def _tell_in_turn(self) -> None:
+    def _notify_in_turn(self) -> None:
         members = list(self._members.values())
-        for first in range(0, len(members), _TOLD_AT_A_TIME):
-            some = members[first : first + _TOLD_AT_A_TIME]
-            for told in some:
-                told()
+        for first in range(0, len(members), _NOTIFIED_AT_A_TIME):
+            some = members[first : first + _NOTIFIED_AT_A_TIME]
+            for listener in some:
+                listener()
             self._pause.wait(len(some) * _SECONDS_A_FOLLOWER)
 
     def _read(self, stream: RecordStream) -> bool:
@@ -205,7 +205,7 @@ class Broadcast:
         with self._guard:
             self._kept.append(kept)
             self._kept_bytes += kept.size
-            while self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1:
+            while self._kept_bytes > MAX_KEPT_BYTES and len(self._kept) > 1:
                 self._kept_bytes -= self._kept.popleft().size
             self._next_offset = kept.next_offset
         return True

@@ -64,7 +64,7 @@ def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaPr
     Make a log dir as `kafka-storage format` does, with its own id; a directory that has an identity keeps it.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the directory; it may exist, its parent must.
         identity: cluster and node, version 1.
     Returns:
@@ -117,7 +117,7 @@ class DirState:
     A log dir that is written to; the lock is held from creation until `close` or `abandon`.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         path: the directory.
         clock: for waits.
         patience_ms: how long a cleaner may take to end its rounds.
@@ -157,11 +157,11 @@ class DirState:
         """
         Tell whether a marker would be true, once all logs that are served here are closed.
 
-        With a marker a broker also trusts directories that are not served here: copies from another log dir, those a
-        broker has set aside, links. After an unclean stop no process has recovered those.
+        With a marker a broker also trusts directories that are not served here: copies from another log dir, stray
+        directories, links. After an unclean stop no process has recovered those.
         """
         found = self.log_dir.listing()
-        strays = [name for name in found.set_aside if not name.endswith(DirKind.DELETE.value)]
+        strays = [name for name in found.delete_or_stray if not name.endswith(DirKind.DELETE.value)]
         return self.was_closed or not (found.future or found.linked or strays)
 
     def admit_cleaner(self) -> None:

@@ -94,7 +94,7 @@ class LogFlusher:
         self._submit = submit
         self._wake = wake
         self._clock = clock
-        self._told = flushed
+        self._on_flushed = flushed
         self._flush_messages, self._flush_ms = topic.flush_messages, topic.flush_ms
         # Held while flushing: a thread that waited for it may find its records flushed. Reentrant, as a future's
         # callback may request a flush.
@@ -201,11 +201,11 @@ class LogFlusher:
         """Have another thread flush, unless a request is queued that has not begun."""
         if self._end is None and (self._requested is None or self._requested.has_begun):
             request = _Request()
-            self._submit(partial(self._flush_aside, request))
+            self._submit(partial(self._flush_in_background, request))
             # Only now: a request that an interrupt prevented must not prevent later ones.
             self._requested = request
 
-    def _flush_aside(self, request: _Request) -> None:
+    def _flush_in_background(self, request: _Request) -> None:
         """Flush in another thread; futures carry an error to the waiting callers."""
         # From here on a new request may come too late for this flush.
         request.has_begun = True
@@ -235,7 +235,7 @@ class LogFlusher:
             self._oldest_ns = before_ns
             self._fail(error)
             raise
-        self._told((self._clock.monotonic_ns() - began_ns) / 1e9, offset)
+        self._on_flushed((self._clock.monotonic_ns() - began_ns) / 1e9, offset)
 
     def _resolve(self) -> bool:
         """

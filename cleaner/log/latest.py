@@ -32,9 +32,9 @@ from cleaner.read.latest import Digest, LatestByKey
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView
 
-_MOST_TRIES = 100
+_MAX_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
-_FEWEST_KEYS = 1 << 20
+_MIN_KEYS = 1 << 20
 _USUAL_RECORD_BYTES = 16  # small, well compressed; if there are more records, a larger map is made
 
 
@@ -92,7 +92,7 @@ class Latest:
         """Yield the same records as columns."""
         most = max(1, self.next_offset - self._start_offset)
         # One offset per key would be enough, but offsets may be sparse: memory is reserved for all keys of a full map.
-        expected = max(_FEWEST_KEYS, self._held.size // _USUAL_RECORD_BYTES)
+        expected = max(_MIN_KEYS, self._held.size // _USUAL_RECORD_BYTES)
         last = LatestByKey(self._digest_all, self._start_offset, self.next_offset, expected, most)
         for path, block, hidden in self._blocks():
             columns = Columns.of(lay_out(path, block, hidden, self._start_offset, self.next_offset), self.next_offset)
@@ -141,7 +141,7 @@ def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> 
         LogChangedError: its segments were swapped at every attempt.
         LogDirOfflineError: the disk failed, or there are more segments than files may be open.
     """
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         listing, held = files.open_all(partial(HeldFiles.hold, files))
         try:
             # After the listing: records cleaned away before it were superseded by records below this offset.

@@ -309,7 +309,7 @@ class Log:
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
-                for producer_id in self._writer.ask(lambda log: log.producers.open_transactions()):
+                for producer_id in self._writer.under_lock(lambda log: log.producers.open_transactions()):
                     self._writer.end_transaction(producer_id, self._writer.epoch_of(producer_id), commit=False)
         finally:
             self._close()

@@ -80,7 +80,7 @@ class LogProducer:
     @property
     def next_sequence(self) -> int:
         """The sequence number of the next record."""
-        known = self._writer.ask(lambda log: log.producers.next_sequence(*self.identity))
+        known = self._writer.under_lock(lambda log: log.producers.next_sequence(*self.identity))
         return self._next_sequence if known is None else known
 
     @property
@@ -201,10 +201,10 @@ class LogProducer:
     def _end_in_log(self, commit: bool) -> int | None:
         """Write the marker if the log has an open transaction; returns its offset, None without one."""
         producer_id, epoch = self.identity
-        if self._writer.ask(lambda log: log.producers.has_open_transaction(producer_id)):
+        if self._writer.under_lock(lambda log: log.producers.has_open_transaction(producer_id)):
             return self._writer.end_transaction(producer_id, epoch, commit=commit)
         self._require_epoch()
-        ended = self._writer.ask(lambda log: log.producers.last_end(producer_id))
+        ended = self._writer.under_lock(lambda log: log.producers.last_end(producer_id))
         if ended is not None and ended.offset >= self._began_at:
             if ended.is_committed == commit:
                 return ended.offset  # by an earlier call, which was interrupted before it could say so
@@ -225,7 +225,7 @@ class LogProducer:
 
     def _require_epoch(self) -> None:
         """Make sure that this producer's epoch is not over. Raises ProducerFencedError."""
-        self._writer.ask(lambda log: log.producers.check_marker(*self.identity))
+        self._writer.under_lock(lambda log: log.producers.check_marker(*self.identity))
 
     def end_if_late(self, now_ms: int) -> bool:
         """

@@ -72,7 +72,7 @@ class LogManager:
         cleaner: compact topics in this process. Otherwise another process may (`cleaner run`).
         tasks: run `upkeep` in a thread: retention, flushes by `flush.ms`, checkpoints. Otherwise the caller does.
         registry: receives the counters; see `counters.py`.
-        logger: where events are told: a `logging.Logger`, or one with structlog's manners; None: nowhere.
+        logger: receives events: a `logging.Logger`, or one called like structlog's; None: events are dropped.
         allow_truncate: let recovery, like Kafka's, cut records that were known to be on disk and are damaged now.
         cluster_id: of new log dirs; None chooses one.
         clock, fs: the time and the disk.
@@ -102,20 +102,11 @@ class LogManager:
     ) -> None:
         if sys.platform != "linux":
             raise UnsupportedPlatformError(f"logs are written on Linux only, not on {sys.platform}; reading works here")
-        arguments.having("fs", fs, "open", "stat", "list_files")
-        arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
-        arguments.having("registry", registry, "add", "put")
-        arguments.having("logger", logger, "info", "warning", "error")
-        self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
-        for name, value in (
-            ("create", create),
-            ("cleaner", cleaner),
-            ("tasks", tasks),
-            ("allow_truncate", allow_truncate),
-        ):
-            arguments.flag(name, value)
+        _check_services(fs, clock, registry, logger)
+        _check_flags(create=create, cleaner=cleaner, tasks=tasks, allow_truncate=allow_truncate)
         if cluster_id is not None:
             arguments.text("cluster_id", cluster_id)
+        self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
         self._sources = Sources(config=arguments.setting_texts(settings))
         config = SettingsResolver.of(self._fs, None, self._sources).cleaner
         self._lock = concurrency.Lock()  # held while topics are created, changed or deleted, and while it is closed
@@ -158,7 +149,7 @@ class LogManager:
             *(self._sources, self._upkeep, self._removals),
         )
         for state in states:
-            for name in state.log_dir.listing().set_aside:
+            for name in state.log_dir.listing().delete_or_stray:
                 if name.endswith(DirKind.DELETE.value):
                     self._removals.add_directory(state.path / name, TopicConfig().file_delete_delay_ms)
             self._partitions.open_all(state, self._settings[state.path])
@@ -393,3 +384,15 @@ class LogManager:
     def _wake_cleaner(self) -> None:
         if self._cleaner is not None:
             self._cleaner.wake()
+
+
+def _check_services(fs: object, clock: object, registry: object, logger: object) -> None:
+    arguments.require_methods("fs", fs, "open", "stat", "list_files")
+    arguments.require_methods("clock", clock, "now_ms", "monotonic_ns", "sleep")
+    arguments.require_methods("registry", registry, "add", "put")
+    arguments.require_methods("logger", logger, "info", "warning", "error")
+
+
+def _check_flags(**flags: object) -> None:
+    for name, value in flags.items():
+        arguments.flag(name, value)

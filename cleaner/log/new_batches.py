@@ -24,9 +24,9 @@ from cleaner.format.encode import (
     marker_batch,
 )
 from cleaner.kernels.codec_table import CODEC_NAMES, NONE
-from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, looked_through
+from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, checked_columns
 
-_MOST_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
+_MAX_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
 
 _KEPT_BUFFER_BYTES = 16 << 20
 _UNCOMPRESSED = ("producer", "uncompressed")  # a producer's default is no compression
@@ -71,7 +71,7 @@ class NewBatches:
     append_time_ms: int | None
     buffers: _Buffers | None = None
 
-    def let_go(self) -> None:
+    def return_buffers(self) -> None:
         """Give the memory to the thread's next append, unless it is very large; the batches are no longer valid."""
         if self.buffers is not None:
             self.buffers.batches.shrink(_KEPT_BUFFER_BYTES)
@@ -89,7 +89,7 @@ def build_batches(
     producer: ProducerStamp | None,
 ) -> NewBatches:
     """
-    Build the batches of an append; call `let_go` when they are written.
+    Build the batches of an append; call `return_buffers` when they are written.
 
     One batch where the topic's limit allows it, so that no crash leaves a part of it. A producer outside of
     transactions gets one batch or an error, as from Kafka: its repeats are recognised by batch.
@@ -153,7 +153,7 @@ def _join(records: Records, now_ms: int) -> RecordArrays:
         joined = _join_columns(given if isinstance(given, RecordColumns) else RecordColumns.of(given, now_ms), now_ms)
     except _ODD_RECORDS:
         # Only now is each record checked: for an error to report, or a form that can be converted.
-        columns = looked_through(given, now_ms)
+        columns = checked_columns(given, now_ms)
         try:
             joined = _join_columns(columns, now_ms)
         except _ODD_RECORDS as error:
@@ -183,8 +183,8 @@ def _encode(
     name = topic.compression_type
     codec = NONE if name in _UNCOMPRESSED else CODEC_NAMES.index(name)
     # A segment takes no batch larger than itself either, as in Kafka.
-    most_bytes = min(topic.max_message_bytes, topic.segment_bytes)
-    room = _MOST_EXPANSION * most_bytes if whole else min(batch_bytes or most_bytes, most_bytes)
+    max_bytes = min(topic.max_message_bytes, topic.segment_bytes)
+    room = _MAX_EXPANSION * max_bytes if whole else min(batch_bytes or max_bytes, max_bytes)
     while True:
         batches = encode_batches(
             columns,
@@ -195,21 +195,21 @@ def _encode(
             producer=producer,
             scratch=buffers.records,
         )
-        limit = "max.message.bytes" if most_bytes == topic.max_message_bytes else "segment.bytes"
+        limit = "max.message.bytes" if max_bytes == topic.max_message_bytes else "segment.bytes"
         largest = max(batches, key=_size)
-        if whole and (len(batches) > 1 or largest.size > most_bytes):
+        if whole and (len(batches) > 1 or largest.size > max_bytes):
             size = sum(map(_size, batches))
             raise RecordTooLargeError(
                 where,
-                f"{len(columns)} records of a producer make a batch of {size} bytes; {limit} is {most_bytes}. Append "
+                f"{len(columns)} records of a producer make a batch of {size} bytes; {limit} is {max_bytes}. Append "
                 "fewer at a time, or in a transaction",
             )
-        if largest.size <= most_bytes:
+        if largest.size <= max_bytes:
             return batches
         for batch in batches:
-            if batch.size > most_bytes and batch.record_count == 1:
+            if batch.size > max_bytes and batch.record_count == 1:
                 raise RecordTooLargeError(
-                    where, f"record {batch.first_record} makes a batch of {batch.size} bytes; {limit} is {most_bytes}"
+                    where, f"record {batch.first_record} makes a batch of {batch.size} bytes; {limit} is {max_bytes}"
                 )
         room //= 2
 

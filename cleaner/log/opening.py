@@ -87,7 +87,7 @@ def open_log(
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
         if not was_closed:
-            _forget_what_is_not_on_disk(fs, directory)
+            _drop_page_cache(fs, directory)
         return _load(
             log_dir,
             topic_partition,
@@ -96,7 +96,7 @@ def open_log(
             recovery_point=recovery_point,
             was_closed=was_closed,
             producer_id_expiration_ms=producer_id_expiration_ms,
-            least_end_offset=0 if allow_truncate or was_closed else known_offset,
+            min_end_offset=0 if allow_truncate or was_closed else known_offset,
         )
 
 
@@ -106,7 +106,7 @@ def _make_directory(fs: FileSystem, directory: Path) -> None:
         fs.fsync_dir(directory.parent)
 
 
-def _forget_what_is_not_on_disk(fs: FileSystem, directory: Path) -> None:
+def _drop_page_cache(fs: FileSystem, directory: Path) -> None:
     """
     Drop the page cache of the files, so that recovery reads them from the disk.
 
@@ -127,7 +127,7 @@ def _load(
     recovery_point: int,
     was_closed: bool,
     producer_id_expiration_ms: int,
-    least_end_offset: int = 0,
+    min_end_offset: int = 0,
 ) -> OpenedLog:
     """Load and settle, unless the log would end below a given offset; the caller has the partition's lock."""
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
@@ -145,9 +145,9 @@ def _load(
         producer_id_expiration_ms=producer_id_expiration_ms,
         now_ms=clock.now_ms(),
     )
-    if log.log_end_offset < least_end_offset:
+    if log.log_end_offset < min_end_offset:
         raise TruncationRefusedError(
-            f"{directory}: what was on disk up to offset {least_end_offset} is damaged or missing from offset "
+            f"{directory}: what was on disk up to offset {min_end_offset} is damaged or missing from offset "
             f"{log.log_end_offset} on; recovery would cut {log.truncated_bytes} bytes. Only allow_truncate does that"
         )
     log.settle(fs)

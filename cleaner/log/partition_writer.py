@@ -134,7 +134,7 @@ class PartitionWriter:
 
     @topic.setter
     def topic(self, topic: TopicConfig) -> None:
-        self.ask(lambda log: log.configure(topic))
+        self.under_lock(lambda log: log.configure(topic))
 
     @property
     def log_start_offset(self) -> int:
@@ -159,7 +159,7 @@ class PartitionWriter:
     @property
     def last_stable_offset(self) -> int:
         """Readers of committed records go up to here: the first transaction not decided, at most the high watermark."""
-        return self.ask(lambda log: log.last_stable_offset)
+        return self.under_lock(lambda log: log.last_stable_offset)
 
     @property
     def log_start_checkpoint(self) -> int | None:
@@ -173,7 +173,7 @@ class PartitionWriter:
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
-        return self.ask(lambda log: log.epochs.end_offset_for(epoch, log.log_end_offset))
+        return self.under_lock(lambda log: log.epochs.end_offset_for(epoch, log.log_end_offset))
 
     @property
     def _own(self) -> WritableLog:
@@ -182,12 +182,12 @@ class PartitionWriter:
             self.origin.require_own()
         return self._log
 
-    def ask(self, question: Callable[[WritableLog], _Result]) -> _Result:
+    def under_lock(self, work: Callable[[WritableLog], _Result]) -> _Result:
         """Read more than a single number, while no step changes the log; closed or not. Raises ForkedError."""
         # In a fork the lock may be held by a thread that does not exist there.
         self.origin.require_own()
         with self._lock:
-            return question(self._log)
+            return work(self._log)
 
     # ---- one step at a time, until it is closed --------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class PartitionWriter:
                     with disk_errors(self.directory):
                         return step(self._log)
                 except LogClosedError as error:
-                    self._close_for_good(error)
+                    self._close_permanently(error)
                     raise
                 except BaseException as error:
                     self._close_if_in_doubt(type(error).__name__)
@@ -254,7 +254,7 @@ class PartitionWriter:
                 finally:
                     self._is_running = False
         finally:
-            self._tell()
+            self._notify_listeners()
 
     def close(self) -> None:
         """
@@ -269,40 +269,40 @@ class PartitionWriter:
             self._close_if_in_doubt("an exception")
             if self._end is not None:
                 # Once more, as the first time may have been interrupted.
-                self._log.let_go()
+                self._log.release()
                 return
             try:
                 with disk_errors(self.directory):
                     self._log.finish()
                 self._was_closed_in_order = True
             except LogClosedError as error:
-                self._close_for_good(error)
+                self._close_permanently(error)
                 raise
             except CleanerError as error:
-                self._close_for_good(LogClosedError(self.directory, f"closing it failed: {error}"))
+                self._close_permanently(LogClosedError(self.directory, f"closing it failed: {error}"))
                 raise
             finally:
-                self._close_for_good(LogClosedError(self.directory))
-                self._tell()
+                self._close_permanently(LogClosedError(self.directory))
+                self._notify_listeners()
 
     def abandon(self) -> None:
         """Close the files and leave the log as it is, as a killed process would. Raises ForkedError."""
         self.origin.require_own()
         with self._lock:
-            self._close_for_good(LogClosedError(self.directory))
-        self._tell()
+            self._close_permanently(LogClosedError(self.directory))
+        self._notify_listeners()
 
     def _close_if_in_doubt(self, what: str) -> None:
         if self._log.is_in_doubt:
             reason = f"{what} came in the middle of a change; open the log again"
-            self._close_for_good(LogClosedError(self.directory, reason))
+            self._close_permanently(LogClosedError(self.directory, reason))
 
-    def _close_for_good(self, end: LogClosedError) -> None:
+    def _close_permanently(self, end: LogClosedError) -> None:
         if self._end is None:
             self._end = end
-        self._log.let_go()
+        self._log.release()
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         for listener in tuple(self.on_append):
             listener()
 
@@ -352,7 +352,7 @@ class PartitionWriter:
         try:
             return self.run(append)
         finally:
-            new.let_go()
+            new.return_buffers()
 
     def roll(self) -> None:
         """Begin a new segment, so that everything before may be cleaned; does nothing while the active one is empty."""
@@ -382,11 +382,11 @@ class PartitionWriter:
             error = failed
         with self._lock:
             if error is not None:
-                self._close_for_good(FailedFsyncError(self.directory, error))
+                self._close_permanently(FailedFsyncError(self.directory, error))
             # A roll has already noted it; after a cut other records have these offsets.
             elif not segment.is_retired:
                 self._log.note_flushed(end)
-        self._tell()
+        self._notify_listeners()
         with self._lock:
             self.require_open()
             flushed, is_other = self._log.flushed_offset, self._log.active is not segment
@@ -405,12 +405,12 @@ class PartitionWriter:
 
     def epoch_of(self, producer_id: int) -> int:
         """Return the epoch of a producer, -1 when it is not known."""
-        return self.ask(lambda log: log.producers.epoch_of(producer_id))
+        return self.under_lock(lambda log: log.producers.epoch_of(producer_id))
 
     def expire_producers(self) -> None:
         """Forget producers idle for `producer.id.expiration.ms`."""
         now_ms, expiration_ms = self._clock.now_ms(), self._options.producer_id_expiration_ms
-        self.ask(lambda log: log.producers.expire(now_ms, expiration_ms))
+        self.under_lock(lambda log: log.producers.expire(now_ms, expiration_ms))
 
     # ---- cutting and expiring --------------------------------------------------------------------------------------
 

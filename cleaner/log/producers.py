@@ -119,7 +119,7 @@ class Producers:
         self._where = where
         self._known: dict[int, KnownProducer] = {}
         self._transactions = UnstableTransactions()
-        self._most_known = 0
+        self._max_known = 0
         self._fences = {} if fences is None else fences
         for entry in entries:
             self._take(entry)
@@ -140,7 +140,7 @@ class Producers:
         self._known[entry.producer_id] = producer
         if producer.txn_first_offset >= 0:
             self._transactions.begin(producer.txn_first_offset, producer.producer_id)
-        self._most_known = max(self._most_known, len(self._known))
+        self._max_known = max(self._max_known, len(self._known))
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
@@ -149,9 +149,9 @@ class Producers:
         return [producer.to_entry() for producer in self._known.values()]
 
     @property
-    def most_known(self) -> int:
+    def max_known(self) -> int:
         """How many producers were known at one time: it decides the order of a snapshot's entries."""
-        return self._most_known
+        return self._max_known
 
     def epoch_of(self, producer_id: int) -> int:
         """Return a producer's epoch, -1 when it is not known."""
@@ -246,7 +246,7 @@ class Producers:
         producer = self._known.get(stamp.producer_id)
         if producer is None:
             producer = self._known[stamp.producer_id] = KnownProducer(stamp.producer_id)
-            self._most_known = max(self._most_known, len(self._known))
+            self._max_known = max(self._max_known, len(self._known))
         producer.set_epoch(stamp.epoch)
         last_sequence = (stamp.base_sequence + last_offset - base_offset) % SEQUENCES
         append = KnownAppend(stamp.base_sequence, last_sequence, base_offset, last_offset)

@@ -48,7 +48,7 @@ class LogReader:
     A reader of one partition. Safe to share between threads; each iterator belongs to the thread that uses it.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir.
         topic_partition: the partition.
         view: how far the log reaches; None: found out from the directory.
@@ -302,8 +302,8 @@ def open_reader(
     """
     log_dir = arguments.path("log_dir", log_dir)
     topic_partition = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition, 0))
-    arguments.having("fs", fs, "open", "stat", "list_files")
-    arguments.having("clock", clock, "now_ms", "monotonic_ns", "sleep")
+    arguments.require_methods("fs", fs, "open", "stat", "list_files")
+    arguments.require_methods("clock", clock, "now_ms", "monotonic_ns", "sleep")
     limit = arguments.whole("max_decompressed_batch_bytes", max_decompressed_batch_bytes, 1)
     fs = fs or FileSystem()
     directory = real_path(log_dir) / str(topic_partition)

@@ -97,7 +97,7 @@ def as_records(records: Records) -> Sequence[Record] | RecordColumns:
     return list(records)
 
 
-def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> RecordColumns:
+def checked_columns(records: Sequence[Record] | RecordColumns, now_ms: int) -> RecordColumns:
     """
     Check each record and return columns; headers are pairs of name and value, also where a dict was given.
 
@@ -105,7 +105,7 @@ def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> Re
         UsageError: names the first record that cannot be appended, and its field.
     """
     if isinstance(records, RecordColumns):
-        return _columns_looked_through(records)
+        return _check_columns(records)
     for row, record in enumerate(records):
         if not isinstance(record, Record):
             raise UsageError(f"record {row} is a {type(record).__name__}, not a cleaner.Record")
@@ -120,7 +120,7 @@ def looked_through(records: Sequence[Record] | RecordColumns, now_ms: int) -> Re
     )
 
 
-def _columns_looked_through(columns: RecordColumns) -> RecordColumns:
+def _check_columns(columns: RecordColumns) -> RecordColumns:
     values = _column("values", columns.values)
     keys = None if columns.keys is None else _column("keys", columns.keys)
     times = columns.timestamps_ms

@@ -19,7 +19,7 @@ from cleaner.policy.retention import KeptLog
 from cleaner.storage.load.leftovers import settle_swap
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import OffsetKind
-from cleaner.storage.remove.expiry import list_deleted, set_aside
+from cleaner.storage.remove.expiry import list_deleted, rename_to_deleted
 from cleaner.storage.segment.generation import raise_generation
 
 
@@ -46,25 +46,25 @@ def expire(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegment
         LogClosedError: it was closed, or an fsync failed.
     """
     with log.locked():
-        kept = _as_kept(log)
+        kept = _for_retention(log)
     count = choose(kept)
     if count and count == len(kept.segments):
         log.roll()
-    return ExpiredSegments() if not count else _set_aside(log, choose)
+    return ExpiredSegments() if not count else _expire_segments(log, choose)
 
 
-def _as_kept(log: WritableLog) -> KeptLog:
+def _for_retention(log: WritableLog) -> KeptLog:
     """Return the log as retention sees it: the active segment is on disk once it has been rolled."""
     listed = list_segments(log.log_dir.fs, log.directory)
-    segments: list[RetentionSegment] = [*listed[:-1], log.active.as_kept(listed[-1])]
+    segments: list[RetentionSegment] = [*listed[:-1], log.active.for_retention(listed[-1])]
     return KeptLog(segments, log.log_start_offset, log.log_end_offset, log.log_end_offset)
 
 
-def _set_aside(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
+def _expire_segments(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
     log_dir, fs, partition = log.log_dir, log.log_dir.fs, log.topic_partition
     with log.locked():
         settle_swap(fs, log.directory, index_bytes=log.topic.segment_index_bytes)
-        kept = _as_kept(log)
+        kept = _for_retention(log)
         count = min(choose(kept), len(kept.segments) - 1)
         if not count:
             return ExpiredSegments()
@@ -74,7 +74,7 @@ def _set_aside(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSeg
         log_dir.put(OffsetKind.LOG_START, partition, log.log_start_offset)
         raise_generation(fs, log_dir.path, partition)
         log.epochs.cut_start(log.log_start_offset)
-        set_aside(fs, log.directory, [segment.base_offset for segment in going])
+        rename_to_deleted(fs, log.directory, [segment.base_offset for segment in going])
         log.first_base_offset = first
         files = tuple(list_deleted(fs, log.directory))
     # The first segment's name is the log start; a checkpoint line is needed only for a start inside it (R-118).

@@ -108,13 +108,13 @@ class ServedTopics:
     def delete(self, name: str) -> None:
         """Delete a topic, close its logs, and have its files removed later; raises as `Topics.delete`."""
         delay_ms = self.config(name).file_delete_delay_ms
-        for directory in self._topics.delete(name, self._leaving):
+        for directory in self._topics.delete(name, self._removing):
             self._removals.add_directory(directory, delay_ms)
         self._read_settings()
         self._services.wake()
 
     @contextlib.contextmanager
-    def _leaving(self, partition: TopicPartition, log_dir: LogDir) -> Iterator[None]:
+    def _removing(self, partition: TopicPartition, log_dir: LogDir) -> Iterator[None]:
         """Close a log, keep a cleaner and readers out while its directory is renamed, and drop its checkpoint lines."""
         fs, clock = self._services.fs, self._services.clock
         self._partitions.abandon(partition)

@@ -31,7 +31,7 @@ def write_topic_settings(
     The caller keeps other writers of the file out (`partition_lock.checkpoint_lock`).
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir.
         topic: whose settings.
         values: by key; empty: the topic has none.
@@ -63,9 +63,9 @@ def _check(
     found = parse_cleaner_topics(parse_properties(data, str(path)), topics, [])
     for name in {*wanted, *found}:
         if found.get(name, {}) != wanted.get(name, {}):
-            others = sorted(name for name in topics if name != topic and _begin_alike(name, topic))
+            others = sorted(name for name in topics if name != topic and _share_prefix(name, topic))
             raise TopicSettingsError(topic, f"{path}: a line would mean another of the topics {', '.join(others)}")
 
 
-def _begin_alike(one: str, other: str) -> bool:
+def _share_prefix(one: str, other: str) -> bool:
     return one.startswith(f"{other}.") or other.startswith(f"{one}.")

@@ -103,7 +103,7 @@ class Topics:
     The topics of some log dirs. Reads need no lock; only the writer of all these log dirs may call the others.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dirs: at least one.
         clock: for waits.
     """
@@ -271,11 +271,11 @@ class Topics:
             counts[log_dir] += 1
 
     def _make_partition(self, log_dir: LogDir, partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
-        nascent = log_dir.path / partition_dir_name(partition, DirKind.DELETE, uuid.uuid4().hex)
-        self._fs.make_dir(nascent, stat.S_IMODE(self._fs.stat(log_dir.path).st_mode))
+        temporary = log_dir.path / partition_dir_name(partition, DirKind.DELETE, uuid.uuid4().hex)
+        self._fs.make_dir(temporary, stat.S_IMODE(self._fs.stat(log_dir.path).st_mode))
         if topic_id is not None:
-            write_topic_id(self._fs, nascent / PARTITION_METADATA, topic_id)
-        self._fs.rename(nascent, log_dir.path / str(partition))
+            write_topic_id(self._fs, temporary / PARTITION_METADATA, topic_id)
+        self._fs.rename(temporary, log_dir.path / str(partition))
         self._fs.fsync_dir(log_dir.path)
 
 

@@ -70,7 +70,7 @@ class TransactionalIds:
     The transactional ids of one partition. Safe to share between threads; one process writes to a partition.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         directory: the partition's.
     """
 

@@ -94,7 +94,7 @@ class Upkeep:
         now_ns = self._services.clock.monotonic_ns()
         for served in self._partitions.all():
             if served.flusher.is_due(now_ns):
-                with self._telling(served, "flushed"):
+                with self._reporting(served, "flushed"):
                     served.flusher.flush()
 
     def _flush_due_ns(self) -> int | None:
@@ -166,7 +166,7 @@ class Upkeep:
     def apply_settings(self) -> None:
         """Give each log its topic's present settings."""
         for served in self._partitions.all():
-            with self._telling(served, "given its settings"):
+            with self._reporting(served, "given its settings"):
                 self._partitions.configure(served, self._settings[served.state.path])
         self._rolled()
 
@@ -175,7 +175,7 @@ class Upkeep:
     def retain(self) -> None:
         """Remove the expired segments of all logs."""
         for served in self._partitions.all():
-            with self._telling(served, "searched for expired segments"):
+            with self._reporting(served, "searched for expired segments"):
                 self.retain_one(served)
 
     def retain_one(self, served: ServedLog) -> int:
@@ -206,12 +206,12 @@ class Upkeep:
     def end_late_transactions(self) -> None:
         """Abort the transactions that have taken longer than their timeout."""
         for served in self._partitions.all():
-            with self._telling(served, "freed of a late transaction"):
+            with self._reporting(served, "freed of a late transaction"):
                 served.log.end_late_transactions()
 
     def _expire_producers(self) -> None:
         for served in self._partitions.all():
-            with self._telling(served, "freed of idle producers"):
+            with self._reporting(served, "freed of idle producers"):
                 served.writer.expire_producers()
 
     # ---- troubles --------------------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ class Upkeep:
         known = {} if isinstance(error, CleanerError) else {"exc_info": error}
         self._services.logger.error("a task failed and is tried again", task=name, reason=str(error), **known)
 
-    def _telling(self, served: ServedLog, what: str) -> _Telling:
-        return _Telling(self._services, served, what)
+    def _reporting(self, served: ServedLog, what: str) -> _ErrorReporter:
+        return _ErrorReporter(self._services, served, what)
 
 
-class _Telling:
+class _ErrorReporter:
     """Reports an error about one log, so that the next log gets its turn."""
 
     def __init__(self, services: Services, served: ServedLog, what: str) -> None:

@@ -102,8 +102,8 @@ class WritableLog:
         self.active = self._open_active(opened.active_segment)
 
     def _open_active(self, segment: Segment) -> ActiveSegment:
-        most_ms = min(self.topic.segment_jitter_ms, self.topic.segment_ms)
-        jitter_ms = self._options.random.randrange(most_ms) if most_ms else 0
+        max_ms = min(self.topic.segment_jitter_ms, self.topic.segment_ms)
+        jitter_ms = self._options.random.randrange(max_ms) if max_ms else 0
         return ActiveSegment(self._fs, segment, self.topic, now_ms=self._clock.now_ms(), jitter_ms=jitter_ms)
 
     def configure(self, topic: TopicConfig) -> None:
@@ -139,7 +139,7 @@ class WritableLog:
             self.log_end_offset = end_offset
             return flushed
 
-        flushed = self._whole_or_undone(None if producer is None else producer.producer_id, write)
+        flushed = self._all_or_nothing(None if producer is None else producer.producer_id, write)
         self.note_flushed(flushed)
         return first_offset
 
@@ -184,7 +184,7 @@ class WritableLog:
             self.log_end_offset = end_offset
             return flushed
 
-        flushed = self._whole_or_undone(producer_id, write)
+        flushed = self._all_or_nothing(producer_id, write)
         self.note_flushed(flushed)
         return offset
 
@@ -212,7 +212,7 @@ class WritableLog:
 
     # ---- whole or undone -------------------------------------------------------------------------------------------
 
-    def _whole_or_undone(self, producer_id: int | None, change: Callable[[], _Result]) -> _Result:
+    def _all_or_nothing(self, producer_id: int | None, change: Callable[[], _Result]) -> _Result:
         """
         Change the log's end and a producer's state completely or not at all; otherwise the log stays in doubt.
 
@@ -268,7 +268,7 @@ class WritableLog:
     def roll(self) -> None:
         """Begin a new segment; does nothing while the active one is empty. Raises as `append`."""
         if self.active.size:
-            self._whole_or_undone(None, lambda: self._roll(self.log_end_offset))
+            self._all_or_nothing(None, lambda: self._roll(self.log_end_offset))
             self.note_flushed(self.log_end_offset)
 
     def _roll(self, base_offset: int) -> None:
@@ -297,7 +297,7 @@ class WritableLog:
 
     def _write_snapshot(self, offset: int) -> None:
         path = self.directory / names.snapshot_file_name(offset)
-        write_snapshot(self._fs, path, self.producers.entries(), self.producers.most_known)
+        write_snapshot(self._fs, path, self.producers.entries(), self.producers.max_known)
 
     def note_flushed(self, offset: int) -> None:
         """Note that everything below an offset is on disk."""
@@ -390,7 +390,7 @@ class WritableLog:
             self._fs.fsync_dir(self.directory)
         self.note_flushed(self.log_end_offset)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close the files and release the partition's lock, in whatever state a step left them; may be called again."""
         self._lock.release()
         self.active.retire()

@@ -1,9 +1,9 @@
 """
-Why a log is next, waits, or is not to be cleaned: one reason each, with the numbers it rests on.
+Why a log is next, waits, or is not cleaned: one reason for each log, with the numbers behind it.
 
-A log may have several reasons to wait; the one told is that which the end of the others would not remove. First what
-holds a log whatever its numbers say (it is being worked on, it is paused, its disk is offline), then the numbers, and
-only for a log that is due what holds it for a while (a closed window, a retry to come, a locked log dir, the queue).
+If a log has several reasons to wait, the most lasting one is shown. First come obstacles that hold a log whatever its
+numbers are (a worker has it, it is paused, its disk is offline); then the numbers; and only for a log that is due the
+obstacles that pass (a closed window, a retry, a locked log dir, the queue).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from cleaner.policy.reasons import Reason
 @dataclass(frozen=True, slots=True)
 class CleaningStatus:
     """
-    What is to be said of one log.
+    The result for one log.
 
     Attributes:
-        partition: whose log.
+        partition: of the log.
         reason: see `Reason`.
-        dueness: what its numbers say (see `due.judge`), also where something else holds it.
+        dueness: the result by its numbers alone (see `due.judge`), also if something else holds it.
         cleanable: its range and bytes.
         min_ratio: its `min.cleanable.dirty.ratio`.
         overdue_ms: by how much it is over `max.compaction.lag.ms`; 0: it is not (R-415).
-        overdue_in_ms: how long until it would be; None when it is, or has no dirty segment with a time.
+        overdue_in_ms: how long until it will be; None if it is, or has no dirty segment with a time.
         place: 1 for the log to clean next, 2 for the one after it; None unless due and free.
-        count: outstanding pauses, failures in a row, or workers in the log dir; 0 where none is spoken of.
-        wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir); None where that is not known.
-        detail: who works on it, why it was set aside, what failed, in words.
+        count: outstanding pauses, failures in a row, or workers in the log dir; 0 for other reasons.
+        wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir); None if that is not known.
+        detail: which worker has it, why it was quarantined, or what failed, as text.
     """
 
     partition: TopicPartition
@@ -49,7 +49,7 @@ class CleaningStatus:
     detail: str = ""
 
     def words(self) -> str:
-        """Say it to the operator, in one line."""
+        """Return the status in one line, for the operator."""
         numbers = due_words(self.dueness, self.cleanable, self.overdue_ms, self.min_ratio)
         if self.reason.is_due_and_free:
             why = f"asked for, {numbers}" if self.reason is Reason.REQUESTED else numbers
@@ -57,7 +57,7 @@ class CleaningStatus:
                 offset = self.cleanable.first_dirty_offset
                 why = f"its cleaner checkpoint lies outside of the log and is set to {offset}; {numbers}"
             if self.reason is Reason.UNFINISHED_SWAP:
-                why = f"an interrupted swap is to be settled; {numbers}"
+                why = f"an interrupted swap must be settled; {numbers}"
             return f"next: {why}" if self.place == 1 else f"number {self.place} in the queue: {why}"
         if self.reason is Reason.NOTHING_TO_CLEAN:
             return numbers
@@ -65,7 +65,7 @@ class CleaningStatus:
             if self.overdue_in_ms is None:
                 return numbers
             return f"{numbers}; over max.compaction.lag.ms in {duration(self.overdue_in_ms)}"
-        if self.reason is Reason.TO_BE_LOOKED_AT:  # its numbers are those from before
+        if self.reason is Reason.TO_BE_LOOKED_AT:  # its numbers are out of date
             return self._obstacle_words()
         return f"{self._obstacle_words()}; {numbers}" if self.dueness.is_due else self._obstacle_words()
 

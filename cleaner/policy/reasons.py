@@ -1,8 +1,8 @@
 """
-Why a log is next, waits, or is not to be cleaned: one row a reason, with its code and all the words there are for it.
+The reasons why a log is next, waits, or is not cleaned: one row for each, with its code and all its words.
 
-Everything that tells a reason takes it from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. It
-stands below the daemon, which sends one line for people with each log.
+All output takes reasons from here: the page, `status`, `explain`, `plan`, labels of metrics, JSON. The module is below
+the daemon, because the daemon sends one readable line with each log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 
 class Tone(enum.Enum):
-    """How something is to be taken; the values are classes of the page."""
+    """How good or bad a reason is; the values are CSS classes of the page."""
 
     WORK = "work"
     DUE = "due"
@@ -25,7 +25,7 @@ class Tone(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """Why, in the order in which the daemon looks for reasons; the values are codes, for labels and JSON."""
+    """The reasons, in the order in which the daemon checks them; the values are codes for labels and JSON."""
 
     IN_PROGRESS = "in_progress"
     ABORTED = "aborted"
@@ -49,7 +49,7 @@ class Reason(enum.Enum):
     OVER_RATIO = "over_ratio"
     CHECKPOINT_RESET = "checkpoint_reset"
     UNFINISHED_SWAP = "unfinished_swap"
-    # Of `plan`, which judges logs that a daemon does not choose from.
+    # Only in `plan`, which also judges logs from which a daemon does not choose.
     NO_HIGH_WATERMARK = "no_high_watermark"
     POLICY_NOT_TRUSTED = "policy_not_trusted"
     BAD_SETTING = "bad_setting"
@@ -126,8 +126,8 @@ _QUEUE_SETTINGS = ("log.cleaner.threads", "cleaner.selection", "log.cleaner.io.m
 _PROGRESS = ("cleaner status", "how far it is")
 _WORKERS = ("cleaner status", "what the workers do")
 _EDIT = ("cleaner reload", "after a change of the topic's settings")
-_NOW = ("cleaner now {name} --wait", "clean it all the same, and watch")
-_DUE_MEANING = "It is due, {by}, and only waits for a worker; it is {place}."
+_NOW = ("cleaner now {name} --wait", "clean it anyway, and watch")
+_DUE_MEANING = "It is due, {by}, and waits for a worker; it is {place}."
 _DUE_COMMANDS = (_WORKERS, ("cleaner now {name}", "put it before all others"))
 
 WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
@@ -161,16 +161,16 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.TO_BE_LOOKED_AT: ReasonWords(
             "just worked on",
             Tone.WORK,
-            "were just given back, and are looked at again",
-            "A worker has just given it back. It is looked at again before it is judged.",
+            "their worker has just ended, and they are inspected again",
+            "Its worker has just ended. It is inspected again before it can be due.",
             commands=(_PROGRESS,),
-            line="was just worked on, and is looked at again",
+            line="was just worked on, and is inspected again",
         ),
         Reason.REQUESTED: ReasonWords(
             "asked for",
             Tone.DUE,
             "asked for, and wait for a worker",
-            "Somebody asked for it: it comes before all others.",
+            "An operator asked for it: it comes before all others.",
             commands=(("cleaner jobs", "watch it"),),
         ),
         Reason.OVERDUE: ReasonWords(
@@ -192,15 +192,15 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.CHECKPOINT_RESET: ReasonWords(
             "checkpoint reset",
             Tone.DUE,
-            "their cleaner checkpoint lies outside of the log",
-            "Its line in cleaner-offset-checkpoint lies outside of the log; a worker sets it to offset {offset}.",
+            "their cleaner checkpoint is outside of the log",
+            "Its line in cleaner-offset-checkpoint is outside of the log; a worker sets it to offset {offset}.",
             commands=(_WORKERS,),
         ),
         Reason.UNFINISHED_SWAP: ReasonWords(
             "unfinished swap",
             Tone.DUE,
-            "they were left in the middle of a swap",
-            "It was left in the middle of a swap; a worker completes it, or takes it back.",
+            "a swap of theirs was interrupted",
+            "A swap of its segments was interrupted; a worker completes it or undoes it.",
             commands=(_WORKERS,),
         ),
         Reason.UNDER_RATIO: ReasonWords(
@@ -223,8 +223,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.RETRY_LATER: ReasonWords(
             "tried again later",
             Tone.HELD,
-            "failed last time, and are tried again",
-            "It failed in a way that may pass, and is tried again later.",
+            "their last round failed, and they are tried again",
+            "Its last round failed in a way that may pass; it is tried again later.",
             ("log.cleaner.backoff.ms", "cleaner.retry.max.ms"),
             (("cleaner now {name} --wait", "try at once"),),
             line="failed, times in a row: {count}{detail}; not tried{remaining}",
@@ -241,8 +241,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.LOG_DIR_BUSY: ReasonWords(
             "log dir busy",
             Tone.HELD,
-            "enough workers are in their log dir",
-            "As many workers as may are at work in its log dir.",
+            "their log dir has all its workers",
+            "Its log dir already has the most workers that may work there.",
             ("cleaner.log.dir.max.workers",),
             (("cleaner status", "what they do"),),
             line="its log dir is busy, workers there: {count}",
@@ -251,16 +251,16 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "paused",
             Tone.HELD,
             "an operator has paused them",
-            "Somebody paused it; `cleaner history` says who.",
-            commands=(("cleaner resume {name}", "take a pause back"),),
+            "An operator paused it; `cleaner history` says who.",
+            commands=(("cleaner resume {name}", "end a pause"),),
             line="paused, pauses outstanding: {count}",
         ),
         Reason.ALL_PAUSED: ReasonWords(
             "all paused",
             Tone.HELD,
             "an operator has paused everything",
-            "Somebody paused all cleaning; `cleaner history` says who.",
-            commands=(("cleaner resume", "take a pause back"),),
+            "An operator paused all cleaning; `cleaner history` says who.",
+            commands=(("cleaner resume", "end a pause"),),
             line="the cleaner is paused",
         ),
         Reason.DISABLED: ReasonWords(
@@ -275,10 +275,10 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.QUARANTINED: ReasonWords(
             "quarantined",
             Tone.BAD,
-            "set aside after an error, until they are released",
-            "It was set aside{since} after an error another try would meet again{where}; the other logs go on.",
+            "not cleaned after an error, until they are released",
+            "It was quarantined{since} after an error that would occur again{where}; the other logs are cleaned.",
             commands=(
-                ("cleaner quarantine", "all of those set aside"),
+                ("cleaner quarantine", "all logs in quarantine"),
                 ("cleaner release {name}", "once the cause is gone"),
             ),
             line="quarantined{detail}",
@@ -288,7 +288,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             Tone.BAD,
             "their log dir's disk has failed",
             "The disk of its log dir failed. Nothing there is touched until it can be read again.",
-            commands=(("dmesg | tail", "what the kernel says of the disk"), ("cleaner status", "all log dirs")),
+            commands=(("dmesg | tail", "the kernel's messages about the disk"), ("cleaner status", "all log dirs")),
             line="its log dir is offline{detail}",
         ),
         Reason.LOG_DIR_NEEDS_RECOVERY: ReasonWords(
@@ -303,17 +303,17 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.NOT_COMPACTED: ReasonWords(
             "not compacted",
             Tone.QUIET,
-            "their cleanup.policy is without compact",
-            "Its policy is without compact; retention may apply to it.",
+            "their cleanup.policy has no compact",
+            "Its policy has no compact; retention may apply to it.",
             ("cleanup.policy",),
             (_EDIT,),
-            line="cleanup.policy is without compact",
+            line="cleanup.policy has no compact",
         ),
         Reason.NO_HIGH_WATERMARK: ReasonWords(
             "no high watermark",
             Tone.HELD,
-            "nothing of them counts as replicated",
-            "replication-offset-checkpoint has no line for it, so nothing counts as replicated.",
+            "none of their records counts as replicated",
+            "replication-offset-checkpoint has no line for it, so no record counts as replicated.",
             line="nothing to clean: replication-offset-checkpoint has no line for the partition, so nothing is known "
             "to be replicated; if this log is all there is, use --high-watermark end (or an offset)",
         ),
@@ -331,16 +331,16 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "bad setting",
             Tone.BAD,
             "a setting of their topic is wrong",
-            "A setting of its topic is wrong, so nothing is done to it; nothing is said of the log itself.",
+            "A setting of its topic is wrong, so it is not cleaned; the log itself may be in order.",
             line="a setting of its topic is wrong",
         ),
         Reason.UNREADABLE: ReasonWords(
-            "cannot be looked at",
+            "cannot be read",
             Tone.BAD,
-            "could not be looked at",
-            "The log cannot be looked at, so nothing is done to it.",
+            "could not be read",
+            "The log cannot be read, so it is not cleaned.",
             commands=(("cleaner plan {log_dir}", "what can be seen of it"),),
-            line="cannot be looked at",
+            line="cannot be read",
         ),
     }
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cleaner.config.values import CleanerConfig
 
 # After this many doublings of a millisecond every limit is reached (2^63 ms); it keeps the numbers small.
-MOST_DOUBLINGS = 63
+MAX_DOUBLINGS = 63
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class RetryDelays:
         """
         if failures < 1:
             raise ValueError(f"{failures} failures")
-        return min(self.limit_ms, self.first_ms << min(failures - 1, MOST_DOUBLINGS))
+        return min(self.limit_ms, self.first_ms << min(failures - 1, MAX_DOUBLINGS))
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
             logs only a few are judged. The outcome is the same as without.
     """
     basis = Basis.of(context)
-    kept = {} if before is None else _verdicts_that_stand(before, basis)
+    kept = {} if before is None else _unchanged_verdicts(before, basis)
     verdicts = [kept.get(id(log)) or _judge(log, context) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
     # A stable sort keeps equals in the given order.
@@ -118,7 +118,7 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
     return Survey(tuple(logs[row] for row in queue), tuple(verdicts), tuple(logs), basis)
 
 
-def _verdicts_that_stand(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
+def _unchanged_verdicts(before: Survey, basis: Basis) -> dict[int, CleaningStatus]:
     """Return the results that neither time nor context has changed, by the `id` of the log's facts."""
     then = before.basis
     # After the clock was set back, past times lie in the future again.

@@ -148,11 +148,11 @@ def _moments(day: date, edge: int, zone: tzinfo) -> set[int]:
     wall = datetime.combine(day + timedelta(days=edge // MINUTES_A_DAY), time(edge // 60 % 24, edge % 60), zone)
     moments = {_ms(wall.replace(fold=0)), _ms(wall.replace(fold=1))}
     if len(moments) == 2:
-        moments.add(_leap(min(moments), max(moments), zone))
+        moments.add(_clock_shift(min(moments), max(moments), zone))
     return moments
 
 
-def _leap(before_ms: int, after_ms: int, zone: tzinfo) -> int:
+def _clock_shift(before_ms: int, after_ms: int, zone: tzinfo) -> int:
     """Return the first time with the UTC offset of `after_ms`, between two times with different UTC offsets."""
     after = _at(after_ms).astimezone(zone).utcoffset()
     while after_ms - before_ms > 1:

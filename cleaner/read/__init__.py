@@ -1,1 +1,1 @@
-"""Reading a log as it is, without loading it for cleaning: its files, where it ends, its transactions."""
+"""Reads logs without loading them for cleaning: their files, their end, their transactions."""

@@ -1,8 +1,8 @@
 """
-Which batches belong to transactions that were aborted: readers of committed records leave them out.
+Finds the batches of aborted transactions; readers of committed records leave them out.
 
-The transaction index of the segment that holds a transaction's marker names it, with the first and last offset it
-reaches over. Within these every transactional batch of its producer is its own.
+The transaction index of the segment that holds a transaction's marker names the transaction, with its first and last
+offset. Between these, every transactional batch of its producer belongs to it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cleaner.storage.segment.indexes import (
 
 class AbortedTransactions:
     """
-    The aborted transactions of a log's segments, as their transaction indexes tell; each is read once.
+    The aborted transactions of a log's segments, by their transaction indexes; each index is read once.
 
     Args:
-        fs: the door to the file system.
-        places: the segments, ascending. What is found is right as long as these are.
-        more: aborted transactions that no index names yet.
+        fs: the file system.
+        places: the segments, ascending. Results are valid as long as these are.
+        more: aborted transactions that are in no index yet.
     """
 
     def __init__(self, fs: ReadableFiles, places: Sequence[SegmentFiles], more: Aborts | None = None) -> None:
@@ -43,10 +43,10 @@ class AbortedTransactions:
 
     def hidden(self, batches: Batches, number: int) -> Flags:
         """
-        Tell for each of some neighbouring batches whether it is of an aborted transaction: uint8, 1 if it is.
+        Tell for each of some neighbouring batches whether it is of an aborted transaction: uint8, 1 if so.
 
         Args:
-            number: of the place that holds them.
+            number: of the segment that holds them.
         Raises:
             CorruptIndexError: a transaction index is damaged.
         """
@@ -57,7 +57,7 @@ class AbortedTransactions:
         return hidden_batches(batches, aborts[is_near])
 
     def read_all(self) -> None:
-        """Read all indexes now, and not again."""
+        """Read all indexes now; later calls read none."""
         for number in range(len(self._places)):
             self._read[number] = self._of(number)
 
@@ -70,7 +70,7 @@ class AbortedTransactions:
                 found = read_txn_index(self._fs, place.path(names.TXN_INDEX), log_bytes=log_bytes)
             except FileNotFoundError:
                 found = abort_rows(())
-            # That of the active segment is appended to.
+            # The index of the active segment still grows.
             if number < len(self._places) - 1:
                 self._read[number] = found
         return found

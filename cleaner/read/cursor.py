@@ -1,22 +1,22 @@
 """
-A place in a log that moves on through it, chunk by chunk, whatever happens to the files meanwhile.
+Reads a log chunk by chunk from an offset on, while its files may be swapped, rolled, cut or deleted.
 
-The cursor knows the next offset; file and position are only where that was last found. It has the segment open that it
-is in, and looks the offset up anew when names in the directory have changed and its file is not there any more: in a
-cleaned segment the next record may be at a higher offset, never at a lower one. So nothing comes twice or out of order.
+The cursor knows the next offset; file and position are only where that offset was last found. It keeps its segment
+open. When names in the directory have changed and its file is gone, it looks the offset up again: in a cleaned segment
+the next record may be at a higher offset, never at a lower one. So no record comes twice or out of order.
 
-Three things may be met at the end of what was read:
+After the batches read so far, there may be:
 
-    the end of a closed segment    on to the next one. First whether there is one, then, once more, whether this one
-                                   has grown: who appends to it does so before the next one is there
-    a batch that makes no sense    in the last segment, at or behind what was promised: an append under way. Anywhere
-                                   else the offset is looked up again, and if it is still there it is damage
+    the end of a closed segment    the cursor moves to the next one. It first looks for the next one, then checks once
+                                   more that this one has not grown: a writer appends to it before it creates the next
+    bytes that are no batch        in the last segment, at or behind the promised end: an append is under way. Elsewhere
+                                   the offset is looked up again; if the bytes are the same, it is damage
     nothing                        the end, for now
 
-A writer that cuts its log does so in the file that is open here, or deletes it. The batch read last is looked at again
-before what stands behind it is taken for its continuation; and before another file is, whether its leader epoch has
-ended below it since: a cut begins one. A topic that was deleted and created anew has another id in its directory, and
-its log is not gone on with.
+A writer cuts its log in the file that is open here, or deletes that file. So the cursor reads the last batch's header
+again before it reads on behind it. Before it opens another file, it checks that the batch's leader epoch has not ended
+below that batch: a cut begins a new epoch. A topic that was deleted and created again has another id in its directory;
+its log is not continued.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from cleaner.read.partition_files import PartitionListing
 
 SMALLEST_CHUNK_BYTES = 64 << 10
 LARGEST_CHUNK_BYTES = 1 << 20
-_FEWEST_BYTES = 128  # a header, so that a batch's size is seen
-_MOST_TRIES = 1000
+_MIN_BYTES = 128  # a header, so that a batch's size is seen
+_MAX_TRIES = 1000
 
 
 def identity_of(chunk: Chunk, row: int) -> tuple[int, bytes]:
-    """Return where a batch is in its file, and its header: no other there has its checksum, offset, producer."""
+    """Return a batch's position in its file and its header; no other batch has the same checksum, offset, producer."""
     batch = chunk.batches[row]
     start = int(batch["start"])
     head = chunk.data[start : start + min(HEADER_BYTES, int(batch["size"]))]
@@ -45,12 +45,12 @@ def identity_of(chunk: Chunk, row: int) -> tuple[int, bytes]:
 
 
 class LogFiles(Protocol):
-    """Where a cursor finds segments: `PartitionFiles`, or some that are held open."""
+    """Where a cursor finds segments: `PartitionFiles`, or segments that are held open."""
 
     directory: Path
 
     def listing(self) -> PartitionListing:
-        """Return the segments as they are now."""
+        """Return the current segments."""
 
     def is_current(self, listing: PartitionListing) -> bool:
         """Tell whether nothing has changed since."""
@@ -66,13 +66,13 @@ class Cursor:
     """
     Args:
         files: the partition's.
-        offset: the first that is wanted.
-        chunk_bytes: the most that is read at a time, but for larger batches; the first chunks are smaller.
+        offset: the first wanted one.
+        chunk_bytes: the most bytes to read at a time, except for larger batches; the first chunks are smaller.
 
     Attributes:
-        next_offset: first offset not read yet.
+        next_offset: first offset not yet read.
         segment: the one the cursor is in; None before the first chunk and behind the last segment.
-        listing: the one `segment` was found in.
+        listing: the listing that `segment` is from.
     """
 
     def __init__(self, files: LogFiles, offset: int, chunk_bytes: int = LARGEST_CHUNK_BYTES) -> None:
@@ -81,15 +81,14 @@ class Cursor:
         self.listing: PartitionListing | None = None
         self._files = files
         self._first_listing: PartitionListing | None = None
-        self._most_bytes = max(chunk_bytes, _FEWEST_BYTES)
-        self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._most_bytes)
+        self._max_bytes = max(chunk_bytes, _MIN_BYTES)
+        self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._max_bytes)
         self._buffer = ReadBuffer(self._chunk_bytes)
         self._path = files.directory
         self._position = 0
         self._order_from = self._read_up_to = 0
         self._last_batch: tuple[int, bytes] | None = None
         self._failures = 0
-        # Of the batch read last; -1 before the first, and for magic 0 and 1.
         self._epoch = -1
 
     @property
@@ -99,11 +98,11 @@ class Cursor:
 
     @property
     def last_batch(self) -> tuple[int, bytes] | None:
-        """What the last batch read in this segment is known by; None without one."""
+        """Identity of the last batch read in this segment, see `identity_of`; None if none was read."""
         return self._last_batch
 
     def go_back(self, offset: int) -> None:
-        """Look an offset up anew, and read on from there."""
+        """Look up an offset again, and read on from there."""
         self.close()
         self.next_offset = offset
 
@@ -113,16 +112,16 @@ class Cursor:
         return self._epoch
 
     def go_on(self, offset: int, epoch: int) -> None:
-        """Read on behind what somebody else has read for this cursor, up to an offset and in a leader epoch."""
+        """Read on from an offset up to which records came from elsewhere, the last of them in a leader epoch."""
         self.go_back(offset)
         self._epoch, self._read_up_to = epoch, offset
 
     def look(self) -> PartitionListing:
         """
-        Return the segments as they are now; the first look says which log the offset is of.
+        Return the current segments; the first look determines which log this cursor reads.
 
         Raises:
-            LogTruncatedError: that log was deleted, and another created under its name.
+            LogTruncatedError: that log was deleted, and another one created under its name.
             LogDirOfflineError: the directory is gone, or the disk failed.
         """
         listing = self._files.listing()
@@ -134,7 +133,7 @@ class Cursor:
         return listing
 
     def close(self) -> None:
-        """Close the file; the cursor can be used on."""
+        """Close the file; the cursor can still be used."""
         if self.segment is not None:
             self.segment.close()
             self.segment = None
@@ -144,13 +143,13 @@ class Cursor:
         """
         Read the next batches that begin below an offset; None at the end.
 
-        The chunk has memory of its own. Its first batch may hold records below `next_offset` as it was before.
+        The chunk has its own memory. Its first batch may hold records below the `next_offset` before this call.
 
         Args:
-            end_offset: all below it is in the log, whole.
+            end_offset: the log is complete below it.
         Raises:
             CorruptBatchError: damage.
-            LogTruncatedError: the log was cut below what was read, or is another one.
+            LogTruncatedError: the log was cut below the last batch read, or is another one.
             LogDirOfflineError: the disk failed.
         """
         while self.next_offset < end_offset:
@@ -159,7 +158,7 @@ class Cursor:
             try:
                 chunk = self._read(end_offset)
             except CorruptBatchError:
-                # Perhaps the file was cut and grew again, or the index led astray: once more, from its beginning.
+                # Perhaps the file was cut and grew again, or the index is wrong: try once more, from its beginning.
                 self._failures += 1
                 if self._failures > 2:
                     raise
@@ -173,8 +172,8 @@ class Cursor:
         return None
 
     def _find(self) -> bool:
-        """See to it that the segment of the next offset is open; False when there is none."""
-        for _ in range(_MOST_TRIES):
+        """Make sure that the segment of the next offset is open; False if there is none."""
+        for _ in range(_MAX_TRIES):
             if self.segment is not None and self.listing is not None and self._files.is_current(self.listing):
                 self._require_uncut()
                 return True
@@ -223,7 +222,7 @@ class Cursor:
         while self._position < size:
             # New memory: the last chunk's belongs to its owner.
             self._buffer.grow(min(self._chunk_bytes, size - self._position))
-            self._chunk_bytes = min(4 * self._chunk_bytes, self._most_bytes)
+            self._chunk_bytes = min(4 * self._chunk_bytes, self._max_bytes)
             chunk = SegmentReader(
                 segment.file, size=size, start=self._position, buffer=self._buffer, check_order_from=self._order_from
             ).next_chunk(self._buffer)
@@ -232,7 +231,7 @@ class Cursor:
             rows = chunk.batches
             wanted = int((rows["base_offset"] < end_offset).sum())
             if not wanted:
-                # All below the end is there, so the offsets up to here are those of records that were cleaned away.
+                # The log is complete below the end, so the records of these offsets were cleaned away.
                 self.next_offset = end_offset
                 return None
             last = rows[wanted - 1]
@@ -246,7 +245,7 @@ class Cursor:
         return None
 
     def _move_on(self) -> bool:
-        """Go on behind what was read to the end; False when this is the last segment, and has not grown."""
+        """Go on to the next segment; False if this is the last one, and it has not grown."""
         segment = self.segment
         if not self._find():
             return False
@@ -256,7 +255,7 @@ class Cursor:
         following = self.listing.after(segment.base_offset)
         if following is None:
             return False
-        # Looked at behind the listing: nothing was appended here since the next segment began.
+        # Checked after the listing: nothing is appended here once the next segment exists.
         if self._position >= segment.file.size():
             self.next_offset = max(self.next_offset, following.base_offset)
             self.close()

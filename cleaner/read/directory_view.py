@@ -1,14 +1,14 @@
 """
-How far a log reaches, found out from its directory alone: beside a writer or a daemon in another process, or at rest.
+Derives how far a log reaches from its directory alone, whether another process writes or cleans it, or none does.
 
     log start         the line of `log-start-offset-checkpoint`, or the first segment's base offset
-    log end           behind the last whole batch of the last segment, looked for from its last index entry on
-    high watermark    what a living writer of ours publishes (`storage/files/published.py`), or else the line of
-                      `replication-offset-checkpoint`; where there is none, nobody says that less than all is valid: the
-                      log end. A log of a writer of ours has a line before its first record
-    last stable       from the last producer snapshot on the batches are read for transactions, up to the high watermark
+    log end           behind the last whole batch of the last segment, searched from its last index entry on
+    high watermark    the one that a live writer of ours publishes (`storage/files/published.py`), or the line of
+                      `replication-offset-checkpoint`, or without a line the log end: nothing says that less is valid.
+                      A log of our writer has a line before its first record
+    last stable       from the last producer snapshot on, batches are read for transactions, up to the high watermark
 
-What was found is kept, and looked at again when its file has changed.
+Results are kept until their file changes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cleaner.errors import LogTruncatedError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
-from cleaner.read.log_end import LogEnd, end_behind, end_of
+from cleaner.read.log_end import LogEnd, end_after, end_of
 from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.snapshot import first_offset_of, high_watermark_within
@@ -35,7 +35,7 @@ from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
-_MOST_UNLISTED = 4096
+_MAX_UNLISTED = 4096
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSE_BESIDE_WRITER_SECONDS = 0.01
 
@@ -52,7 +52,7 @@ class DirectoryView:
         self._files = files
         self._guard = concurrency.RLock()
         self._is_closed = False
-        self._is_told = False  # of high watermarks, at once
+        self._is_published = False  # whether a live writer published the last high watermark
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
         self._published = Published(files.fs, files.log_dir, files.topic_partition) if is_local_disk(files.fs) else None
         self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
@@ -61,11 +61,11 @@ class DirectoryView:
 
     @property
     def signal(self) -> Signal | None:
-        """Nobody tells."""
+        """None: there is no notification; look again from time to time."""
         return None
 
     def require_own(self) -> None:
-        """Do nothing: a fork finds out from the directory as well."""
+        """Do nothing: a forked process may read the directory as well."""
 
     @property
     def is_closed(self) -> bool:
@@ -74,17 +74,17 @@ class DirectoryView:
 
     @property
     def longest_pause_seconds(self) -> float:
-        """How long to wait before looking again, at most: shorter beside a writer that tells at once."""
-        return _PAUSE_BESIDE_WRITER_SECONDS if self._is_told else _LONGEST_PAUSE_SECONDS
+        """The longest wait before looking again: shorter if a live writer publishes its high watermark."""
+        return _PAUSE_BESIDE_WRITER_SECONDS if self._is_published else _LONGEST_PAUSE_SECONDS
 
     @property
     def leader_epoch(self) -> int | None:
-        """It would have to be read."""
+        """None: it would have to be read from the file."""
         return None
 
     @property
     def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
+        """First offset that a reader may request."""
         with self._guard:
             return first_offset_of(self._files.listing().places, self._log_starts.offset())
 
@@ -96,29 +96,29 @@ class DirectoryView:
 
     @property
     def high_watermark(self) -> int:
-        """What a living writer publishes, or else the checkpoint says, within the log."""
+        """The one a live writer publishes, or the checkpoint's, limited to the log."""
         with self._guard:
             published = None if self._published is None else self._published.high_watermark()
-            self._is_told = published is not None
+            self._is_published = published is not None
             if published is not None:
-                return published  # it is within the log, and asked for too often to look where that ends
+                return published  # it is within the log; this is called too often to search the log's end
             line = self._high_watermarks.offset()
             return high_watermark_within(line, self.log_start_offset, self.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of a transaction that is not decided below the high watermark."""
+        """First offset of a transaction that is undecided at the high watermark, or that watermark."""
         with self._guard:
             high_watermark = self.high_watermark
             return min(high_watermark, self._transactions.first_open(self.log_start_offset, high_watermark))
 
     def unlisted_aborts(self) -> Aborts | None:
-        """Return what was found on the way to the last stable offset."""
+        """Return the aborted transactions found while searching the last stable offset."""
         with self._guard:
             return abort_rows(self._transactions.aborted)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all files."""
         with self._guard:
             self._is_closed = True
             if self._published is not None:
@@ -128,7 +128,7 @@ class DirectoryView:
 
 
 class _Line:
-    """A partition's line of an offset checkpoint, read again when the file is another one."""
+    """A partition's line in an offset checkpoint; read again when the file was replaced."""
 
     def __init__(self, fs: ReadableFiles, path: Path, topic_partition: TopicPartition) -> None:
         self._fs = fs
@@ -151,7 +151,7 @@ class _Line:
 
 
 class _FollowedEnd:
-    """Where a log ends, followed from look to look."""
+    """The end of a log; each call goes on from the last one."""
 
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
@@ -179,8 +179,8 @@ class _FollowedEnd:
                     segment = self._open(OpenSegment(self._files.fs, place))
                 except FileNotFoundError:
                     continue
-            # A batch that is being written, or was torn by a crash: the log ends before it.
-            self._end = end_behind(segment, self._end, segment.file.size(), self._checked)
+            # The log ends before a batch that is being written, or was torn by a crash.
+            self._end = end_after(segment, self._end, segment.file.size(), self._checked)
             if self._files.is_unchanged(listing):
                 return self._end.offset
 
@@ -205,7 +205,7 @@ class _FollowedEnd:
 
 
 class _FollowedTransactions:
-    """The transactions at the end of a log, followed from look to look."""
+    """The transactions at the end of a log; each call goes on from the last one."""
 
     def __init__(self, files: PartitionFiles) -> None:
         self._transactions = Transactions()
@@ -214,7 +214,7 @@ class _FollowedTransactions:
 
     @property
     def aborted(self) -> list[AbortedTxn]:
-        """Those found aborted that no index may name yet."""
+        """Aborted transactions that may not be in an index yet."""
         return self._transactions.aborted
 
     def close(self) -> None:
@@ -223,13 +223,13 @@ class _FollowedTransactions:
             self._cursor = None
 
     def first_open(self, log_start_offset: int, high_watermark: int) -> int:
-        """Return the first offset of the transactions that are open at the high watermark, or that itself."""
+        """Return the first offset of the transactions open at the high watermark, or that watermark."""
         if self._cursor is None or self._cursor.next_offset > high_watermark:
             self._begin(log_start_offset, high_watermark)
         try:
             self._go_on(log_start_offset, high_watermark)
         except BaseException:
-            self.close()  # a chunk may have been read and not been taken in; the next look begins anew
+            self.close()  # a chunk may have been read but not added; the next call starts again
             raise
         return self._transactions.first_open(high_watermark)
 
@@ -252,7 +252,7 @@ class _FollowedTransactions:
         self._cursor = Cursor(self._files, self._transactions.begin)
 
     def _forget_listed(self) -> None:
-        """Leave those to the transaction indexes that these name by now: of segments that are closed."""
-        if len(self.aborted) > _MOST_UNLISTED:
+        """Forget transactions of closed segments: the transaction indexes have them by now."""
+        if len(self.aborted) > _MAX_UNLISTED:
             active = self._files.listing().places[-1].base_offset
             self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]

@@ -1,4 +1,4 @@
-"""All segments of a log at one moment, held open: what a cleaner removes later is still there to be read."""
+"""All segments of a log at one moment, held open, so that segments a cleaner removes later can still be read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
 class HeldFiles:
     """
-    Segments that are held open: what a cursor reads, whatever happens to their names. Close it.
+    Segments that are held open: a cursor reads them even if they are renamed or removed. Close it.
 
     Args:
         segments: open, ascending.
@@ -46,26 +46,26 @@ class HeldFiles:
         return held
 
     def listing(self) -> PartitionListing:
-        """Return the segments as they were."""
+        """Return the segments as they were listed."""
         return self._listing
 
     def is_current(self, _: PartitionListing) -> bool:
-        """Nothing changes."""
+        """Return True: held files never change."""
         self._require_open()
         return True
 
     def open(self, place: SegmentFiles) -> OpenSegment:
-        """Return a segment of its own that shares the file."""
+        """Return a segment that shares the open file."""
         self._require_open()
-        return self._segments[place.base_offset].again()
+        return self._segments[place.base_offset].borrowed()
 
     def is_uncut(self) -> bool:
-        """Tell whether nobody has cut one of them: all but the last were closed, and that one only grows."""
+        """Tell whether no segment was cut: all except the last are closed, and the last one only grows."""
         now = [_size_and_time(segment) for segment in self._segments.values()]
         return now[:-1] == self._sizes[:-1] and now[-1:] >= [(size, 0) for size, _ in self._sizes[-1:]]
 
     def end_of_epoch(self, _: int) -> None:
-        """Whatever was cut since is still open here."""
+        """Return None: segments that were cut since are still open here."""
 
     @property
     def size(self) -> int:
@@ -81,7 +81,7 @@ class HeldFiles:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise LogClosedError(self.directory, "what was held of it is closed")
+            raise LogClosedError(self.directory, "its segments are no longer held open")
 
 
 def _size_and_time(segment: OpenSegment) -> tuple[int, int]:

@@ -1,13 +1,13 @@
 """
-Which records are the last ones of their keys.
+Finds the records that are the last ones of their keys.
 
-As in a cleaning round, keys are put into an offset map by their digests, 24 bytes a key; what stays of it is a bit for
-each offset. So a log is read once more to give the records out, which costs less than to let each record replace the
-one before in a dict: an object for every record that was ever written, and an entry from main memory for each of them.
+As in a cleaning round, keys are put into an offset map by their digests, 24 bytes a key; of the map only a bit for each
+offset is kept. So the log is read a second time to return the records. That costs less than a dict in which each record
+replaces the one before, which needs an object for every record ever written and a random memory access for each.
 
-    a tombstone                    is the last record of its key like any other; who reads leaves it out, or not
-    a record without a key         is nobody's last
-    an aborted or control batch    counts for nothing; who reads the blocks says which these are
+    a tombstone                    is the last record of its key like any other; the caller may leave it out
+    a record without a key         is never a last record
+    an aborted or control batch    does not count; the caller says which batches these are
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _GROWTH = 8
 Digest = Callable[[Path, Block, Flags], Words]
 DigestAll = Callable[[Digest], Iterator[Words]]
 """
-Reads the log once: calls what it is given with each block, in order, and gives what that returns. It may pass over
-blocks for which that raises CorruptBatchError.
+Reads the log once: calls a function with each block, in order, and yields its results. It may skip blocks for which the
+function raises CorruptBatchError.
 """
 
 
 def keys_within(memory_bytes: int) -> int:
-    """Return how many keys fit into so much memory."""
+    """Return how many keys fit into this much memory."""
     return max(1, int(memory_bytes // ENTRY_BYTES * _LOAD_FACTOR))
 
 
@@ -46,16 +46,16 @@ class LatestByKey:
     """
     The offsets of the last records of all keys within a range.
 
-    Keys that are too many for one map are put share by share, by digest, with a pass over the log for each.
+    If there are too many keys for one map, they are divided by digest, with one pass over the log for each share.
 
     Args:
-        read: called once a pass.
-        first_offset, end_offset: the records that count, the end exclusive.
-        keys: how many to expect. Where there are more all is done again, with more room.
-        most_keys: no map takes more, so that a process keeps to its memory.
+        read: called once for each pass.
+        first_offset, end_offset: the range of records that count, the end exclusive.
+        keys: expected number of keys. If there are more, everything is repeated with a larger map.
+        max_keys: limit of every map, and so of the memory.
         rule: which record of a key is the last one.
     Raises:
-        CorruptBatchError: as `read` has it.
+        CorruptBatchError: raised by `read`.
     """
 
     def __init__(
@@ -64,23 +64,23 @@ class LatestByKey:
         first_offset: int,
         end_offset: int,
         keys: int,
-        most_keys: int,
+        max_keys: int,
         rule: SurvivorRule = LATEST_OFFSET,
     ) -> None:
         self._rule = rule
         self._read = read
         self._first_offset = first_offset
         self._end_offset = max(first_offset, end_offset)
-        limit, shares = min(keys, most_keys), 1
+        limit, shares = min(keys, max_keys), 1
         while (found := self._put_all(limit, shares)) is None:
-            if limit < most_keys:
-                limit = min(most_keys, _GROWTH * limit)
+            if limit < max_keys:
+                limit = min(max_keys, _GROWTH * limit)
             else:
                 shares *= 2
         self._bits, self._far = found
 
     def has(self, offsets: Longs) -> npt.NDArray[np.bool_]:
-        """Tell which offsets are those of last records."""
+        """Tell which offsets are of last records."""
         places = offsets - self._first_offset
         found = np.zeros(len(places), bool)
         is_near = (places >= 0) & (places >> 3 < len(self._bits))
@@ -93,9 +93,9 @@ class LatestByKey:
 
     def _put_all(self, limit: int, shares: int) -> tuple[Flags, Longs] | None:
         """
-        Return a bit for each of the first offsets, and the offsets beyond these; None when the keys do not fit.
+        Return a bit for each of the first offsets, and the offsets beyond these; None if the keys do not fit.
 
-        Offsets may be sparse: a bit for each would take memory by their range, and not by the keys there are.
+        Offsets may be sparse: a bit for each would take memory in proportion to their range, not to the keys.
         """
         offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1, self._rule)
         bits: Flags = np.zeros(0, np.uint8)
@@ -115,14 +115,14 @@ class LatestByKey:
             offset_map.close()
 
     def _put(self, offset_map: OffsetMap, share: int, shares: int) -> bool:
-        """Put the keys of a share; False when they do not fit."""
+        """Put the keys of a share into the map; False if they do not fit."""
         digests = KeyDigests()
         last = np.uint64(self._end_offset)
         for rows in self._read(
             lambda path, block, hidden: digests.of(path, block, hidden, offset_map.keys, self._first_offset)
         ):
             if len(rows) and rows[-1, OFFSET_PLUS_1] > last:
-                # The end lies within a batch: what is behind it replaces nothing.
+                # The end is within a batch: records behind it replace nothing.
                 rows = rows[: int(np.searchsorted(rows[:, OFFSET_PLUS_1], last, side="right"))]
             if shares > 1:
                 rows = rows[rows[:, MURMUR] % np.uint64(shares) == share]

@@ -1,13 +1,13 @@
 """
-Where a log ends that is not loaded: behind the last whole batch of its last segment.
+Finds the end of a log that is not loaded: behind the last whole batch of its last segment.
 
-It is looked for from the last entries of the offset index on. How much is asked of a batch is for who asks: readers
-verify checksums, looks and plans go by headers (`ReadBatches`).
+The search starts from the last entries of the offset index. The caller decides how strictly batches are checked:
+readers verify checksums, looks and plans read headers only (`ReadBatches`).
 
-What a recovery would find is told by headers, too. It reads every segment from the recovery point on and cuts the log
-at the first batch that is torn or damaged (R-640). The same segments are walked here and nothing is changed; so a batch
-whose header is sound and whose checksum is wrong is not seen, and where there are very many batches only the active
-segment's last ones are.
+The end that a recovery would leave is also found by headers. A recovery reads every segment from the recovery point on
+and cuts the log at the first batch that is torn or damaged (R-640). This module walks the same segments and changes
+nothing. It does not see a batch with a sound header and a wrong checksum; and if there are very many batches, it reads
+only the last ones of the active segment.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import NamedTuple, Protocol
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
-from cleaner.kernels.batch_header import LEAST_BATCH_BYTES, LOG_OVERHEAD_BYTES, size_of
+from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, MIN_BATCH_BYTES, size_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
 
-# Some 300 000 headers are walked in a second; so much of the smallest batches takes about one.
-_MOST_BYTES = 64 << 20
+# About 300 000 headers are walked in a second; this many bytes of the smallest batches take about one second.
+_MAX_BYTES = 64 << 20
 
 
 class ReadBatches(Protocol):
@@ -43,9 +43,9 @@ class LogEnd(NamedTuple):
     The end of a segment's batches.
 
     Attributes:
-        offset: behind the last whole one; the segment's base offset without any.
+        offset: behind the last whole batch; the segment's base offset if there is none.
         position: in its file, behind that batch.
-        failure: what was found there that is no whole batch; None where the file ends.
+        failure: why the bytes there are not a whole batch; None at the end of the file.
     """
 
     offset: int
@@ -60,18 +60,18 @@ def end_of(segment: OpenSegment, size: int, read: ReadBatches, starts: Iterable[
     Args:
         size: bytes of the file that count.
         read: reads the batches.
-        starts: positions to try until there is a batch; None: where the index leads to, and the beginning.
+        starts: positions to try until a batch is found; None: those of the last index entries, then the beginning.
     """
     end = LogEnd(segment.base_offset, 0)
     for start in segment.tail_positions(size) if starts is None else starts:
-        end = end_behind(segment, LogEnd(segment.base_offset, start), size, read)
+        end = end_after(segment, LogEnd(segment.base_offset, start), size, read)
         if end.offset > segment.base_offset:
             break
     return end
 
 
-def end_behind(segment: OpenSegment, known: LogEnd, size: int, read: ReadBatches) -> LogEnd:
-    """Return where the batches end behind a place where a batch may begin, or the end was some time ago."""
+def end_after(segment: OpenSegment, known: LogEnd, size: int, read: ReadBatches) -> LogEnd:
+    """Return where the batches end, starting from a known batch boundary, such as an earlier end."""
     offset, position = known.offset, known.position
     try:
         for chunk in read(segment.file, size=size, start=position, check_order_from=offset):
@@ -83,20 +83,20 @@ def end_behind(segment: OpenSegment, known: LogEnd, size: int, read: ReadBatches
 
 
 def is_torn(segment: OpenSegment, position: int, size: int) -> bool:
-    """Tell whether a segment's file ends within the batch at a position: an append under way, or one that never was."""
+    """Tell whether a segment's file ends within the batch at a position: an append is under way, or was cut off."""
     head = segment.file.read(LOG_OVERHEAD_BYTES, position)
     if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
         return True
     whole = size_of(head)
-    return whole >= LEAST_BATCH_BYTES[0] and position + whole > size
+    return whole >= MIN_BATCH_BYTES[0] and position + whole > size
 
 
 class RecoveredEnd(NamedTuple):
     """
-    What is left of a log.
+    A log as a recovery would leave it.
 
     Attributes:
-        segments: those that stay, the last as long as it will be.
+        segments: the remaining ones; the last one has its size after the cut.
         log_end_offset: the offset behind the last sound batch.
         cut_bytes: what would be cut, of `.log` files.
     """
@@ -110,12 +110,12 @@ def recovered_end(
     fs: FileSystem, directory: Path, segments: Sequence[ListedSegment], recovery_point: int | None
 ) -> RecoveredEnd:
     """
-    Walk the end of a log.
+    Return the end that a recovery would leave.
 
     Args:
         segments: as listed, at least one.
-        recovery_point: the partition's line in the checkpoint; None: somebody appends, and only the active segment's
-            end may be torn.
+        recovery_point: the partition's line in the checkpoint; None: the log is being written, so only the end of the
+            active segment may be torn.
     Raises:
         FileNotFoundError: a segment has gone.
     """
@@ -123,7 +123,7 @@ def recovered_end(
     first = last
     if recovery_point is not None:
         first = max(0, bisect_right(segments, recovery_point, key=lambda segment: segment.base_offset) - 1)
-    is_short = recovery_point is not None and sum(segment.size for segment in segments[first:]) <= _MOST_BYTES
+    is_short = recovery_point is not None and sum(segment.size for segment in segments[first:]) <= _MAX_BYTES
     for row in range(first if is_short else last, last + 1):
         segment = segments[row]
         with OpenSegment(fs, SegmentFiles(directory, segment.base_offset)) as file:

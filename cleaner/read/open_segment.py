@@ -1,9 +1,9 @@
 """
-One segment that a reader has open: its bytes stay what they are, whatever happens to its name.
+One segment that a reader has open: its bytes stay the same even if the file is renamed or removed.
 
-Index files are asked without being read whole: a lookup is a binary search of a few reads. What they say is a place to
-begin at, and is held against the batch found there, as the indexes of an active segment may be preallocated, torn or
-not there yet.
+Index files are not read whole: a lookup is a binary search of a few reads. An index entry is only a place to start
+from, and is compared with the batch found there, because the indexes of an active segment may be preallocated, torn or
+missing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SegmentFiles:
     Attributes:
         directory: the partition's.
         base_offset: lower bound of its offsets.
-        swapped: the suffixes of those of its files that still have `.swap` behind their names.
+        swapped: suffixes of its files whose names still end in `.swap`.
     """
 
     directory: Path
@@ -79,8 +79,8 @@ class OpenSegment:
     ) -> None:
         self.close()
 
-    def again(self) -> OpenSegment:
-        """Return a segment on the same open file, which is not closed with it."""
+    def borrowed(self) -> OpenSegment:
+        """Return a segment on the same open file; closing it leaves the file open."""
         shared = copy.copy(self)
         shared._is_owner = False
         return shared
@@ -91,7 +91,7 @@ class OpenSegment:
             self.file.close()
 
     def is_at(self, place: SegmentFiles) -> bool:
-        """Tell whether this very file is at a place now."""
+        """Tell whether this same file is at a place now."""
         try:
             there = self._fs.stat(place.path(names.LOG))
         except FileNotFoundError:
@@ -101,10 +101,10 @@ class OpenSegment:
 
     def position_at(self, offset: int) -> int:
         """
-        Return a batch position at or before the batch that holds `offset` (R-314); 0 where the index is of no use.
+        Return a batch position at or before the batch that holds `offset` (R-314); 0 if the index is of no use.
 
-        Of an index that is damaged only that is noticed which would lead behind the offset; whatever else is wrong
-        shows when the batches are read.
+        Of a damaged index, only an entry that leads behind the offset is noticed here; other damage shows when the
+        batches are read.
         """
         relative = offset - self.base_offset
         if relative <= 0:
@@ -120,10 +120,10 @@ class OpenSegment:
 
     def tail_positions(self, size: int) -> Iterator[int]:
         """
-        Give positions to look for the segment's end from: those of the last index entries, falling, and at last 0.
+        Yield positions from which to look for the segment's end: those of the last index entries, descending, then 0.
 
         Args:
-            size: bytes of the file that count; an index that was cut less than its log names positions behind them.
+            size: bytes of the file that count; an index that was cut less than its log has positions behind them.
         """
         with self._index(names.INDEX) as index:
             if index is not None:
@@ -136,14 +136,14 @@ class OpenSegment:
         yield 0
 
     def _may_hold(self, position: int, offset: int) -> bool:
-        """Tell whether what begins at a position may be a batch of this segment with an offset, or one below it."""
+        """Tell whether the bytes at a position may be a batch of this segment that begins at or below an offset."""
         if not 0 <= position < self.file.size():
             return False
         head = self.file.read(_BASE_OFFSET_BYTES, position)
         return len(head) == _BASE_OFFSET_BYTES and self.base_offset <= _BASE_OFFSET.unpack(head)[0] <= offset
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Return an offset at or before the first record of a timestamp or later one, by the time index (R-314)."""
+        """Return an offset at or before the first record with this or a later timestamp, by the time index (R-314)."""
         with self._index(names.TIME_INDEX) as index:
             if index is None:
                 return self.base_offset
@@ -153,13 +153,13 @@ class OpenSegment:
         return self.base_offset if entry is None else self.base_offset + max(0, int(_TIME_ENTRY.unpack(entry)[1]))
 
     def largest_timestamp(self) -> int | None:
-        """Return the largest timestamp as the time index of a closed segment tells it; None where it does not."""
+        """Return the largest timestamp, from the time index of a closed segment; None if it has none."""
         with self._index(names.TIME_INDEX) as index:
             if index is None or index.size() < TIME_ENTRY.itemsize:
                 return None
             last = index.size() // TIME_ENTRY.itemsize - 1
             timestamp, relative = _TIME_ENTRY.unpack(index.read(TIME_ENTRY.itemsize, last * TIME_ENTRY.itemsize))
-        # All zeros: preallocated, and not filled up to there.
+        # All zeros: preallocated, and not yet written.
         return None if timestamp <= 0 and relative == 0 else int(timestamp)
 
     @contextlib.contextmanager
@@ -174,7 +174,7 @@ class OpenSegment:
 
 
 def _last_entry(index: OpenedFile, entry_bytes: int, is_wanted: Callable[[bytes], bool]) -> tuple[int, bytes | None]:
-    """Return the last entry for which holds what holds for all before it, and its row; zeros are no entries."""
+    """Return row and bytes of the last wanted entry; all wanted ones come first. Entries of zeros do not count."""
     low, high = 0, index.size() // entry_bytes
     best = None
     while low < high:

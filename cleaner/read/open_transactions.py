@@ -1,14 +1,14 @@
 """
-The transactions of one log that are not decided yet, or not replicated, without loading it: they end what may be
-cleaned (R-407).
+Finds the transactions of one log that are undecided, or decided but not replicated, without loading it: the first of
+them ends the cleanable range (R-407).
 
-A load finds them by bringing the producers from the newest snapshot to the log end (`rebuild_producer_state`). The very
-same is done here, by the same code, but by headers alone, some batches at a time, and only as far as it matters. A look
-at one small file is nearly always enough: a log that was closed in order has a snapshot at its end.
+A load finds them by bringing the producer state from the newest snapshot to the log end (`rebuild_producer_state`).
+This module does the same with the same code, but reads only headers, some batches at a time, and only as far as needed.
+Reading one small file is nearly always enough: a log that was closed in order has a snapshot at its end.
 
-What a load knows, and so what counts as decided, depends on how the log dir is used. A snapshot names open transactions
-only: those decided before it are decided for good, however low the high watermark. One decided in the batches behind it
-is unstable until its marker is replicated.
+Which transactions a load knows to be decided depends on how the log dir is used. A snapshot names only open
+transactions: those decided before it stay decided, however low the high watermark. A transaction decided in the batches
+behind the snapshot is unstable until its marker is replicated.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from cleaner.storage.load.snapshots import Snapshots
 from cleaner.storage.segment.names import LOG, segment_file_name
 from cleaner.storage.segment.segment import Segment
 
-# A walk in Python does some 100 000 batches a second; a look at thousands of logs must not wait for one of them.
-MOST_BATCHES = 20_000
+# Python walks about 100 000 batches a second; a look at thousands of logs must not wait for one of them.
+MAX_BATCHES = 20_000
 
 
 class Use(enum.Enum):
     """
-    How a log dir is used, which says what of its logs a load would find.
+    How a log dir is used; this determines what a load of its logs would find.
 
-    CLOSED: there is a clean-shutdown marker, so all is as it was left. WRITTEN: a writer of ours is at work; a log is
-    loaded as it was when its active segment began. SERVED: somebody else has it open. TORN: nobody, and there is no
-    marker; a recovery comes first, which takes a snapshot at the log end.
+    CLOSED: there is a clean-shutdown marker, so the logs are as they were closed. WRITTEN: one of our writers is at
+    work; a log is loaded as it was when its active segment began. SERVED: another process has it open. TORN: no process
+    has it open and there is no marker; a recovery comes first, which takes a snapshot at the log end.
     """
 
     CLOSED = enum.auto()
@@ -53,7 +53,7 @@ class Use(enum.Enum):
 
     @staticmethod
     def of(*, is_marked: bool, has_writer: bool, is_held: bool) -> Use:
-        """Tell from the marker, and from who holds the lock."""
+        """Return the use, by the marker and the holder of the lock."""
         if has_writer:
             return Use.WRITTEN
         if is_marked:
@@ -63,20 +63,20 @@ class Use(enum.Enum):
 
 class OpenTransactions:
     """
-    Transactions of a log that are open, or decided and not replicated.
+    Transactions of a log that are open, or decided but not replicated.
 
-    Until a walk has met its marker a transaction counts as open: what is said to be stable is.
+    A transaction counts as open until a walk has read its marker, so an offset reported as stable is stable.
 
     Attributes:
-        is_behind: the last walk ended early, having met very many batches; the next one goes on.
-        high_watermark: the highest one asked for. What is replicated is forgotten, so it must not fall.
+        is_behind: the last walk ended early after very many batches; the next one goes on from there.
+        high_watermark: the highest one so far. Replicated transactions are forgotten, so it must not fall.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         directory: the partition's.
         files: as listed.
         use: how the log dir is used.
-        log: as it was seen; `log_end_offset` has to be the true one unless `use` is SERVED or WRITTEN.
+        log: its summary; `log_end_offset` must be exact unless `use` is SERVED or WRITTEN.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, files: ListedFiles, use: Use, log: LogSummary) -> None:
@@ -86,7 +86,7 @@ class OpenTransactions:
         self._directory = directory
         self._use = use
         snapshots = Snapshots(fs, directory, [offset for offset, _ in files.snapshots])
-        # No open transaction expires, so the moment does not matter (R-652).
+        # Open transactions do not expire, so the time does not matter (R-652).
         self._state = ProducerState(snapshots, now_ms=0, expiration_ms=0)
         end_offset = self._end_of(log)
         if use is not Use.SERVED:
@@ -99,10 +99,10 @@ class OpenTransactions:
 
     def settled(self, log: LogSummary, below: int, walks: int = 1) -> LogSummary:
         """
-        Return a log with what is stable of it below an offset; arguments and errors as of `first_offset`.
+        Return a log with its last stable offset, if that is below an offset; arguments and errors as of `first_offset`.
 
         Args:
-            walks: how many to make at most while there is more to walk over.
+            walks: the most walks to make while there are more batches.
         """
         first_offset = self.first_offset(log, below)
         while self.is_behind and walks > 1:
@@ -112,10 +112,10 @@ class OpenTransactions:
 
     def first_offset(self, log: LogSummary, below: int) -> int | None:
         """
-        Return the lowest offset that is not stable; None when all below an offset are.
+        Return the lowest unstable offset; None if all offsets below `below` are stable.
 
         Args:
-            log: as it is seen now.
+            log: its current summary.
             below: transactions that begin there or later do not matter.
         Raises:
             FileNotFoundError: a segment has gone.
@@ -124,14 +124,14 @@ class OpenTransactions:
             return None
         self.is_behind = False
         end_offset = self._end_of(log)
-        if self._is_unsure(below):
+        if self._may_be_undecided(below):
             self._walk(log.segments, end_offset, below)
         self.high_watermark = log.high_watermark
         self._state.on_high_watermark(end_offset if self._use is Use.TORN else log.high_watermark)
         unstable = self._state.first_unstable_offset()
         found = [] if unstable is None else [unstable]
         if self._state.map_end_offset < min(below, end_offset):
-            found.append(self._state.map_end_offset)  # what comes there is not known
+            found.append(self._state.map_end_offset)  # the batches from there on were not read
         return min((offset for offset in found if offset < below), default=None)
 
     def _end_of(self, log: LogSummary) -> int:
@@ -140,17 +140,17 @@ class OpenTransactions:
             return max(log.segments[-1].base_offset, log.log_start_offset)
         return log.high_watermark if self._use is Use.SERVED else log.log_end_offset
 
-    def _is_unsure(self, below: int) -> bool:
+    def _may_be_undecided(self, below: int) -> bool:
         unstable = self._state.first_unstable_offset()
         return self._state.map_end_offset < below or (unstable is not None and unstable < below)
 
     def _walk(self, segments: Sequence[ListedSegment], end_offset: int, below: int) -> None:
-        """Walk on from where the last walk ended, until all is decided, or the end is reached."""
+        """Walk on from where the last walk ended, until nothing below `below` is undecided, or to the end."""
         state = self._state
         first = max(0, bisect_right(segments, state.map_end_offset, key=lambda segment: segment.base_offset) - 1)
-        budget = MOST_BATCHES
+        budget = MAX_BATCHES
         for row in range(first, len(segments)):
-            if segments[row].base_offset >= end_offset or not self._is_unsure(below):
+            if segments[row].base_offset >= end_offset or not self._may_be_undecided(below):
                 return
             if not budget:
                 self.is_behind = True
@@ -163,7 +163,7 @@ class OpenTransactions:
             state.map_end_offset = max(state.map_end_offset, min(next_base, end_offset))
 
     def _walk_segment(self, segment: ListedSegment, end_offset: int, below: int, budget: int) -> int | None:
-        """Walk on in one segment to its end; returns how many batches may still be walked, None: the walk is over."""
+        """Walk one segment to its end; returns how many more batches may be walked; None: the walk is over."""
         state, path = self._state, self._directory / segment_file_name(segment.base_offset, LOG)
         if self._place is None or self._place[0] != segment.base_offset:
             self._place = (segment.base_offset, segment.position_at(state.map_end_offset))
@@ -182,25 +182,25 @@ class OpenTransactions:
                     if int(last_offsets[-1]) >= end_offset:
                         return None
                     self._place = (segment.base_offset, chunk.position + chunk.length)
-                    if not self._is_unsure(below):
+                    if not self._may_be_undecided(below):
                         return None
                     budget = max(0, budget - len(last_offsets))
             except CorruptBatchError:
-                # The torn end of a log that is appended to; or damage, which a round will find and name.
+                # The torn end of a log that is being written, or damage, which a round will find and report.
                 state.discard_pending()
                 return None
         return budget
 
 
 @dataclass(frozen=True)
-class Undecided:
+class UndecidedTransaction:
     """
-    A transaction that has neither committed nor aborted, as far as is replicated.
+    A transaction that is neither committed nor aborted, by its replicated batches.
 
     Attributes:
-        producer_id, producer_epoch: whose it is.
-        first_offset: of its first record that is still there.
-        since_ms: that record's time, which the producer has set.
+        producer_id, producer_epoch: of its producer.
+        first_offset: of its first remaining record.
+        since_ms: that record's timestamp, set by the producer.
     """
 
     producer_id: int
@@ -210,7 +210,7 @@ class Undecided:
 
 
 class PlacedSegment(Protocol):
-    """What `undecided_at` asks of a segment."""
+    """The attributes of a segment that `undecided_at` needs."""
 
     @property
     def base_offset(self) -> int:
@@ -223,9 +223,9 @@ class PlacedSegment(Protocol):
 
 def undecided_at(
     fs: FileSystem, directory: Path, segments: Sequence[PlacedSegment], last_stable_offset: int
-) -> Undecided | None:
+) -> UndecidedTransaction | None:
     """
-    Return the transaction that begins at a last stable offset; None where no transactional batch is there.
+    Return the transaction that begins at a last stable offset; None if there is no transactional batch.
 
     Raises:
         FileNotFoundError: a segment has gone.
@@ -236,7 +236,7 @@ def undecided_at(
         try:
             start = segment.position_at(last_stable_offset)
         except CorruptIndexError:
-            start = 0  # that of an active segment is padded while it is written
+            start = 0  # the index of an active segment is padded while it is written
         with segment.open_log() as file:
             try:
                 for chunk in HeaderReader(file, size=seen.size, start=start):
@@ -245,7 +245,9 @@ def undecided_at(
                         kind = int(batch["attributes"]) & (TRANSACTIONAL_FLAG | CONTROL_FLAG)
                         whose = int(batch["producer_id"]), int(batch["producer_epoch"])
                         first_offset, since_ms = int(batch["base_offset"]), int(batch["base_timestamp"])
-                        return Undecided(*whose, first_offset, since_ms) if kind == TRANSACTIONAL_FLAG else None
+                        return (
+                            UndecidedTransaction(*whose, first_offset, since_ms) if kind == TRANSACTIONAL_FLAG else None
+                        )
             except CorruptBatchError:
                 return None
     return None

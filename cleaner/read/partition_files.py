@@ -1,15 +1,15 @@
 """
-A partition's directory as its readers see it, while others swap, roll, cut and delete in it.
+Lists a partition's directory for readers, while other processes swap, roll, cut and delete in it.
 
-Whoever changes names there holds the partition's lock, and a reader lists under it, shared, so that it never sees half
-a swap. Where there is no lock to be had (an archive, another system than Linux, a broker that keeps everybody out) a
-listing counts only when the directory stood still around it and no swap was to be seen.
+A process that changes names there holds the partition's lock. A reader lists under the same lock, shared, and so never
+sees half a swap. If no lock is available (an archive, a system other than Linux, a broker that locks the whole log
+dir), a listing counts only if the directory did not change around it and no swap was under way.
 
-A cleaner that died in the middle of a swap leaves `.swap` files; whoever loads the log next completes the swap or drops
-it, and a reader sees the log as it will be then (R-630 to R-634).
+A cleaner that died in the middle of a swap leaves `.swap` files. The next load completes or undoes that swap; a reader
+sees the log as it will be after that load (R-630 to R-634).
 
-A listing is good until the partition's generation number or the directory's time changes; asking costs two system
-calls. The number is raised before a swap's first rename, so what was found under an unchanged number is of one piece.
+A listing is valid until the partition's generation number or the directory's time changes; the check takes two system
+calls. The number is raised before a swap's first rename, so a listing made under one number is consistent.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _NUMBER_BYTES = 8
 # File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
 _TICK_NS = 20_000_000
 _PAUSE_SECONDS = 0.002
-_PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; what lasts longer nobody is at work on
+_PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; one that lasts longer was interrupted
 
 MAX_BATCH_BYTES = 1 << 30
-"""What a batch may unpack to where nobody knows its topic's settings; more is damage or an attack."""
+"""The most bytes a batch may unpack to if its topic's settings are unknown; more is damage or an attack."""
 
 _Result = TypeVar("_Result")
 
@@ -53,12 +53,12 @@ _Result = TypeVar("_Result")
 @dataclass(frozen=True)
 class FoundFiles:
     """
-    What is in a partition's directory.
+    The files of a partition's directory.
 
     Attributes:
         places: the segments, ascending.
         snapshots: offsets of the producer snapshots, ascending.
-        has_swap: a swap is under way, or was when somebody died.
+        has_swap: a swap is under way, or was interrupted.
     """
 
     places: tuple[SegmentFiles, ...]
@@ -71,7 +71,7 @@ def find_files(fs: ReadableFiles, directory: Path) -> FoundFiles:
     List a partition's segments by their names.
 
     Raises:
-        FileNotFoundError: there is no such directory; or a `.swap` file was renamed meanwhile, then try again.
+        FileNotFoundError: there is no such directory; or a `.swap` file was just renamed: then try again.
     """
     parsed = {name: file for name in fs.list_files(directory) if (file := names.parse_file_name(name)) is not None}
     swaps = [parsed[name] for name in split_swaps(list(parsed))[0]]
@@ -87,11 +87,11 @@ def find_files(fs: ReadableFiles, directory: Path) -> FoundFiles:
 
 
 def _after_swap(fs: ReadableFiles, directory: Path, logs: set[int], decided: dict[int, frozenset[str]]) -> set[int]:
-    """Return the base offsets there will be when a swap that was decided is completed (R-631, R-632)."""
+    """Return the base offsets that will exist after a decided swap is completed (R-631, R-632)."""
     new = [base for base, suffixes in decided.items() if names.LOG in suffixes]
     if not new:
         return logs
-    # Of one that is damaged the old segments stay in sight; reading the new one will name the damage.
+    # If the new segment is damaged, the old ones behind the damage stay visible; reading the new one reports it.
     end = max(_end_of_swap(fs, directory, base) for base in new)
     return {base for base in logs if not min(new) <= base < end} | set(new)
 
@@ -102,23 +102,26 @@ def _end_of_swap(fs: ReadableFiles, directory: Path, base_offset: int) -> int:
 
 
 def _in_any_order(file: ReadableFile, *, size: int, start: int, check_order_from: int | None = None) -> Iterable[Chunk]:
-    # Who completes the swap does not ask for the order either.
+    # The load that completes the swap does not check the order either.
     return HeaderReader(file, size=size, start=start)
 
 
 class _NoLock(CleanerError):
-    """The lock belongs to somebody who does not give it back, like a broker."""
+    """The lock is held for as long as its holder runs, as by a broker."""
 
 
 @dataclass(frozen=True)
 class PartitionListing:
     """
-    What was found, and when.
+    A partition's files at one moment.
 
     Attributes:
         places: the segments, ascending.
         snapshots: offsets of producer snapshots, ascending.
-        topic_id: `partition.metadata` as it stands there, empty without.
+        generation: the partition's generation number.
+        mtime_ns: modification time of the directory.
+        is_settled: that time is old enough to prove, if unchanged, that the directory is unchanged.
+        topic_id: content of `partition.metadata`; empty without the file.
         inode: device and number of the directory.
     """
 
@@ -131,19 +134,19 @@ class PartitionListing:
     inode: tuple[int, int]
 
     def is_of_same_log(self, other: PartitionListing) -> bool:
-        """Tell whether both are of one log, and not of one deleted and another created under its name."""
-        # A number may be given out again, and a directory may get its id later on.
+        """Tell whether both are of the same log, and not one of a log created later under the same name."""
+        # An inode number may be reused, and a directory may get its topic id later.
         if self.topic_id and other.topic_id:
             return self.topic_id == other.topic_id
         return self.inode == other.inode
 
     def holder_of(self, offset: int) -> int:
-        """Return the number of the place that holds an offset, 0 for one below all; -1 when there are none."""
+        """Return the number of the segment that holds an offset, 0 for an offset below all; -1 without segments."""
         found = bisect_right(self.places, offset, key=lambda place: place.base_offset) - 1
         return max(found, 0) if self.places else -1
 
     def after(self, base_offset: int) -> SegmentFiles | None:
-        """Return the first place above a base offset; None when there is none."""
+        """Return the first segment above a base offset; None if there is none."""
         found = bisect_right(self.places, base_offset, key=lambda place: place.base_offset)
         return self.places[found] if found < len(self.places) else None
 
@@ -153,11 +156,11 @@ class PartitionFiles:
     The files of a partition. Safe to share between threads.
 
     Args:
-        fs: the door to the file system.
-        log_dir: the log dir, links followed.
-        topic_partition: whose.
-        clock: to wait by.
-        batch_limit: tells the most bytes that one batch may unpack to; None: `MAX_BATCH_BYTES`.
+        fs: the file system.
+        log_dir: the log dir, with links resolved.
+        topic_partition: the partition.
+        clock: used for waiting.
+        batch_limit: returns the most bytes that one batch may unpack to; None: `MAX_BATCH_BYTES`.
     """
 
     def __init__(
@@ -182,11 +185,11 @@ class PartitionFiles:
 
     @property
     def batch_limit_bytes(self) -> int:
-        """The most bytes that one batch may unpack to, as things stand."""
+        """The most bytes that one batch may unpack to, by the current settings."""
         return MAX_BATCH_BYTES if self._batch_limit is None else self._batch_limit()
 
     def close(self) -> None:
-        """Let go of what is open; a second call does nothing. Iterators that are under way go on."""
+        """Close the open file; a second call does nothing. Running iterators go on."""
         with self._guard:
             self._is_closed = True
             if self._generations is not None:
@@ -196,14 +199,14 @@ class PartitionFiles:
 
     def listing(self) -> PartitionListing:
         """
-        Return the segments as they are now.
+        Return the current files.
 
         Raises:
-            LogDirOfflineError: the directory is gone, or the disk refuses.
+            LogDirOfflineError: the directory is gone, or the disk failed.
         """
         with self._guard:
             if self._listing is None or not self._is_current(self._listing):
-                self._listing, _ = self._look_quietly(lambda _: None)
+                self._listing, _ = self._look_at_rest(lambda _: None)
             return self._listing
 
     def is_current(self, listing: PartitionListing) -> bool:
@@ -212,11 +215,11 @@ class PartitionFiles:
             return self._is_current(listing)
 
     def is_unchanged(self, listing: PartitionListing) -> bool:
-        """Tell the same of a listing that is too young for its directory's time to tell: by looking again."""
+        """Do as `is_current`, but list again if the directory's time is too recent to prove anything."""
         with self._guard:
             if self._is_current(listing):
                 return True
-            now, _ = self._look_quietly(lambda _: None)
+            now, _ = self._look_at_rest(lambda _: None)
             self._listing = now
             return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
 
@@ -225,19 +228,19 @@ class PartitionFiles:
         return OpenSegment(self.fs, place)
 
     def end_of_epoch(self, epoch: int) -> int | None:
-        """Return where the leader epoch behind this one begins; None for the latest."""
+        """Return where the leader epoch after this one begins; None for the latest."""
         entries = read_leader_epochs(self.fs, self.directory / LEADER_EPOCHS)
         return next((entry.start_offset for entry in entries if entry.epoch > epoch), None)
 
     def open_all(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """
-        List, and open what is wanted while no name changes.
+        List the directory and open files while no name changes.
 
         Args:
-            opened: called with the listing, maybe more than once; FileNotFoundError makes it be called again.
+            opened: opens the files of a listing; called again with a new listing if it raises FileNotFoundError.
         """
         with self._guard:
-            return self._look_quietly(opened)
+            return self._look_at_rest(opened)
 
     def _is_current(self, listing: PartitionListing) -> bool:
         if not listing.is_settled:
@@ -275,9 +278,9 @@ class PartitionFiles:
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    def _look_quietly(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
-        """Look under the lock, or else while nothing moves."""
-        # Elsewhere nobody swaps under a reader; and the lock needs Linux's kind of locks.
+    def _look_at_rest(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
+        """List under the lock; without a lock, while nothing changes."""
+        # On other file systems no process swaps while logs are read, and the lock needs Linux's kind of locks.
         if not is_local_disk(self.fs):
             return self._look_unlocked(opened)
         try:
@@ -291,15 +294,15 @@ class PartitionFiles:
                 self.topic_partition,
                 self.clock,
                 shared=True,
-                check_done=partial(self._require_hope, self.fs),
+                check_done=partial(self._refuse_whole_lock, self.fs),
             ):
                 listing, _ = self._look()
                 return listing, opened(listing)
         except (_NoLock, LogChangedError, LogDirLockedError, LogDirOfflineError, FileNotFoundError):
             return self._look_unlocked(opened)
 
-    def _require_hope(self, fs: FileSystem) -> None:
-        """Do not wait for a lock that covers the whole file: that is held for days."""
+    def _refuse_whole_lock(self, fs: FileSystem) -> None:
+        """Raise _NoLock if the whole lock file is locked: such a lock is held for days, so waiting is useless."""
         from cleaner.storage.lock.byte_ranges import READ, holder_of
 
         with fs.open(self.log_dir / LOCK) as file:
@@ -308,10 +311,10 @@ class PartitionFiles:
 
     def _look_unlocked(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """
-        Look without a lock.
+        List without a lock.
 
-        Between a swap's first rename and its last a `.swap` is there; a swap that nobody goes on with is one that
-        somebody died in.
+        From a swap's first rename to its last there is a `.swap` file. A swap that does not end within the patience was
+        interrupted.
         """
         until_ns = self.clock.monotonic_ns() + _PATIENCE_NS
         while True:
@@ -329,7 +332,7 @@ class PartitionFiles:
             self.clock.sleep(_PAUSE_SECONDS)
 
     def _look(self) -> tuple[PartitionListing, bool]:
-        # Before the names: what changes while they are listed is then seen as a change.
+        # Read before the names: a change during the listing is then noticed.
         generation, about = self._generation(), self._stat()
         mtime_ns, inode, topic_id = about.st_mtime_ns, (about.st_dev, about.st_ino), self._topic_id()
         is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS

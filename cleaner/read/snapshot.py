@@ -1,8 +1,8 @@
 """
-A log at one moment, for who reads it as it was then: its segments, where it begins and ends, its transactions.
+A log at one moment: its segments, where it begins and ends, its transactions.
 
-Only the `.log` files have to be there. What else there is makes it cheaper: indexes lead to offsets and times, a
-producer snapshot to the transactions that are open at the end.
+Only the `.log` files are required. Other files make reading cheaper: indexes lead to offsets and times, a producer
+snapshot to the transactions that are open at the end.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHE
 
 Result = TypeVar("Result")
 
-_MOST_TRIES = 10
+_MAX_TRIES = 10
 
 UNKNOWN_END = 2**63 - 1
-"""Stands for the end of a log whose last segment is damaged: only reading it tells."""
+"""The end of a log whose last segment is damaged: it is known only after reading."""
 
 ReadChunks = Callable[[OpenedFile, int, int, int, Callable[[], None]], Iterator[Chunk]]
 """
-Reads the batches of a `.log`: gets the open file, the segment's base offset, where to begin and to end in the file, and
-what to call where it passes over damage.
+Reads the batches of a `.log`. Arguments: the open file, the segment's base offset, first and end position in the file,
+and a function to call when damage is skipped.
 """
 
 
 def first_offset_of(places: tuple[SegmentFiles, ...], start_line: int | None) -> int:
-    """Return the first offset that readers of a log are shown: its checkpoint's, or its first segment's."""
+    """Return the first offset visible to readers: the checkpoint's, or the first segment's."""
     return max(start_line or 0, places[0].base_offset if places else 0)
 
 
 def high_watermark_within(line: int | None, start_offset: int, end_offset: int) -> int:
-    """Return the high watermark that readers of a log go by; where no checkpoint has one, all of it is valid."""
+    """Return the high watermark for readers; without a line in the checkpoint, the whole log is valid."""
     return end_offset if line is None else min(max(line, start_offset), end_offset)
 
 
@@ -55,7 +55,7 @@ def high_watermark_within(line: int | None, start_offset: int, end_offset: int) 
 class LogSnapshot:
     """
     Attributes:
-        places: the segments, ascending; what a swap that was decided has not renamed yet counts as renamed.
+        places: the segments, ascending, as they are after any decided swap is completed.
         snapshots: offsets of producer snapshots, ascending.
         start_line: the partition's line of the log dir's `log-start-offset-checkpoint`, 0 without one.
         watermark_line: its line of `replication-offset-checkpoint`, None without one.
@@ -71,7 +71,7 @@ class LogSnapshot:
 
     @property
     def start_offset(self) -> int:
-        """First offset that a reader is shown."""
+        """First offset visible to readers."""
         return first_offset_of(self.places, self.start_line)
 
     @cached_property
@@ -92,16 +92,16 @@ class LogSnapshot:
 
     @property
     def end_position(self) -> int:
-        """Where the last whole batch of the last segment ends; behind damage the end of the file."""
+        """Where the last whole batch of the last segment ends; the end of the file if damage hides it."""
         return self._end.position
 
     @property
     def high_watermark(self) -> int:
-        """The offset below which no record is taken back; `UNKNOWN_END` if no checkpoint has it and damage hides it."""
+        """Records below this offset are final; `UNKNOWN_END` if no checkpoint has it and damage hides the end."""
         return high_watermark_within(self.watermark_line, self.start_offset, self.end_offset)
 
     def bounds(self, first_offset: int, end_offset: int) -> Iterator[tuple[SegmentFiles, int, int]]:
-        """Give the segments that may hold offsets of a range, each with the part of the range that lies in it."""
+        """Yield the segments that may hold offsets of a range, each with its part of the range."""
         ends = [place.base_offset for place in self.places[1:]] + [end_offset]
         for place, end in zip(self.places, ends, strict=False):
             first, last = max(first_offset, place.base_offset), min(end, end_offset)
@@ -110,9 +110,9 @@ class LogSnapshot:
 
     def last_stable_offset(self, read: ReadChunks) -> int:
         """
-        Return the offset of the first transaction that is not decided at the high watermark, or that.
+        Return the offset of the first transaction that is undecided at the high watermark, or that watermark.
 
-        The producer snapshot before it tells what was open there; without one the whole log is walked through.
+        The last producer snapshot before it says which transactions were open; without one the whole log is read.
         """
         begin, end = self.start_offset, self.high_watermark
         transactions = Transactions.at_snapshot(self.fs, self.directory, self.snapshots, begin, end)
@@ -122,12 +122,12 @@ class LogSnapshot:
 
     def aborted_within(self, first_offset: int, end_offset: int, read: ReadChunks) -> Aborts:
         """
-        Return the aborted transactions of a range of offsets by their markers: archives lose transaction indexes, and a
-        segment without one looks like a segment without aborts.
+        Return the aborted transactions of a range of offsets, by their markers: archives lose transaction indexes, and
+        a segment without an index looks like one without aborts.
 
-        A record's transaction is decided by the next marker of its producer: reading goes on behind the range, seldom
-        far. What the log does not decide counts as aborted: behind the last stable offset, or where damage cuts a
-        transaction.
+        The next marker of a record's producer decides its transaction, so reading goes on behind the range, seldom far.
+        Transactions that the log does not decide count as aborted: those behind the last stable offset, and those cut
+        by damage.
         """
         transactions = Transactions()  # the batch with the first offset may begin below it
         for path, chunk in self._chunks(first_offset, self.end_offset, read, transactions):
@@ -140,7 +140,7 @@ class LogSnapshot:
     def _chunks(
         self, first_offset: int, end_offset: int, read: ReadChunks, transactions: Transactions
     ) -> Iterator[tuple[Path, Chunk]]:
-        """Read the batches from an offset to another, and maybe some before and behind them."""
+        """Read the batches from one offset to another, and perhaps some before and behind them."""
         for place, first, _ in self.bounds(first_offset, end_offset):
             with OpenSegment(self.fs, place) as segment:
                 size = self.end_position if place is self.places[-1] else segment.file.size()
@@ -150,7 +150,7 @@ class LogSnapshot:
 
 
 class LogSnapshots:
-    """Takes snapshots of logs; the log dirs' checkpoints are read once."""
+    """Takes snapshots of logs; reads each checkpoint once."""
 
     def __init__(self, fs: ReadableFiles) -> None:
         self._fs = fs
@@ -161,7 +161,7 @@ class LogSnapshots:
         List a partition's segments as they are now, even in the middle of a swap.
 
         Raises:
-            LogDirOfflineError: the directory is gone, or the disk refuses.
+            LogDirOfflineError: the directory is gone, or the disk failed.
             CorruptCheckpointError: a checkpoint of the log dir is damaged.
         """
         log_dir = directory.parent
@@ -184,16 +184,16 @@ class LogSnapshots:
         log: LogSnapshot | None = None,
     ) -> Result:
         """
-        Return what some work on a snapshot gives, which is done again with a new one when files have gone.
+        Call `work` with a snapshot and return its result; if files have gone, repeat with a new snapshot.
 
         Args:
-            work: raises FileNotFoundError where a segment is not there any more.
-            log: a snapshot to begin with.
+            work: raises FileNotFoundError if a segment is gone.
+            log: the first snapshot to use; None: a new one.
         Raises:
-            LogChangedError: that does not end.
+            LogChangedError: too many repeats.
             others: as `take`.
         """
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             try:
                 return work(log or self.take(topic_partition, directory))
             except FileNotFoundError:

@@ -1,9 +1,9 @@
 """
-A log by names, sizes and checkpoints alone: all that can be told without opening its files.
+A summary of a log by names, sizes and checkpoints alone: no file is opened.
 
-It is how a log is seen that may be in use, or was not closed in order: its tail and the indexes of its active segment
-may be torn. Thousands of logs can be seen so in a second. Open transactions are not seen (`open_transactions.py`), so
-what may be cleaned is never less than what a summary says is dirty, and may be less than that.
+It is used for a log that may be in use or was not closed in order: its tail and the indexes of its active segment may
+be torn. Thousands of logs can be summarized in a second. Open transactions are not considered (`open_transactions.py`),
+so a summary gives an upper bound of the dirty bytes that may be cleaned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
 
 class ListedSegment:
     """
-    A segment as it was listed; its timestamps are read when first asked for, and kept: they do not change.
+    A segment as it was listed; its timestamps are read when first needed, and kept: they do not change.
 
     Attributes:
         base_offset: lower bound of its offsets.
@@ -69,12 +69,12 @@ class ListedSegment:
         return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
 
     def shortened(self, size: int) -> ListedSegment:
-        """Return the segment as it would be if its file ended there."""
+        """Return the segment as it would be with a file of `size` bytes."""
         found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self._inode, size, self.mtime_ns)
         return ListedSegment(self._fs, self._directory, found)
 
     def follow(self, about: os.stat_result) -> None:
-        """Take note of what the file, that of an active segment, has become."""
+        """Take over the file's new size and time; for an active segment."""
         if (self._inode, self.size, self.mtime_ns) != (about.st_ino, about.st_size, about.st_mtime_ns):
             self._inode, self.size, self.mtime_ns = about.st_ino, about.st_size, about.st_mtime_ns
             self._largest_timestamp = self._first_timestamp = None
@@ -103,8 +103,8 @@ class ListedSegment:
 
     def position_at(self, offset: int) -> int:
         """
-        Return a batch position at or before the batch that holds an offset; 0 where the index leads astray, as that of
-        an active segment does: it is padded while it is written.
+        Return a batch position at or before the batch that holds an offset; 0 if the index is not usable, such as that
+        of an active segment, which is padded while it is written.
         """
         try:
             return self._segment().position_at(offset)
@@ -113,8 +113,8 @@ class ListedSegment:
 
     def batch_at(self, offset: int) -> int | None:
         """
-        Return the base offset of the batch that holds an offset, or of the next one; None beyond the last. Where that
-        cannot be read, the offset itself.
+        Return the base offset of the batch that holds an offset, or of the next one; None beyond the last batch. If the
+        batch cannot be read, return the offset itself.
 
         Raises:
             FileNotFoundError: the segment has gone since.
@@ -143,7 +143,7 @@ class ListedSegment:
         )
 
 
-class Leavings(NamedTuple):
+class TemporaryFiles(NamedTuple):
     """Temporary files in a partition directory: of a swap or copy (which may be under way), and awaiting removal."""
 
     unfinished: int = 0
@@ -153,17 +153,17 @@ class Leavings(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ListedFiles:
     """
-    What one listing of a partition directory tells.
+    The content of a partition directory.
 
     Attributes:
-        segments: ascending; the last is the active one. Empty where nothing but a recovery can help.
+        segments: ascending; the last is the active one. Empty only in a directory that needs a recovery.
         snapshots: offsets of the producer snapshots, ascending, with their sizes.
-        leavings: temporary files.
+        temporary_files: how many there are.
     """
 
     segments: tuple[ListedSegment, ...] = ()
     snapshots: tuple[tuple[int, int], ...] = ()
-    leavings: Leavings = field(default=Leavings())
+    temporary_files: TemporaryFiles = field(default=TemporaryFiles())
 
 
 def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None = None) -> ListedFiles:
@@ -171,7 +171,7 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
     List the files of a partition directory; no file is opened.
 
     Args:
-        before: an earlier listing; segments that are the same still are taken over with what was read of them.
+        before: an earlier listing; unchanged segments are taken over with the timestamps already read.
     Raises:
         FileNotFoundError: the directory has gone.
         OSError: it cannot be listed.
@@ -179,7 +179,7 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
     known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
     segments, snapshots = [], []
     unfinished = deleted = 0
-    for found in fs.look_through(directory, _ENDINGS):
+    for found in fs.scan_dir(directory, _ENDINGS):
         file = parse_file_name(found.name)
         if found.name.endswith(DELETED):
             deleted += 1
@@ -193,12 +193,12 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         elif file is not None:
             snapshots.append((file.offset, found.size))
     segments.sort(key=lambda segment: segment.base_offset)
-    return ListedFiles(tuple(segments), tuple(sorted(snapshots)), Leavings(unfinished, deleted))
+    return ListedFiles(tuple(segments), tuple(sorted(snapshots)), TemporaryFiles(unfinished, deleted))
 
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as it is seen; it has what policies ask of a log."""
+    """A log with the attributes that policies need."""
 
     segments: Sequence[ListedSegment]
     log_start_offset: int
@@ -208,10 +208,10 @@ class LogSummary:
 
     def unstable_from(self, first_unstable_offset: int | None) -> LogSummary:
         """
-        Return the same with the transactions that are open; None: there are none.
+        Return the summary with the last stable offset; None: there are no unstable transactions.
 
         Raises:
-            FileNotFoundError: a segment has gone in which the offset was looked up.
+            FileNotFoundError: the segment of the offset has gone.
         """
         stable = last_stable_offset(
             self.segments,
@@ -232,22 +232,22 @@ def summarize(
     log_end_offset: int | None = None,
 ) -> LogSummary:
     """
-    Put a log together from a listing and the partition's lines in the checkpoints, as if no transaction was open.
+    Summarize a log from a listing and the partition's lines in the checkpoints, as if no transaction was open.
 
-    Where nobody tells the log end, it is only known to be at least the active segment's base offset and the high
-    watermark.
+    If the log end is not given, the larger of the active segment's base offset and the high watermark is used: it is at
+    least that.
 
     Args:
         directory: for the error message.
         segments: as listed.
         log_start_offset: 0 without a line.
         high_watermark: None without a line: the log start offset (D-03).
-        log_end_offset: if it is known; the high watermark is then held to it.
+        log_end_offset: if it is known; it then limits the high watermark.
     Raises:
         NotCleanlyShutDownError: there are no segments.
     """
     if not segments:
-        raise NotCleanlyShutDownError(f"{directory}: no segments; it has to be recovered first")
+        raise NotCleanlyShutDownError(f"{directory}: no segments; it must be recovered first")
     start = max(segments[0].base_offset, log_start_offset)
     watermark = max(start, high_watermark or 0)
     if log_end_offset is not None:

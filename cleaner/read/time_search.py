@@ -1,4 +1,4 @@
-"""Finding an offset by time (R-314), as `LogSegment.findOffsetByTimestamp` and `FileRecords.searchForTimestamp` do."""
+"""Finds an offset by time (R-314), as `LogSegment.findOffsetByTimestamp` and `FileRecords.searchForTimestamp` do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
 def find_by_time(files: PartitionFiles, first_offset: int, end_offset: int, timestamp_ms: int) -> int | None:
     """
-    Return the offset of the first record in [first, end) that is not older than a moment; None without one.
+    Return the offset of the first record in [first, end) with at least this timestamp; None if there is none.
 
-    Segments whose time index says that all of them is older are passed over, and so is what the index of the first
-    other one says is older. Markers of transactions count, as in Kafka.
+    Segments in which every record is older by the time index are skipped, and so is the older part of the next segment.
+    Transaction markers count, as in Kafka.
     """
     start = max(first_offset, _first_candidate(files, timestamp_ms))
     cursor, unpacker = Cursor(files, start, SMALLEST_CHUNK_BYTES), Unpacker(files.batch_limit_bytes)
@@ -43,7 +43,7 @@ def _first_candidate(files: PartitionFiles, timestamp_ms: int) -> int:
         try:
             found = _search_indexes(files, listing, timestamp_ms)
         except FileNotFoundError:
-            continue  # swapped meanwhile
+            continue  # it was swapped
         if files.is_unchanged(listing):
             return found
 

@@ -1,9 +1,9 @@
 """
-Transactions followed through the batches of a log, which need no index: a marker decides what came before it.
+Follows the transactions of a log by its batches alone, without an index: a marker decides the batches before it.
 
-Readers learn by this where a log is stable and what was aborted. A cleaning round keeps an account of its own
-(`cleaning/passes/transactions.py`), and `plan`, the daemon and `check` go by what a load would know (`ProducerState`):
-by epochs and by what is replicated, too.
+Readers use this to find the last stable offset and aborted transactions. A cleaning round does its own accounting
+(`cleaning/passes/transactions.py`). `plan`, the daemon and `check` use what a load would know (`ProducerState`), which
+also considers epochs and replication.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from cleaner.storage.segment.names import snapshot_file_name
 
 class Transactions:
     """
-    What became of the transactions of the batches taken in, in offset order.
+    The transactions of batches that are added in offset order.
 
     Args:
-        begin: batches that begin below it are known already.
-        still_open: the transactions that are open there: producers and first offsets.
+        begin: batches that begin below it are ignored, as already known.
+        still_open: the transactions open at `begin`: producers and first offsets.
 
     Attributes:
         begin: as given.
         open: producers whose last transaction has no marker yet, with its first offset.
-        aborted: transactions with an abort marker, in the order of these.
+        aborted: transactions with an abort marker, in the order of the markers.
     """
 
     def __init__(self, begin: int = 0, still_open: dict[int, int] | None = None) -> None:
@@ -44,7 +44,7 @@ class Transactions:
     def at_snapshot(
         fs: ReadableFiles, directory: Path, snapshots: Sequence[int], first_offset: int, last_offset: int
     ) -> Transactions:
-        """Begin at the last producer snapshot within a range that can be read (R-125), or at the first offset."""
+        """Begin at the last readable producer snapshot within a range (R-125), or at the first offset."""
         for offset in reversed(snapshots):
             if first_offset <= offset <= last_offset:
                 try:
@@ -58,10 +58,10 @@ class Transactions:
 
     def take(self, path: Path, chunk: Chunk, end_offset: int | None = None) -> None:
         """
-        Take in the batches of a chunk that begin below an offset; None: all.
+        Add the batches of a chunk that begin below `end_offset`; None: all.
 
         Raises:
-            CorruptBatchError: a control record that cannot be read.
+            CorruptBatchError: a control record cannot be read.
         """
         rows = chunk.batches
         wanted = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
@@ -84,14 +84,14 @@ class Transactions:
         self._last_offset = int(rows[-1]["last_offset"])
 
     def cut(self) -> None:
-        """Take what is open for aborted: damage behind the batch taken in last keeps it from being decided."""
+        """Count the open transactions as aborted: damage behind the last added batch hides their markers."""
         self.aborted += self.open_until(self._last_offset)
         self.open.clear()
 
     def open_until(self, last_offset: int) -> list[AbortedTxn]:
-        """Return what is open as if it was aborted, reaching up to an offset."""
+        """Return the open transactions as if they were aborted, up to an offset."""
         return [AbortedTxn(producer, first, last_offset, first) for producer, first in self.open.items()]
 
     def first_open(self, end_offset: int) -> int:
-        """Return the first offset of the transactions that are open; where none is, the end that was come to."""
+        """Return the first offset of the open transactions; `end_offset` if none is open."""
         return min(self.open.values(), default=end_offset)

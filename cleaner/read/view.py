@@ -1,4 +1,4 @@
-"""What a reader has to know of a log beside its files: how far it may read, and when to look again."""
+"""What a reader must know of a log besides its files: how far it may read, and when to look again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cleaner.storage.segment.indexes import Aborts
 
 
 class LogReach(Protocol):
-    """How far a log reaches; each may be asked at any time, by any thread, and is as of now."""
+    """How far a log reaches: current values, at any time and for any thread."""
 
     @property
     def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
+        """First offset that a reader may request."""
 
     @property
     def high_watermark(self) -> int:
@@ -27,53 +27,53 @@ class LogReach(Protocol):
 
     @property
     def log_end_offset(self) -> int:
-        """The offset the next record will get; all below it can be read from the files."""
+        """The offset of the next record; everything below it can be read from the files."""
 
 
 class ReadView(LogReach, Protocol):
     """
-    What a reader goes by: told by the log's writer in this process, or found out from its directory (`DirectoryView`).
+    What a reader reads by: given by the log's writer in this process, or derived from its directory (`DirectoryView`).
     """
 
     @property
     def signal(self) -> Signal | None:
-        """What tells of changes; None: look again from time to time."""
+        """Notifies of changes; None: look again from time to time."""
 
     @property
     def longest_pause_seconds(self) -> float:
-        """How long a reader that waits may go without looking for itself."""
+        """The longest time a waiting reader may let pass before it looks by itself."""
 
     def require_own(self) -> None:
-        """Make sure that what tells of the log does so in this process. Raises ForkedError: in its parent."""
+        """Raise ForkedError if the writer behind this view belongs to the parent process."""
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more is to be read: the log was closed, or who looks."""
+        """Whether the log, or this view, was closed: there is nothing more to read."""
 
     @property
     def leader_epoch(self) -> int | None:
-        """The epoch that a cut raises; None where it is not known at once."""
+        """The epoch, which a cut raises; None if it would have to be read."""
 
     def unlisted_aborts(self) -> Aborts | None:
-        """Return aborted transactions below the last stable offset that no transaction index may name yet."""
+        """Return aborted transactions below the last stable offset that may not be in a transaction index yet."""
 
 
 class Signal:
     """
-    Tells those who wait that a log has changed: a writer notifies, readers wait. Safe to share between threads.
+    Wakes waiting readers when a log has changed: a writer notifies, readers wait. Safe to share between threads.
 
-    Waiting is for a number to change: read `version`, look at the log, and if there is nothing wait for another version
-    than that. So what happens between the look and the wait is not missed.
+    A reader reads `version`, looks at the log, and if there is nothing new waits for another version. So a change
+    between the look and the wait is not missed.
 
-    It is made of plain locks, which compiled code takes and gives back. An interrupt inside of `concurrency.Condition`,
-    which is Python, could leave its lock taken for good, and every thread that notifies or waits would hang. The lock
-    may be taken again by its thread: by a signal handler that appends, or when a follower is dropped just then.
+    It is made of plain locks, which compiled code acquires and releases. An interrupt inside `concurrency.Condition`,
+    which is written in Python, could leave its lock held forever, and every thread that notifies or waits would hang.
+    The lock is reentrant: its thread may run a signal handler that appends, or drop a follower, while holding it.
     """
 
     def __init__(self) -> None:
         self._lock = concurrency.RLock()
-        # Guarded by _lock; each waiter is a lock that is taken, and given back to wake who waits for it. The listeners
-        # are replaced, never changed.
+        # Guarded by _lock. Each waiter is a held lock; releasing it wakes the thread that waits for it. The dict of
+        # listeners is replaced, never changed.
         self._version = 0
         self._is_closed = False
         self._waiters: list[concurrency.Lock] = []
@@ -86,11 +86,11 @@ class Signal:
 
     @property
     def is_closed(self) -> bool:
-        """Whether there will be no more."""
+        """Whether there will be no more changes."""
         return self._is_closed
 
     def notify(self) -> None:
-        """Wake all who wait. Listeners are called in this thread."""
+        """Wake all waiting threads. Listeners are called in this thread."""
         with self._lock:
             self._version += 1
             waiters, self._waiters = self._waiters, []
@@ -101,12 +101,12 @@ class Signal:
             listener()
 
     def close(self) -> None:
-        """Wake all who wait, for the last time."""
+        """Wake all waiting threads for the last time."""
         self._is_closed = True
         self.notify()
 
     def wait(self, seen: int, timeout_seconds: float | None) -> None:
-        """Wait until there is another version than `seen`, it is closed, or the time is over."""
+        """Wait until the version is not `seen`, the signal is closed, or the time is over."""
         waiter = concurrency.Lock()
         waiter.acquire()
         with self._lock:
@@ -121,12 +121,12 @@ class Signal:
                     self._waiters.remove(waiter)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have something quick called at each change, by whoever makes it; returns what ends that."""
+        """Call a listener, which must be quick, at each change, in the changing thread; returns a function to stop."""
         token = object()
         with self._lock:
             self._listeners = {**self._listeners, token: listener}
-        return partial(self._stop_telling, token)
+        return partial(self._stop_listening, token)
 
-    def _stop_telling(self, token: object) -> None:
+    def _stop_listening(self, token: object) -> None:
         with self._lock:
             self._listeners = {key: listener for key, listener in self._listeners.items() if key is not token}

@@ -20,7 +20,7 @@ from cleaner.errors import ConfigError
 
 PREFIX = "CLEANER_"
 _OUR_PREFIX = "cleaner."
-_MOST_ALIKE_CHARACTERS = 100  # of a variable's name, in the search for the nearest setting
+_MAX_ALIKE_CHARACTERS = 100  # of a variable's name, in the search for the nearest setting
 _PORT_OF_A_SERVICE = re.compile(r"_PORT_[0-9]++_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?\Z")
 
 
@@ -55,7 +55,7 @@ def read_known_variables(environment: Mapping[str, str], mistakes: Mistakes) -> 
         if key is not None:
             values[key] = environment[variable]
         elif not _is_of_a_service(variable):
-            begin = variable[:_MOST_ALIKE_CHARACTERS]
+            begin = variable[:_MAX_ALIKE_CHARACTERS]
             reason = f"no setting has this environment variable; the nearest is {nearest(begin, _KEY_OF_VARIABLE, 0.0)}"
             mistakes.add(ConfigError(variable, None, reason))
     return values

@@ -26,8 +26,8 @@ CLEANER_TOPICS = "cleaner-topics.properties"
 
 # A configuration is written by hand; a larger file was named by mistake.
 _LIMIT_BYTES = 16 << 20
-_MOST_TOPIC_CHARACTERS = 249
-_MOST_KEY_CHARACTERS = 1000  # of topic and setting together; far more than the longest
+_MAX_TOPIC_CHARACTERS = 249
+_MAX_KEY_CHARACTERS = 1000  # of topic and setting together; far more than the longest
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS | FORMER_TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM)
 
@@ -146,8 +146,8 @@ def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) ->
     # Topic names and keys have limited lengths, so no dot beyond those limits is tried.
     splits = [
         (line_key[:at], line_key[at + 1 :])
-        for at, letter in enumerate(line_key[: _MOST_TOPIC_CHARACTERS + 1])
-        if letter == "." and at and len(line_key) <= _MOST_KEY_CHARACTERS
+        for at, letter in enumerate(line_key[: _MAX_TOPIC_CHARACTERS + 1])
+        if letter == "." and at and len(line_key) <= _MAX_KEY_CHARACTERS
     ]
     meant = [(topic, key) for topic, key in splits if key in _TOPIC_KEYS and _TOPIC_NAME.match(topic)]
     here = [(topic, key) for topic, key in meant if topic in topics]

@@ -57,14 +57,14 @@ def is_log_file(name: str) -> bool:
 
 def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
     """Tell whether two directories hold the same segments, by names, sizes and times (ns)."""
-    found = [{each.name: each[2:] for each in fs.look_through(where, (names.LOG,))} for where in (one, other)]
+    found = [{each.name: each[2:] for each in fs.scan_dir(where, (names.LOG,))} for where in (one, other)]
     return found[0] == found[1]
 
 
 def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> None:
     """Undo a handover that a crash interrupted: restore the broker's own log and remove the copy."""
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
-    copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
+    copy, aside = handover_dirs(log_dir.path, topic_partition, topic_id)
     if fs.exists(aside) and not fs.exists(home):
         for kind in OffsetKind:
             log_dir.put(kind, topic_partition, None)
@@ -75,9 +75,9 @@ def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: 
             remove_directory(fs, rest)
 
 
-def stands_aside(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> Path | None:
+def moved_broker_log(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> Path | None:
     """Return where a handover that crashed between H2 and H4 put the broker's own directory; else None."""
-    _, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
+    _, aside = handover_dirs(log_dir.path, topic_partition, topic_id)
     return aside if log_dir.fs.exists(aside) and not log_dir.fs.exists(log_dir.path / str(topic_partition)) else None
 
 
@@ -107,7 +107,7 @@ def hand_over_partition(
         NoSpaceError, LogDirOfflineError: the disk. The broker's directory is restored, if the disk lets us.
     """
     fs, home = log_dir.fs, log_dir.path / str(topic_partition)
-    copy, aside = copy_and_aside(log_dir.path, topic_partition, topic_id)
+    copy, aside = handover_dirs(log_dir.path, topic_partition, topic_id)
     try:
         fs.make_dir(copy, stat.S_IMODE(fs.stat(home).st_mode), like=home)
         _copy_files(fs, source, copy, home, check_done)
@@ -145,7 +145,7 @@ def bytes_to_write(log_dir: LogDir, topic_partition: TopicPartition, topic_id: U
     fs = log_dir.fs
     if may_clone(fs, source, log_dir.path):
         return 0
-    there = [place for place in copy_and_aside(log_dir.path, topic_partition, topic_id) if fs.exists(place)]
+    there = [place for place in handover_dirs(log_dir.path, topic_partition, topic_id) if fs.exists(place)]
     return _bytes_in(fs, source) - sum(_bytes_in(fs, place) for place in there)
 
 
@@ -153,7 +153,7 @@ def _bytes_in(fs: FileSystem, directory: Path) -> int:
     return sum(fs.stat(directory / name).st_size for name in fs.list_files(directory) if is_log_file(name))
 
 
-def copy_and_aside(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
+def handover_dirs(log_dir: Path, topic_partition: TopicPartition, topic_id: UUID) -> tuple[Path, Path]:
     """Return the directory that a handover fills, and the one to which it moves the broker's own."""
 
     def named(use: str) -> Path:

@@ -57,13 +57,13 @@ class LogDirListing:
     Attributes:
         current: the partitions served from here; the only ones that may be cleaned.
         future: copies being moved here from another log dir.
-        set_aside: names of `-delete` and `-stray` directories, left alone.
+        delete_or_stray: names of `-delete` and `-stray` directories, left alone.
         linked: current partitions that are symbolic links; they are listed but never opened.
     """
 
     current: dict[TopicPartition, Path] = field(default_factory=dict)
     future: dict[TopicPartition, Path] = field(default_factory=dict)
-    set_aside: list[str] = field(default_factory=list)
+    delete_or_stray: list[str] = field(default_factory=list)
     linked: dict[TopicPartition, Path] = field(default_factory=dict)
 
 
@@ -101,14 +101,14 @@ class LogDir:
             entries = self.fs.list_dir(self.path)
         for name in entries:
             try:
-                self._sort_in(found, name)
+                self._classify(found, name)
             except UncleanableError as error:
                 if on_fault is None:
                     raise
                 on_fault(error)
         return found
 
-    def _sort_in(self, found: LogDirListing, name: str) -> None:
+    def _classify(self, found: LogDirListing, name: str) -> None:
         path = self.path / name
         try:
             mode = self.fs.stat(path).st_mode
@@ -128,7 +128,7 @@ class LogDir:
         if topic_partition.topic == names.METADATA_TOPIC:
             return
         if kind in (names.DirKind.DELETE, names.DirKind.STRAY):
-            found.set_aside.append(name)
+            found.delete_or_stray.append(name)
             return
         if kind is names.DirKind.FUTURE:
             pools, pool = [found.future], found.future
@@ -267,7 +267,7 @@ class LogDir:
             self.fs.fsync_dir(self.path)
 
 
-class StillLogDir(LogDir):
+class CachedLogDir(LogDir):
     """
     A log dir that reads each checkpoint only once: for inspecting all of its logs.
 

@@ -33,11 +33,11 @@ _OF_LOG_DIR = (
 # Weaker evidence: they also remain in a directory that was once mistaken for a log dir.
 _LEFT_BEHIND = (names.CLEAN_SHUTDOWN, names.GENERATIONS)
 _OF_PARTITION = (names.LEADER_EPOCHS, names.PARTITION_METADATA)
-_SAY_NOTHING = {"lost+found", names.LOCK}  # the first is in every mounted file system; other programs use the second
+_NEUTRAL_NAMES = {"lost+found", names.LOCK}  # the first is in every mounted file system; other programs use the second
 
-_NEVER_THERE = (errno.ENOTDIR, errno.ENAMETOOLONG)
-_MOST_LOOKED_AT = 100  # sub-directories inspected while nothing before them decides
-_MOST_NAMED = 4
+_IMPOSSIBLE_PATH = (errno.ENOTDIR, errno.ENAMETOOLONG)
+_MAX_LOOKED_AT = 100  # sub-directories inspected while nothing before them decides
+_MAX_NAMED = 4
 _LONGEST_NAME = 255  # bytes, in all of Linux's file systems
 
 
@@ -84,7 +84,7 @@ def require_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> 
         raise UsageError(f"{path}: {reason}")
 
 
-def require_there(fs: FileSystem, path: Path) -> None:
+def require_existing(fs: FileSystem, path: Path) -> None:
     """Raise UsageError, with what was probably meant, for a path that does not exist."""
     if nature_of(fs, path) is Nature.MISSING:
         require_log_dir(fs, path)
@@ -99,7 +99,7 @@ def why_no_log_dir(fs: FileSystem, path: Path, *, may_be_new: bool = False) -> s
         case Nature.MISSING | Nature.EMPTY | Nature.FOREIGN if may_be_new:
             return _why_not_below(fs, real)
         case Nature.MISSING:
-            return f"no such directory{_meant(real)}"
+            return f"no such directory{_suggestion(real)}"
         case Nature.EMPTY if _is_partition_name(real.name) and nature_of(fs, real.parent) is Nature.LOG_DIR:
             return f"an empty directory in a log dir, not a log dir{_of_partition(real)}"
         case Nature.EMPTY:
@@ -134,7 +134,7 @@ def _nature_of(fs: FileSystem, path: Path, depth: int) -> Nature:
     except FileNotFoundError:
         return Nature.MISSING
     except LogDirOfflineError as error:
-        if error.cause.errno in _NEVER_THERE:
+        if error.cause.errno in _IMPOSSIBLE_PATH:
             return Nature.MISSING
         raise
     named = [name for name in entries if _is_partition_name(name)]
@@ -143,18 +143,18 @@ def _nature_of(fs: FileSystem, path: Path, depth: int) -> Nature:
     if any(name in entries for name in _OF_LOG_DIR):
         return Nature.LOG_DIR
     if depth:
-        found = _by_those_below(fs, path, named, entries)
+        found = _nature_by_subdirs(fs, path, named, entries)
         if found is not None:
             return found
     if named or any(name in entries for name in _LEFT_BEHIND):
         return Nature.LOG_DIR
-    return Nature.FOREIGN if set(entries) - _SAY_NOTHING else Nature.EMPTY
+    return Nature.FOREIGN if set(entries) - _NEUTRAL_NAMES else Nature.EMPTY
 
 
-def _by_those_below(fs: FileSystem, path: Path, named: Sequence[str], entries: Sequence[str]) -> Nature | None:
+def _nature_by_subdirs(fs: FileSystem, path: Path, named: Sequence[str], entries: Sequence[str]) -> Nature | None:
     """Tell what a directory without files of a log dir is, by its sub-directories; None if they do not decide."""
     is_parent = False
-    for name in islice((*named, *(name for name in entries if name not in named)), _MOST_LOOKED_AT):
+    for name in islice((*named, *(name for name in entries if name not in named)), _MAX_LOOKED_AT):
         try:
             below = _nature_of(fs, path / name, depth=0)
             if below is Nature.PARTITION and name in named:
@@ -169,7 +169,7 @@ def _by_those_below(fs: FileSystem, path: Path, named: Sequence[str], entries: S
 
 def _log_dirs_in(fs: FileSystem, path: Path) -> list[str]:
     found = []
-    for name in fs.list_dirs(path)[:_MOST_LOOKED_AT]:
+    for name in fs.list_dirs(path)[:_MAX_LOOKED_AT]:
         try:
             if _nature_of(fs, path / name, depth=0) is Nature.LOG_DIR:
                 found.append(name)
@@ -213,7 +213,7 @@ def _of_partition(real: Path) -> str:
     return f"; the log dir is {log_dir}, as LOG_DIR PARTITION: {log_dir} {found.topic_partition}"
 
 
-def _meant(real: Path) -> str:
+def _suggestion(real: Path) -> str:
     """Say which directory was probably meant by a missing one."""
     import difflib  # slow to load, and needed only here
 
@@ -234,5 +234,5 @@ def _meant(real: Path) -> str:
 
 
 def _some(path: Path, found: Sequence[str]) -> str:
-    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
-    return ", ".join(quote(str(path / name)) for name in found[:_MOST_NAMED]) + more
+    more = f" and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+    return ", ".join(quote(str(path / name)) for name in found[:_MAX_NAMED]) + more

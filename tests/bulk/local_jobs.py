@@ -53,7 +53,7 @@ class LocalJobs:
     def _digest(self, work: DigestWork) -> DigestResult:
         settings, bases = work.settings, work.base_offsets
         if work.is_small and (bits := digest_small_log(self.fs, settings, work.starts, bases)) is not None:
-            return DigestResult(bits, is_crowded=False)
+            return DigestResult(bits, is_skewed=False)
         held = [rows for start in work.starts for rows in digest_range(self.fs, settings, start)]
         asking = Counter(
             (sip, murmur)
@@ -61,9 +61,9 @@ class LocalJobs:
             for sip, murmur, code in zip(*(column.tolist() for column in rows), strict=True)
             if not code & 1
         )
-        is_crowded = not work.is_crowded and any(count > 2 for count in asking.values())
+        is_skewed = not work.is_skewed and any(count > 2 for count in asking.values())
         bits = save_verdicts(self.fs, settings.work_dir, bases, surviving_codes(held))
-        return DigestResult(bits, is_crowded)
+        return DigestResult(bits, is_skewed)
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group."""

@@ -64,18 +64,18 @@ class Told:
     """Whether a child was told to stop; one whose parent has gone has nobody left to tell it."""
 
     def __init__(self) -> None:
-        self._is_told = False
+        self._is_published = False
         self._parent = os.getppid()
         signal.signal(signal.SIGTERM, self._note)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _note(self, *_: object) -> None:
-        self._is_told = True
+        self._is_published = True
 
     @property
     def stop(self) -> bool:
         """It was, or ought to have been."""
-        return self._is_told or os.getppid() != self._parent
+        return self._is_published or os.getppid() != self._parent
 
     def check(self) -> None:
         if self.stop:

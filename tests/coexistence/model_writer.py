@@ -44,7 +44,7 @@ class ModelWriter:
     A writer in one log dir.
 
     Args:
-        fs: the door to the file system.
+        fs: the file system.
         log_dir: the log dir.
         journal: what it notes its deeds in (`truth.py`); None: nowhere.
         clock: to wait by.

@@ -1,15 +1,16 @@
 """
-An exception at a chosen point of an operation on a writable log, and what must hold afterwards.
+An exception at a chosen point of an operation on a writable log, and the rules that hold afterwards.
 
 A *point* is where CPython checks for signals, so that a handler's exception is raised there: at the beginning of a
-function and after a call of a compiled one, in our code and in `contextlib`. (It also checks where a loop turns back;
-loops that call nothing have no points. An interrupt in the middle of `threading.Condition`, and so of a future, is not
-survived: its lock stays taken.) One exception a run; then the log is used again, closed and opened. In every case:
+function and after a call of a compiled one, in our code and in `contextlib`. (It also checks at the end of a loop's
+body; loops that call nothing have no points. An interrupt inside `threading.Condition`, and so inside a future, is not
+survived: its lock stays held.) There is one exception in each run; then the log is used again, closed and opened. In
+every case:
 
-    a record that was answered as durable, or committed, is there, once, unchanged, in order
+    a record acknowledged as durable, or committed, is there, once, unchanged, in order
     a `durable` future ends, and nothing else hangs
-    the log accepts what comes next, or says that it is closed
-    no error is raised that is not one of the cleaner's
+    the log accepts the next operation, or says that it is closed
+    every raised error is one of the cleaner's
     the next opening works, and `check` finds nothing
 """
 
@@ -76,20 +77,20 @@ class Interrupter:
             raise self.kind
 
 
-class MeddledFile(File):
-    """A file whose calls are counted; one of them fails."""
+class FaultyFile(File):
+    """A file that counts its calls and fails one of them."""
 
-    def __init__(self, file: File, meddler: MeddledFileSystem) -> None:
+    def __init__(self, file: File, fault: FaultyFileSystem) -> None:
         super().__init__(file.path, file.handle)
-        self._meddler = meddler
+        self._fault = fault
 
     def __getattribute__(self, name: str) -> Any:
         if name in _FILE_CALLS:
-            object.__getattribute__(self, "_meddler").meddle(self, name)
+            object.__getattribute__(self, "_fault").inject(self, name)
         return super().__getattribute__(name)
 
 
-class MeddledFileSystem(FileSystem):
+class FaultyFileSystem(FileSystem):
     """
     A file system of which one call fails: the `fail_at`-th after that was set.
 
@@ -104,7 +105,7 @@ class MeddledFileSystem(FileSystem):
         self.what: Callable[[], BaseException] = Interrupt
         self.where = "nowhere"
 
-    def meddle(self, at: object, name: str) -> None:
+    def inject(self, at: object, name: str) -> None:
         """Count a call, and raise if its turn has come."""
         self.calls += 1
         if self.calls == self.fail_at:
@@ -118,9 +119,9 @@ class MeddledFileSystem(FileSystem):
             return found
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self.meddle(self, name)
+            self.inject(self, name)
             result = found(*arguments, **named)
-            return MeddledFile(result, self) if isinstance(result, File) else result
+            return FaultyFile(result, self) if isinstance(result, File) else result
 
         return call
 
@@ -448,7 +449,7 @@ def _follow(life: Life) -> Operation:
                 _read(follower, got)
             finally:
                 sys.setprofile(None)
-                _stop_meddling(life)
+                _stop_faults(life)
                 _read(follower, got)
                 assert got == wanted
 
@@ -460,8 +461,8 @@ def _read(follower: Iterator[Record], into: list[tuple[int | None, bytes | None]
         into.append((record.offset, record.value))
 
 
-def _stop_meddling(life: Life) -> None:
-    if isinstance(life.fs, MeddledFileSystem):
+def _stop_faults(life: Life) -> None:
+    if isinstance(life.fs, FaultyFileSystem):
         life.fs.fail_at = None
 
 
@@ -506,7 +507,7 @@ def interrupt(path: Path, name: str, point: int, kind: type[BaseException] = Int
 
 def fail_call(path: Path, name: str, number: int, what: Callable[[], BaseException]) -> Outcome:
     """Do an operation in which one call of the file system fails, and judge the result."""
-    fs = MeddledFileSystem()
+    fs = FaultyFileSystem()
     life = _begin(path, fs)
     operation = OPERATIONS[name](life)
     fs.what, fs.calls, fs.fail_at = what, 0, number
@@ -535,7 +536,7 @@ def _carry_out(
             promise = operation()
     except expected:
         was_interrupted = True
-    _stop_meddling(life)
+    _stop_faults(life)
     seen = counted()
     points, where = getattr(seen, "points", getattr(seen, "calls", 0)), seen.where
     if promise is not None:

@@ -52,7 +52,7 @@ class Case:
 
 
 def run(fs: FileSystem, directory: Path, case: Case, finished: Callable[[], None] = lambda: None) -> None:
-    """Do what a round does around its swaps; `finished` is told when each group is said to be durable."""
+    """Do what a round does around its swaps; `finished` is called when each group is durable."""
     fsync_sources(fs, directory, [int(name[:20]) for name in case.before if name.endswith(".log")])
     for group in case.groups:
         for name, data in group.new.items():
@@ -89,7 +89,7 @@ def _old_log() -> LogBuilder:
 
 
 def _new_segment(base: int, last_offset: int | None, *, abort: bool) -> Files:
-    """Return the files of a cleaned segment whose last batch ends at `last_offset` (None: it is empty)."""
+    """Return the files of a cleaned segment whose last batch ends at `last_offset`; None: an empty one."""
     log = LogBuilder(base_offset=base, index_interval_bytes=1)
     if abort:
         log.append(("kept", "by producer"), producer=Producer(9, 0, base, transactional=True))

@@ -69,7 +69,7 @@ def test_round_with_a_failing_call_leaves_groups_old_or_new(expected: Expected, 
 @pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 def test_round_with_any_call_failing_long_form(expected: Expected, tmp_path: Path, lasting: bool) -> None:
-    """The same for every call."""
+    """The same, for every call."""
     _assert_failures_survived(expected, tmp_path, every=1, lasting=lasting)
 
 
@@ -77,11 +77,11 @@ class _Gauge(WatchedFileSystem):
     """Records the least free space."""
 
     def __init__(self, directory: Path) -> None:
-        self.least_bytes = self.free_bytes(directory)
+        self.min_bytes = self.free_bytes(directory)
         self._directory = directory
 
     def after(self, operation: Operation) -> None:
-        self.least_bytes = min(self.least_bytes, self.free_bytes(self._directory))
+        self.min_bytes = min(self.min_bytes, self.free_bytes(self._directory))
 
 
 def _write_large(root: Path, segments: int) -> Path:
@@ -111,7 +111,7 @@ def test_round_on_a_disk_3_percent_free_succeeds(tmp_path: Path) -> None:
         assert report.bytes_written > 30 * MIB
         assert report.removed.superseded > 70
         # One group's log, its indexes and the rounding to blocks.
-        assert free_bytes - gauge.least_bytes <= SEGMENT_BYTES + 128 * 1024
+        assert free_bytes - gauge.min_bytes <= SEGMENT_BYTES + 128 * 1024
         assert gauge.free_bytes(disk) > free_bytes
 
 

@@ -39,7 +39,7 @@ class _Killed(BaseException):
     """The process is gone."""
 
 
-class _Mortal(FailingFileSystem):
+class _KilledAtChange(FailingFileSystem):
     """Kills its process before the n-th change, directories included; nothing is tidied up afterwards."""
 
     def __init__(self, kill_at: int | None) -> None:
@@ -123,7 +123,7 @@ def _points(steps: list[str]) -> list[int]:
 
 def test_killed_handover_leaves_the_brokers_log_or_ours(written: Path, tmp_path: Path) -> None:
     """At every change of a name or a checkpoint; and the next run finishes."""
-    counting = _Mortal(None)
+    counting = _KilledAtChange(None)
     ours, brokers = _copies(written, tmp_path / "all")
     _hand_over(ours, brokers, counting)
     _require_finished(ours, brokers)
@@ -132,7 +132,7 @@ def test_killed_handover_leaves_the_brokers_log_or_ours(written: Path, tmp_path:
         ours, brokers = _copies(written, tmp_path / "killed")
         # Code that would tidy up on the way out dies as well: every later change does.
         with pytest.raises(_Killed):
-            _hand_over(ours, brokers, _Mortal(kill_at))
+            _hand_over(ours, brokers, _KilledAtChange(kill_at))
         seen.append(_judge(ours, brokers))
         _require_finished(ours, brokers)
     assert list(dict.fromkeys(seen)) == ["empty", "none", "ours"]

@@ -32,7 +32,7 @@ def _is_log_data(path: Path) -> bool:
 
 
 class _Sweep:
-    """Recovers states one by one in a scratch directory and judges them; a state met before is not recovered again."""
+    """Recovers states one by one in a scratch directory and judges them; a repeated state is skipped."""
 
     def __init__(self, expected: Expected, scratch: Path, seed: int) -> None:
         self.expected = expected
@@ -142,7 +142,7 @@ def test_power_cut_in_the_recovery_leaves_groups_old_or_new(expected: Expected, 
 
 @pytest.mark.slow
 def test_power_cut_in_the_recovery_long_form(expected: Expected, tmp_path: Path) -> None:
-    """The same for every first crash."""
+    """The same, for every first crash."""
     _assert_recovery_survives(expected, tmp_path, every=1, limit=12)
 
 

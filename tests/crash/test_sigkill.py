@@ -50,20 +50,20 @@ class Victim:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._hear() == "ready"
+        assert self._read_line() == "ready"
 
     def run(self, log_dir: Path, *strace_options: str) -> int:
         """Run a round under strace; returns the exit code, negative for a signal."""
         assert self._process.stdin is not None
         print(log_dir, file=self._process.stdin, flush=True)
-        child = int(self._hear())
+        child = int(self._read_line())
         tracer = subprocess.Popen(
             ["strace", "-qq", "-p", str(child), *strace_options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
         try:
             self._wait_until_traced(child, tracer)
             os.kill(child, signal.SIGCONT)
-            return int(self._hear())
+            return int(self._read_line())
         except BaseException:
             os.kill(child, signal.SIGKILL)
             raise
@@ -74,7 +74,7 @@ class Victim:
         """End the process."""
         self._process.communicate(timeout=20)
 
-    def _hear(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline().strip()
 

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.root
 
 KEYS = "abcdef"
 VALUES = ("", "v", "w" * 40, "x" * 300, None)
-_MOST_CHANGES = 500
-_MOST_FLUSHES = 200
-_MOST_STEPS = 400
+_MAX_CHANGES = 500
+_MAX_FLUSHES = 200
+_MAX_STEPS = 400
 # Names that may exist: files that load, and none that an earlier run has left unfinished.
 _KEPT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", "-checkpoint", ".metadata")
 
@@ -41,8 +41,8 @@ class LogOnAnImage(ModelledLog):
         if not self._is_armed:
             return PowerSwitch(self._image)
         if self._rng.random() < 0.5:
-            return PowerSwitch(self._image, cut_behind_flush=self._rng.randrange(_MOST_FLUSHES))
-        return PowerSwitch(self._image, self._rng.randrange(_MOST_CHANGES))
+            return PowerSwitch(self._image, cut_behind_flush=self._rng.randrange(_MAX_FLUSHES))
+        return PowerSwitch(self._image, self._rng.randrange(_MAX_CHANGES))
 
     def live(self, *, cuts: int) -> None:
         """Take steps until there were `cuts` power cuts; the log opens whole after each."""
@@ -67,7 +67,7 @@ class LogOnAnImage(ModelledLog):
         self.after_crash(self.log_dir, is_in_step=True)
 
     def _take_steps(self) -> None:
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             self._take_step()
         self.fs.cut()
         self.flush()

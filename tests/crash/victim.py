@@ -4,8 +4,8 @@ A process whose children run a round and are killed in it.
     python -m tests.crash.victim LOG_DIR_TO_WARM_UP
 
 It runs one round itself, so that everything is imported and compiled, and prints `ready`. For each log dir on its
-standard input it then forks a child that stops itself, prints the child's number, and when the child has ended, how it
-ended. A tracer can take hold of the child while it is stopped; SIGCONT lets it run.
+standard input it then forks a child that stops itself, prints the child's pid, and later the child's exit status. A
+tracer can attach to the child while it is stopped; SIGCONT lets it run.
 """
 
 from __future__ import annotations

@@ -61,14 +61,14 @@ class Plan:
         partitions: that are written to.
         hours: what happens, all of it, so many times, each time in another order.
         steps_a_second: of the writer.
-        most_pause_seconds: between two things that happen.
+        max_pause_seconds: between two things that happen.
     """
 
     seed: int
     partitions: int
     hours: int
     steps_a_second: float
-    most_pause_seconds: float
+    max_pause_seconds: float
 
 
 @dataclass
@@ -122,7 +122,7 @@ class Day:
 
     def pause(self) -> None:
         """Let everybody work for a while."""
-        self._moment.wait(self.random.uniform(0, self.plan.most_pause_seconds))
+        self._moment.wait(self.random.uniform(0, self.plan.max_pause_seconds))
 
     def kill_cleaner(self) -> None:
         """SIGKILL, and a new one."""

@@ -25,11 +25,11 @@ def live_through(plan: Plan) -> None:
 
 def test_short_day_ends_with_every_log_as_its_writer_knows_it() -> None:
     """Whoever was killed, and when: nothing is lost, nothing left over, the damaged log set aside, the others clean."""
-    live_through(Plan(seed=1, partitions=12, hours=1, steps_a_second=300, most_pause_seconds=0.5))
+    live_through(Plan(seed=1, partitions=12, hours=1, steps_a_second=300, max_pause_seconds=0.5))
 
 
 @pytest.mark.slow
 def test_long_day_ends_with_every_log_as_its_writer_knows_it() -> None:
     """The same with 200 partitions, for minutes; `make day` chooses a seed, or is given one."""
     seed = int(os.environ.get("DAY_SEED", time.time()))
-    live_through(Plan(seed=seed, partitions=200, hours=8, steps_a_second=500, most_pause_seconds=2.0))
+    live_through(Plan(seed=seed, partitions=200, hours=8, steps_a_second=500, max_pause_seconds=2.0))

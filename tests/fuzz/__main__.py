@@ -1,8 +1,8 @@
 """
 The long form: `python -m tests.fuzz --seed 1 --cases 5000`, or `--minutes 60`; `make fuzz` for short.
 
-What is found is printed with its seed; `--seed N --cases 1 --only STEP` shows it again. A hang or a crash of the
-process is told of by the process that started it.
+Findings are printed with their seed; `--seed N --cases 1 --only STEP` repeats one. A hang or a crash of the process is
+reported by the process that started it.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _watch(given: argparse.Namespace) -> int:
         finished = [int(line.split()[1]) for line in done.stderr.splitlines() if line.startswith("done ")]
         last = max(finished, default=seed - 1)
         if last < seed + count - 1:
-            said = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("done "))
-            print(f"seed {last + 1}: the process ended with {done.returncode}:\n{said}", flush=True)
+            output = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("done "))
+            print(f"seed {last + 1}: the process ended with {done.returncode}:\n{output}", flush=True)
             bad += 1
             last += 1
         bad += max(0, done.returncode) if last == seed + count - 1 and not said_died(done) else 0

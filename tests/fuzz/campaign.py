@@ -1,11 +1,11 @@
 """
-One case: a place mutated by a seed, every step run on it, and what must hold of each.
+One case: a place mutated by a seed, every step run on it, and the rules that each step must keep.
 
-    - nothing but an exit code: no exception that was not raised on purpose, told as such or not
-    - an end: a step that takes too long ends the process with the stacks of all threads
-    - what only reads changes nothing
-    - partitions that nobody touched are cleaned, to the byte, whatever is wrong with another
-    - a log without damage that is cleaned is without damage then, and `verify` proves it
+    - it ends with an exit code: no exception that was not raised on purpose, whether printed or not
+    - it ends in time: a step that takes too long ends the process with the stacks of all threads
+    - a step that only reads changes nothing
+    - untouched partitions are cleaned to the byte, whatever is wrong with another one
+    - a sound log is still sound after cleaning, and `verify` proves it
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Campaign:
 
     Args:
         root: an empty directory of its own.
-        tell: told how far it is.
+        report: called with the progress.
     """
 
-    def __init__(self, root: Path, tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, root: Path, report: Callable[[str], None] = lambda _: None) -> None:
         self._place, self._sound = root / "place", root / "sound"
-        self._tell = tell
+        self._report = report
         self._place.mkdir(parents=True)
         make_places(self._place)
         shutil.copytree(self._place, self._sound, copy_function=shutil.copy2)
@@ -82,10 +82,10 @@ class Campaign:
         self._cleaned = self._clean_sound()
 
     def _clean_sound(self) -> Tree:
-        """Return what cleaning leaves of a partition that nobody touched."""
-        said = CHANGING["clean"](self._place)
-        if said.code:
-            raise Found(f"the log that all others are made of is refused: {said.text}")
+        """Return the result of cleaning an untouched partition."""
+        result = CHANGING["clean"](self._place)
+        if result.code:
+            raise Found(f"the log that all others are made of is refused: {result.text}")
         return tree_of(self._place / "logs" / UNTOUCHED)
 
     def run(self, seed: int, only: Sequence[str] = ()) -> list[str]:
@@ -99,14 +99,14 @@ class Campaign:
         found: list[str] = []
 
         def look(name: str, step: Callable[[Path], Label], check: Callable[[Label], None]) -> None:
-            self._tell(f"seed {seed}, {name}: {'; '.join(done)}")
+            self._report(f"seed {seed}, {name}: {'; '.join(done)}")
             faulthandler.dump_traceback_later(STEP_SECONDS, exit=True, file=sys.__stderr__)
             try:
-                said = step(self._place)
-                _check_said(said)
-                check(said)
+                result = step(self._place)
+                _check_result(result)
+                check(result)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is what we are looking for
-                found.append(f"{name}: {_told(error)[-3000:]}")
+                found.append(f"{name}: {_in_words(error)[-3000:]}")
             finally:
                 faulthandler.cancel_dump_traceback_later()
 
@@ -131,7 +131,7 @@ class Campaign:
         return mutate(random.Random(seed), self._place)
 
     def _outside_of_target(self) -> Tree:
-        """Return all that a cleaning of the partitions nobody touched may rest on."""
+        """Return everything that cleaning the untouched partitions may depend on."""
         found = {}
         for home in ("logs", "topics"):
             for name, about in tree_of(self._place / home).items():
@@ -145,12 +145,12 @@ class Campaign:
             changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
             raise Found(f"has changed {changed}")
 
-    def _check_changed(self, name: str, seed: int, is_alone: bool, said: Label) -> None:
+    def _check_changed(self, name: str, seed: int, is_alone: bool, result: Label) -> None:
         if name in ("clean", "clean --all", "bulk") and is_alone:
             left = tree_of(self._place / "logs" / UNTOUCHED)
             if {file: about[3] for file, about in left.items()} != {f: a[3] for f, a in self._cleaned.items()}:
-                raise Found(f"a partition that nobody touched was not cleaned: {said.text}")
-        if name in ("clean", "bulk", "clean --keep-old") and said.code == 0:
+                raise Found(f"a partition that nobody touched was not cleaned: {result.text}")
+        if name in ("clean", "bulk", "clean --keep-old") and result.code == 0:
             self._check_cleaned(seed)
 
     def _check_cleaned(self, seed: int) -> None:
@@ -171,19 +171,19 @@ class Campaign:
                 *("verify", self._place / "logs", cleaned, TARGET, "--now", str(NOW_MS)),
                 *("--topics-dir", self._place / "topics"),
             )
-            _check_said(proof)
+            _check_result(proof)
             if proof.code:
                 raise Found(f"not proven: {proof.text}")
 
 
-def _check_said(said: Label) -> None:
-    if said.code not in _CODES:
-        raise Found(f"exit code {said.code}: {said.text[-2000:]}")
-    if _UNPLANNED.search(said.text):
-        raise Found(said.text[-4000:])
+def _check_result(result: Label) -> None:
+    if result.code not in _CODES:
+        raise Found(f"exit code {result.code}: {result.text[-2000:]}")
+    if _UNPLANNED.search(result.text):
+        raise Found(result.text[-4000:])
 
 
-def _told(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     if isinstance(error, Found):
         return str(error)
     import traceback

@@ -1,7 +1,7 @@
 """
-Mutations of the files in a place, all drawn from one random generator, so that a seed tells the whole story.
+Mutations of the files in a place, all drawn from one random generator, so that a seed repeats a case exactly.
 
-Each function takes the generator and what it is to change, and returns in a few words what it did.
+Each function takes the generator and the target to change, and returns a short description of the change.
 """
 
 from __future__ import annotations

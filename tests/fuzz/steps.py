@@ -1,7 +1,7 @@
 """
-What is run on a mutated place: every command that needs no daemon, and the readers and writers of the library.
+The steps that run on a mutated place: every command that needs no daemon, and the library's readers and writers.
 
-A step raises nothing but what the product raises on purpose; `READING` ones change nothing on disk.
+A step raises only errors that the product raises on purpose; the `READING` ones change nothing on disk.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ cleaner.cli.main.make_parser = functools.cache(cleaner.cli.main.make_parser)
 
 @dataclass
 class Label:
-    """How a step ended: an exit code, and all that was printed."""
+    """The result of a step: an exit code, and all its output."""
 
     code: int
     text: str
@@ -198,14 +198,16 @@ def _bulk(place: Path) -> Label:
     cleaner = BulkCleaner(lambda _: LocalJobs(), lambda _config, _log_dir: BulkOptions(work_dir, 2, 1 << 20))
     options = CleanOptions(clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
     lent, sources = CallContext.of(now_ms=NOW_MS), Sources(topics_dir=place / "topics")
-    said: list[str] = []
+    outcomes: list[str] = []
 
     def work() -> None:
         for outcome in clean_log_dir(place / "logs", [TARGET, UNTOUCHED], sources, options, lent):
-            said.append(f"{outcome.partition}: {outcome.error}" if isinstance(outcome, Refusal) else outcome.partition)
+            outcomes.append(
+                f"{outcome.partition}: {outcome.error}" if isinstance(outcome, Refusal) else outcome.partition
+            )
 
     done = library(work)
-    return Label(done.code or int(any(": " in line for line in said)), "\n".join([*said, done.text]))
+    return Label(done.code or int(any(": " in line for line in outcomes)), "\n".join([*outcomes, done.text]))
 
 
 def _write(place: Path) -> None:

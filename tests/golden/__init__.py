@@ -1,5 +1,5 @@
 """
-Log directories that Kafka 4.3.1 wrote, and what its own cleaner, loader and retention made of them.
+Log directories that Kafka 4.3.1 wrote, and the results of its own cleaner, loader and retention.
 
-One archive a scenario in `data/`; `comparison.py` says what must agree. README.md tells how they were made.
+One archive for each scenario in `data/`; `comparison.py` says what must agree. README.md says how they were made.
 """

@@ -1,8 +1,8 @@
 """
-Compares a log directory with what Kafka made of the same input; every difference becomes one line.
+Compares a log directory with Kafka's result for the same input; every difference becomes one line.
 
-Compressed bytes are ours, so batches are compared by header and records there; an index is then held against the log
-it lies beside, entry by entry as R-320 demands, instead of against Kafka's bytes.
+Compressed bytes are ours, so those batches are compared by header and records. Their index is compared with its own
+log, entry by entry as R-320 demands, and not with Kafka's bytes.
 """
 
 from __future__ import annotations

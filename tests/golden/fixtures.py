@@ -13,7 +13,7 @@ from tests.scratch import scratch_directory
 
 @pytest.fixture(scope="session")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function from a scenario's name to its unpacked directory, which nobody changes."""
+    """Return a function from a scenario's name to its unpacked directory, which must not be changed."""
     found: dict[str, Path] = {}
 
     def unpack_once(name: str) -> Path:
@@ -26,6 +26,6 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def random_logs() -> Iterator[Path]:
-    """Give the directory of the random logs, which nobody changes."""
+    """Return the directory of the random logs, which must not be changed."""
     with scratch_directory() as directory:
         yield unpack(RANDOM_LOGS, directory)

@@ -14,7 +14,7 @@ from tests.peak_memory import run_measured
 BOMBS = [step for step in steps() if "bomb" in step.scenario]
 # The command takes about 200 MiB with its kernels loaded; the smallest bomb unpacks to 128 MiB in one buffer, the
 # others to 512 and 1024.
-MOST_RESIDENT_BYTES = 320 << 20
+MAX_RESIDENT_BYTES = 320 << 20
 
 
 @pytest.mark.parametrize("step", BOMBS, ids=str)
@@ -30,4 +30,4 @@ def test_bomb_is_refused_without_unpacking_it(step: Step, unpacked: Callable[[st
     assert finished.status == 1
     assert ".log" in finished.errors
     assert "Traceback" not in finished.errors
-    assert finished.peak_bytes < MOST_RESIDENT_BYTES
+    assert finished.peak_bytes < MAX_RESIDENT_BYTES

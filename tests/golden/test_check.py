@@ -68,7 +68,7 @@ SCENARIOS = sorted(path.name.removesuffix(".tar.xz") for path in DATA.glob("*.ta
 
 @dataclass
 class Seen:
-    """What a check told."""
+    """The result of a check."""
 
     findings: list[Finding] = field(default_factory=list)
 

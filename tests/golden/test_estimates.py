@@ -1,4 +1,4 @@
-"""`plan --estimate` beside what Kafka's own cleaner made of every scenario."""
+"""`plan --estimate` compared with the results of Kafka's own cleaner in every scenario."""
 
 from __future__ import annotations
 

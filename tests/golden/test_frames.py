@@ -37,7 +37,7 @@ def as_row(name: TopicPartition, record: Record) -> Row:
 
 
 def shown(path: Path, step: Step, **options: str) -> list[Row]:
-    """Return the rows of a partition, but for the kind of timestamp."""
+    """Return the rows of a partition, without the kind of timestamp."""
     name = TopicPartition.parse(step.partition)
     chosen = {"topics": name.topic, "partitions": str(name.partition), "includeHeaders": "true", **options}
     return [{key: value for key, value in row.items() if key != "timestampType"} for row in rows_of(path, **chosen)]

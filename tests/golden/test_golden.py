@@ -73,7 +73,7 @@ def test_recover_on_interrupted_directory_leaves_what_kafkas_loader_leaves(
 def test_clean_on_damaged_directory_names_the_damage_and_changes_nothing(
     step: Step, unpacked: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """A damaged directory is refused with file, position and reason, and left exactly as it was, times included."""
+    """A damaged directory is refused with file, position and reason, and not changed, times included."""
     work = step.prepare(unpacked(step.scenario), tmp_path / "logs")
     before = contents(work)
     times = modification_times_ms(work, list(before))

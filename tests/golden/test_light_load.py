@@ -38,7 +38,7 @@ def outcome(work: Path, partition: str, settings: Mapping[str, str], now_ms: int
 
 
 def assert_equal(light: object, full: object) -> None:
-    """The same facts or the same error, but for damage that only a checksum tells."""
+    """The same facts or the same error, except damage that only a checksum shows."""
     if isinstance(full, CorruptBatchError) and full.reason.startswith(UNSEEN):
         return
     if isinstance(full, CleanerError):

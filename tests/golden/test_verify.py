@@ -35,7 +35,7 @@ def prove(before: Path, after: Path, name: str, settings: Mapping[str, str], opt
 
 @dataclass(frozen=True)
 class Round:
-    """A round whose input is a log dir already."""
+    """A round on a log dir."""
 
     about: RandomRound
     before: Path

@@ -114,7 +114,7 @@ def place(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def _busy_daemon(log_dir: str) -> ServiceSnapshot:
     """Return a daemon in trouble, with a log of a long name in each of its tables."""
     name = TopicPartition(LONG, 0)
-    shown = sample_daemons.in_trouble()
+    shown = sample_daemons.with_problems()
     return replace(
         shown,
         logs=(log(LONG, 0, log_dir=log_dir, why="one word after the other " * 8), *shown.logs),
@@ -295,7 +295,7 @@ def test_rows_are_one_line_with_names_in_full(
     assert len(row.split()) > 4
 
 
-def test_terminal_says_itself_how_wide_it_is(place: Place) -> None:
+def test_width_is_the_terminals(place: Place) -> None:
     """COLUMNS is seldom exported: a terminal is asked for its width, a pipe is not."""
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "TERM")}
     words = [sys.executable, "-m", "cleaner", "plan", str(place.logs), *WHEN]

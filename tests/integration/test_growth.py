@@ -19,7 +19,7 @@ from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
 from tests.cleaner_run import REPOSITORY, cleaner_run, wait_until
 
-MOST_GROWTH_BYTES = 5 << 20
+MAX_GROWTH_BYTES = 5 << 20
 _LONG_SECONDS = 3600.0
 _SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(4 << 20),
@@ -56,7 +56,7 @@ def append_everywhere(manager: LogManager) -> None:
 def _require_no_growth(sizes: dict[int, int]) -> None:
     print({number: f"{size / 1e6:.1f} MB" for number, size in sizes.items()})
     first, last = min(sizes), max(sizes)
-    assert sizes[last] <= sizes[first] + MOST_GROWTH_BYTES, sizes
+    assert sizes[last] <= sizes[first] + MAX_GROWTH_BYTES, sizes
 
 
 def _points(warm_up: int, end: int) -> list[int]:

@@ -26,7 +26,7 @@ from cleaner.cli.main import main
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
 from cleaner.storage.files.kafka_uuid import format_uuid
-from cleaner.storage.handover import copy_and_aside
+from cleaner.storage.handover import handover_dirs
 from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
 from tests.integration.test_recover_command import tear, unclean
@@ -157,7 +157,7 @@ def _hand_over(place: Path) -> None:
 
 
 _TOPIC_ID = uuid.UUID(int=5)
-_COPY, _ = copy_and_aside(Path("brokers"), TopicPartition("topic", 0), _TOPIC_ID)
+_COPY, _ = handover_dirs(Path("brokers"), TopicPartition("topic", 0), _TOPIC_ID)
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ while True:
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: an attack on root is not shown here")
 @pytest.mark.parametrize("command", ["clean", "recover"])
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "long"])
-def test_root_told_to_stay_root_harms_nothing_outside_of_a_hostile_log_dir(rounds: int, command: str) -> None:
+def test_root_that_stays_root_harms_nothing_outside_of_a_hostile_log_dir(rounds: int, command: str) -> None:
     """A process of the owner exchanges the directory all the time, as fast as it can."""
     with tempfile.TemporaryDirectory() as name:
         for number in range(rounds):

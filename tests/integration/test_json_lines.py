@@ -111,7 +111,7 @@ def places(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> 
     journal.append("pause", None, {"uid": 0})
     journal.sync()
     capsys.readouterr()
-    steering = FakeSteering(sample_daemons.in_trouble())
+    steering = FakeSteering(sample_daemons.with_problems())
 
     def never(error: Exception) -> None:
         raise error

@@ -15,7 +15,7 @@ from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.present.http.routes import Routes
 from cleaner.present.http.server import Address, HttpServer
 from tests.browser import CHROMIUM, Browser
-from tests.support.sample_daemons import at_work, hostile, in_trouble, with_many_logs
+from tests.support.sample_daemons import at_work, hostile, with_many_logs, with_problems
 from tests.support.snapshots import snapshot
 
 DESKTOP, PHONE = 1280, 390
@@ -88,7 +88,7 @@ def keep_picture(browser: Browser, path: Path) -> None:
 
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
-@pytest.mark.parametrize("daemon", [at_work, in_trouble, with_many_logs, hostile, lambda: snapshot(())])
+@pytest.mark.parametrize("daemon", [at_work, with_problems, with_many_logs, hostile, lambda: snapshot(())])
 def test_page_fits_is_legible_and_asks_for_nothing_else(
     browser: Browser, tmp_path: Path, daemon: Callable[[], ServiceSnapshot], width: int, is_dark: bool
 ) -> None:
@@ -109,7 +109,7 @@ def test_page_fits_is_legible_and_asks_for_nothing_else(
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_page_of_one_log_fits_and_is_legible(browser: Browser, tmp_path: Path, width: int) -> None:
     """It is reached by its name on the first page."""
-    with served(in_trouble) as address:
+    with served(with_problems) as address:
         browser.open(f"{address}/", width)
         link = browser.ask(
             "[...document.querySelectorAll('a.log-name')].find((a) => a.textContent === 'ledger-2').href"

@@ -35,7 +35,7 @@ def daemon(state_dir: Path) -> Iterator[None]:
     def never(error: Exception) -> None:
         raise error
 
-    steering = FakeSteering(sample_daemons.in_trouble())
+    steering = FakeSteering(sample_daemons.with_problems())
     with ControlServer(FileSystem(), state_dir / "control.sock", steering, ManualClock(), never):
         yield
 
@@ -111,7 +111,7 @@ def test_watch_is_no_wider_than_the_terminal(state_dir: Path, width: int) -> Non
         os.close(master)
         os.close(slave)
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode()).splitlines()
-    assert any("sessions-0 cannot be looked at" in line for line in lines)
+    assert any("sessions-0 cannot be read" in line for line in lines)
     assert max(map(len, lines)) <= width
 
 

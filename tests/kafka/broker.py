@@ -72,7 +72,7 @@ def wait_until(condition: Callable[[], bool], what: str, still_alive: Callable[[
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports nobody listens on; all are held at once, so they differ."""
+    """Return free ports; all are held at once, so they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -285,7 +285,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def repairs_at_start(broker: Broker, topic: str) -> list[str]:
-    """Return the lines of the last start's log that tell of a topic recovered, set aside or given new indexes."""
+    """Return the lines of the last start's log about topics recovered, renamed or given new indexes."""
     what = r"Recovering|orrupt|rebuilding index|Could not find|stray|Error while loading"
     return [line for line in broker.log.splitlines() if f"{topic}-0" in line and re.search(what, line)]
 

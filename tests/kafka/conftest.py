@@ -16,7 +16,7 @@ def _load(version: str) -> Rig:
 
 @pytest.fixture(scope="session")
 def kafka() -> Rig:
-    """Kafka 4.3.1, whose cleaner ours has to equal; also the client of all brokers."""
+    """Kafka 4.3.1, whose cleaner ours must equal; also the client of all brokers."""
     return _load(VERSIONS[0])
 
 

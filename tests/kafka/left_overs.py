@@ -1,12 +1,12 @@
 """
-What a stop in the middle of a swap can leave, settled by Kafka's loader and by ours.
+States that a stop in the middle of a swap can leave, settled by Kafka's loader and by ours.
 
-`python -m tests.kafka.left_overs --count 5000 --seed 1` takes that many states by lot.
+`python -m tests.kafka.left_overs --count 5000 --seed 1` draws that many random states.
 
-A state is a log with files of a new segment or two: each of its four files is absent, `.cleaned`, `.swap` or in its
-final place; the old segments it replaces are there, renamed or gone; producer snapshots and the clean-shutdown marker
-are there or not; a transaction is open, aborted, decided behind the high watermark, or there is none. Kafka's loader
-and cleaner run on it, then ours on the same; every file has to be the same, checkpoints and all.
+A state is a log with files of one or two new segments: each of the four files is absent, `.cleaned`, `.swap` or in its
+final place; the old segments are present, renamed or gone; producer snapshots and the clean-shutdown marker are present
+or not; a transaction is open, aborted, decided behind the high watermark, or there is none. Kafka's loader and cleaner
+run on it, then ours on a copy; every file must be the same, including the checkpoints.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def state_by_lot(lot: random.Random) -> State:
 
 
 def states_without_an_index() -> Iterator[State]:
-    """List states in which a new segment, or one of two, has lost its offset index, beside a marker."""
+    """List states in which a new segment, or one of two, has lost its offset index, with the marker."""
     for transactions, group, old in product(TRANSACTIONS, GROUPS, ("there", "all-renamed")):
         places = (".swap", "absent", ".swap", ".swap", *[".swap"] * 4)[: 4 * len(GROUPS[group])]
         yield State(transactions, group, places, old, "all", True, "end", "nothing", "all", "none")
@@ -333,9 +333,11 @@ def archive(kafka: Rig, states: Sequence[State], path: Path) -> None:
         work = Path(scratch)
         answers = settle_by_kafka(kafka, states, work)
         wanted = ("checkpoint", "log_start", "high_watermark", "first_dirty", "cleaned", "end", "last_stable")
-        said = [{key: answer[key] for key in wanted if key in answer} for answer in answers]
+        stated = [{key: answer[key] for key in wanted if key in answer} for answer in answers]
         (work / "settings").unlink()
-        (work / "states.json").write_text(json.dumps([[state, each] for state, each in zip(states, said, strict=True)]))
+        (work / "states.json").write_text(
+            json.dumps([[state, each] for state, each in zip(states, stated, strict=True)])
+        )
         pack(work, path)
 
 

@@ -2,9 +2,9 @@
 Random logs through Kafka's cleaner and through ours: `python -m tests.kafka.random_logs --count 2000 --seed 1`.
 
 `java/RandomLogs.java` writes a log for each seed and runs rounds of Kafka's own cleaner on it. Every round is run again
-by `cleaner.clean` from the same input, and what it leaves has to be what Kafka left: each file of the partition byte
-for byte, with the same modification times of the segments. Only bytes that were compressed again may differ: of those
-batches header and records are compared, and a batch that Kafka copied has to be copied.
+by `cleaner.clean` from the same input, and its result must equal Kafka's: each file of the partition byte for byte,
+with the same modification times of the segments. Only bytes that were compressed again may differ: of those batches
+header and records are compared, and a batch that Kafka copied must be copied.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Checked:
 
 
 def check_proof(home: Path, number: int, work: Path) -> str:
-    """Return what `verify` and `check` have against what Kafka's round left; empty if nothing, as it has to be."""
+    """Return the findings of `verify` and `check` on Kafka's round; it must be empty."""
     about = json.loads((home / f"round{number}.json").read_text())
     got, settings = about["got"], about["settings"]
     if "error" in got or not got["cleaned"]:

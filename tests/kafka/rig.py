@@ -32,7 +32,7 @@ SMALL_HEAP = "512m"
 
 
 class Unavailable(Exception):
-    """Java, Maven or Kafka's jars are not to be had here; the message says what to do."""
+    """Java, Maven or Kafka's jars are not available; the message says what to do."""
 
 
 class JavaFailed(Exception):
@@ -61,7 +61,7 @@ class Rig:
 
     @staticmethod
     def load(version: str) -> Rig:
-        """Return the rig of `4.3` or `3.9`, fetching and compiling what is not there yet."""
+        """Return the rig of `4.3` or `3.9`; missing parts are fetched and compiled."""
         missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
         if missing:
             raise Unavailable(f"{', '.join(missing)} not found: install a JDK (17 or later) and Maven")

@@ -1,8 +1,8 @@
 """
-The commands that only look, beside a real broker under load: on a read-only mount, without a lock, changing nothing.
+The commands that only read, next to a real broker under load: on a read-only mount, without a lock, changing nothing.
 
-A producer writes to a compacted topic whose segments are small, so that while a command reads the broker rolls, cleans,
-swaps and deletes. The commands see the directory through a mount that nothing can be written through.
+A producer writes to a compacted topic with small segments, so the broker rolls, cleans, swaps and deletes while a
+command reads. The commands see the directory through a read-only mount.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
-Golden logs, cleaned by us and put under a real broker, beside the same logs as Kafka's own cleaner left them.
+Golden logs, cleaned by us and installed in a real broker, next to the same logs cleaned by Kafka's own cleaner.
 
-The logs come from elsewhere, so the broker is given topics of its own first and then their contents (R-107).
+The logs are from another cluster, so topics are first created on the broker, and then get the logs' contents (R-107).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The main job, on a real broker's own log dir: stop the broker, run `cleaner clean`, start it again.
 
-Beside it stands a twin: a copy of the same stopped directory, cleaned by its broker's own cleaner. Whatever a consumer
-is given by the one it must be given by the other, before new writes and after, when our broker's cleaner has gone on.
+Its twin is a copy of the same stopped directory, cleaned by its broker's own cleaner. Consumers must get the same
+records from both, before new writes and after them, when our broker's cleaner has gone on.
 """
 
 from __future__ import annotations
@@ -159,18 +159,18 @@ def story(broker_rig: Rig, kafka: Rig, home: Path) -> Story:
 
 
 def test_broker_on_cleaned_directory_starts_without_recovery(story: Story) -> None:
-    """The clean-shutdown marker is honoured and nothing of the topic is repaired or set aside."""
+    """The clean-shutdown marker is honoured, and nothing of the topic is repaired or renamed."""
     assert story.without_recovery
     assert story.repairs == []
 
 
-def test_broker_on_cleaned_directory_serves_what_its_own_cleaner_would_have_left(story: Story) -> None:
+def test_broker_on_cleaned_directory_serves_the_records_its_own_cleaner_keeps(story: Story) -> None:
     """A consumer is given the same records by our directory and by the twin its broker cleaned."""
     assert 400 < len(story.served) < 4700
     assert story.served_by_twin == story.served
 
 
-def test_committed_reader_of_cleaned_directory_sees_what_its_own_cleaner_would_have_left(story: Story) -> None:
+def test_committed_reader_of_cleaned_directory_sees_the_records_its_own_cleaner_keeps(story: Story) -> None:
     """Aborted data stays invisible, committed data visible, as with the broker's own cleaning."""
     assert story.served_committed_by_twin == story.served_committed
 
@@ -188,7 +188,7 @@ def test_brokers_cleaner_goes_on_from_our_checkpoint(story: Story) -> None:
 
 @pytest.mark.root
 def test_cleaning_as_root_leaves_every_file_to_its_owner(story: Story) -> None:
-    """Started as root on a directory of uid 1001, no file ends up belonging to anybody else."""
+    """Started as root on a directory of uid 1001, no file changes its owner."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to clean a directory that belongs to somebody else")
     assert story.owners == {(BROKER_USER, BROKER_USER)}

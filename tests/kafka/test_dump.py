@@ -1,4 +1,4 @@
-"""`cleaner dump` beside Kafka's own dump of the same files: the same lines."""
+"""`cleaner dump` compared with Kafka's own dump of the same files: the same lines."""
 
 from __future__ import annotations
 

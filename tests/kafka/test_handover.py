@@ -1,10 +1,10 @@
 """
-What we write a broker takes over, and the other way round: `docs/handover.md`.
+A broker takes over logs that we have written, and we take over a broker's: `docs/handover.md`.
 
-A broker makes the topics and writes to them, and stops. We open its log dir and go on writing: every codec,
-transactions, an idempotent producer, on topics that only the broker's metadata log has settings of. Logs that were made
-and filled elsewhere, one of them from a DataFrame's rows, are handed over: killed in the middle of it, with the broker
-started and stopped in between, and then to the end. The broker starts.
+A broker creates the topics, writes to them, and stops. We open its log dir and go on writing: every codec,
+transactions, an idempotent producer, on topics whose settings are only in the broker's metadata log. Logs that were
+written elsewhere, one of them from a DataFrame, are handed over: first killed in the middle, with the broker started
+and stopped in between, then to the end. The broker starts.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-class Mortal(FileSystem):
+class KilledAtRename(FileSystem):
     """Kills its process when a copy that is whole, lines and all, is about to get its name."""
 
     def rename(self, source: Path, target: Path) -> None:
@@ -138,10 +138,10 @@ def hand_over_to(broker: Broker, source: Path, topic: str, fs: FileSystem | None
     """Hand a topic over as `cleaner handover` does, under the id the broker has for it; returns the warnings."""
     topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{topic}-0" / "partition.metadata")
     assert topic_id is not None
-    told: list[str] = []
-    report = hand_over(source, broker.log_dir, {topic: topic_id}, Sources(), CallContext.of(fs, warn=told.append))
+    warnings: list[str] = []
+    report = hand_over(source, broker.log_dir, {topic: topic_id}, Sources(), CallContext.of(fs, warn=warnings.append))
     assert [each.state for each in report.partitions] == ["handed over"], report.refused
-    return told
+    return warnings
 
 
 def read_by_us(log_dir: Path, topic: str, *, committed: bool = False) -> list[Consumed]:
@@ -201,7 +201,7 @@ def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory)
     assert frame_id is not None
     fill_from_rows(home / "frame", frame_id)
     with pytest.raises(Killed):
-        hand_over_to(broker, home / "elsewhere", ELSEWHERE, Mortal())
+        hand_over_to(broker, home / "elsewhere", ELSEWHERE, KilledAtRename())
     with broker:
         interrupted = broker.read([ELSEWHERE])[ELSEWHERE]
     warnings = [
@@ -251,8 +251,8 @@ def test_we_read_what_a_broker_wrote(story: Story) -> None:
     assert story.ours_before == story.broker_before
 
 
-def test_broker_starts_on_what_we_wrote_without_recovery(story: Story) -> None:
-    """Nothing is repaired, nothing set aside as a stray, what was made elsewhere neither."""
+def test_broker_starts_on_our_files_without_recovery(story: Story) -> None:
+    """Nothing is repaired or renamed as a stray, and nothing created again."""
     assert story.without_recovery
     assert story.repairs == []
     assert story.stray == []
@@ -277,7 +277,7 @@ def test_handover_killed_before_its_end_leaves_an_empty_topic(story: Story) -> N
     assert len(story.brokers[ELSEWHERE]) > 2000
 
 
-def test_broker_appends_to_what_was_handed_over(story: Story) -> None:
+def test_broker_appends_to_a_log_that_was_handed_over(story: Story) -> None:
     """Behind our end, in leader epochs of its own that do not contradict those of our batches."""
     end = story.brokers[ELSEWHERE][-1].offset
     assert [(record.offset, record.value) for record in story.more[-1:]] == [(end + 1, b"more")]
@@ -285,8 +285,8 @@ def test_broker_appends_to_what_was_handed_over(story: Story) -> None:
     assert story.conflicts == []
 
 
-def test_settings_that_the_broker_has_too_are_not_told(story: Story) -> None:
-    """Ids, counts and settings were held against its own metadata log."""
+def test_settings_that_the_broker_has_too_draw_no_warning(story: Story) -> None:
+    """Ids, counts and settings were compared with its own metadata log."""
     assert story.warnings == []
 
 

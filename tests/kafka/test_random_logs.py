@@ -1,4 +1,4 @@
-"""Random logs, cleaned by Kafka and by us, with seeds nobody has seen; `make random-logs` is the long form."""
+"""Random logs, cleaned by Kafka and by us, with new seeds; `make random-logs` is the long form."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Empty(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets nobody has."""
+    """Unused offsets."""
 
     offsets: int
 
@@ -165,7 +165,7 @@ class _Writer:
 
 
 def build(operations: Sequence[Operation], settings: dict[str, str], base_offset: int = 0) -> LogBuilder:
-    """Replay operations into a log, whose last segment is empty and active."""
+    """Replay operations into a log with an empty active segment."""
     log = LogBuilder(
         PARTITION,
         base_offset=base_offset,

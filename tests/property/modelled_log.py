@@ -1,8 +1,8 @@
 """
-A log that is written to, cleaned, cut and expired step by step, held against a small truth.
+A log that is written to, cleaned, cut and expired step by step, compared with a simple model.
 
-The truth (`tests/coexistence/truth.py`) is a list of what was appended and what became of it. Whoever crashes the log
-in a step, or behind it, opens what is left by `after_crash`: what was acknowledged as durable before has to be there.
+The model (`tests/coexistence/truth.py`) is a list of the appended records and what became of them. After a crash in a
+step, or behind it, `after_crash` opens the rest: every record acknowledged as durable before must be there.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ModelledLog:
         return LogManager(log_dir, self._settings, cleaner=False, tasks=False, clock=self._clock, fs=fs)
 
     def abandon(self) -> None:
-        """Let go of the log as a killed process does."""
+        """Drop the log as a killed process does."""
         self._manager.abandon()
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class ModelledLog:
         return min(kept, default=self._log.log_end_offset)
 
     def clean(self) -> None:
-        """Clean beside the writer, as another process would."""
+        """Clean while the writer is at work, as another process would."""
         self._manager.upkeep.note_high_watermarks()
         self._cleaned_to = max(self._cleaned_to, list_segments(self.fs, self.log_dir / str(PARTITION))[-1].base_offset)
         sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
@@ -238,17 +238,17 @@ class ModelledLog:
         """Look at what a clean stop has left; the marker promises that nothing of it is forgotten any more."""
 
     def opens_whole(self, log_dir: Path) -> bool:
-        """Tell whether a log dir opens with all that was acknowledged."""
+        """Tell whether a log dir opens with every acknowledged record."""
         with self._managed(log_dir) as manager:
             return manager.log(PARTITION.topic).log_end_offset >= self._durable
 
-    def least_after_crash(self, *, is_in_step: bool) -> int:
-        """Return the offset that a log has to reach at least after a crash in the last step, or behind it."""
+    def min_after_crash(self, *, is_in_step: bool) -> int:
+        """Return the least offset that the log must reach after a crash in the last step, or behind it."""
         return self._durable_before if is_in_step else self._durable
 
     def after_crash(self, log_dir: Path, *, is_in_step: bool) -> None:
-        """Open what a crash in the last step, or behind it, has left; nobody has it open."""
-        self._durable = least = self.least_after_crash(is_in_step=is_in_step)
+        """Open the log that a crash in the last step, or behind it, has left."""
+        self._durable = least = self.min_after_crash(is_in_step=is_in_step)
         if self._before_cut is not None and is_in_step:
             self._truth, self._cleaned_to = self._before_cut
         self.open(log_dir)

@@ -18,7 +18,7 @@ from tests.support.log_builder import HIGH_WATERMARKS, START_MS, LogBuilder, off
 
 
 class Outcome(NamedTuple):
-    """One round: the engine's report, or None where it gave up, beside the twin's result."""
+    """One round: the engine's report, or None if it gave up, and the twin's result."""
 
     report: CleanReport | None
     twin: Result

@@ -1,4 +1,4 @@
-"""Whoever asks what of a log may be cleaned gets one answer: `plan`, `clean`, the daemon's look and round, the twin."""
+"""`plan`, `clean`, the daemon's look and round, and the twin agree on the cleanable range of a log."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_looks_at_a_closed_log_find_the_range_of_a_load(
     logs, lines = write(tmp_path, 1000 * seed + lag_ms, COUNT)
     settings = {**SETTINGS, "min.compaction.lag.ms": str(lag_ms)}
     entries = {entry.partition: entry for entry in cleaner.plan(tmp_path, settings, now_ms=NOW_MS)}
-    monkeypatch.setattr(inspect_log, "MOST_LOADED_SEGMENTS", 0)
+    monkeypatch.setattr(inspect_log, "MAX_LOADED_SEGMENTS", 0)
     outside = {entry.partition: entry for entry in cleaner.plan(tmp_path, settings, now_ms=NOW_MS)}
     given = Sources(config={**settings, "cleaner.trust.default.policy": "true"})
     looked = {str(log.partition): log for log in Watch(tmp_path, given, now_ms=NOW_MS).look(0).logs}

@@ -1,4 +1,4 @@
-"""What holds for every log, whatever is in it."""
+"""Properties of the cleaning of any log."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_engine_on_random_logs_leaves_the_twins_files(case: Case) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
-def test_engine_told_to_keep_tombstones_leaves_the_twins_files(case: Case) -> None:
+def test_engine_that_keeps_tombstones_leaves_the_twins_files(case: Case) -> None:
     """The same, where tombstones and markers get their horizons and stay when these have passed (D-13)."""
     with scratch_directory() as directory:
         for number, outcome in enumerate(run_rounds(case, directory, keep_tombstones=True), 1):

@@ -65,12 +65,12 @@ def kafkas_start(segments: list[Segment], start: int, topic: TopicConfig, waterm
 
 @contextlib.contextmanager
 def no_lock() -> Iterator[Callable[[], None]]:
-    """Lock nothing: nobody else is here."""
+    """Take no lock: no other process is here."""
     yield lambda: None
 
 
 class Bench:
-    """A log dir of one log, and what has to be true of it."""
+    """A log dir with one log, and what must hold for it."""
 
     def __init__(self, root: Path, log: LogBuilder, topic: TopicConfig, watermark: int) -> None:
         self.root = write_log_dir(root, log, high_watermarks={TP: watermark})
@@ -109,7 +109,7 @@ class Bench:
         assert read(self.directory)[0].base_offset == expected
 
     def remove(self) -> None:
-        """Let the delay pass, and remove what was set aside."""
+        """Let the delay pass, and remove the expired files."""
         self.clock.move_on(self.topic.file_delete_delay_ms / 1000)
         self.retention.remove_due(LogDir(FS, self.root), no_lock)
 

@@ -125,7 +125,7 @@ class Product:
         condition = DirCondition.LOCKED if not_before_ms > 0 else DirCondition.ONLINE
         if log_dir in world.offline:
             condition = DirCondition.OFFLINE
-        return LogDirFacts(condition, "", not_before_ms, workers, world.most_workers.get(log_dir))
+        return LogDirFacts(condition, "", not_before_ms, workers, world.max_workers.get(log_dir))
 
 
 class RecordingTwin(Twin):
@@ -142,7 +142,7 @@ class RecordingTwin(Twin):
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
 def test_week_of_choices_equals_the_twins_table(order: Order, seed: int) -> None:
-    """Every choice is the twin's, and the reason given for each log that waits is one the twin finds too."""
+    """Every choice is the twin's, and the reason of each waiting log is one that the twin finds too."""
     product, twin = Product(order), RecordingTwin(order)
     table, expected = Week(seed).run(product), Week(seed).run(twin)
     assert len(expected) > 500

@@ -1,8 +1,8 @@
 """
-A log written to, cleaned, cut, expired and crashed in any order, on a disk that forgets; held against a small truth.
+A log written to, cleaned, cut, expired and crashed in any order, on a disk that forgets; compared with a simple model.
 
-A crash is a power cut at some moment of the last step, or right after it: of what was not fsynced anything may be lost,
-in any order. What has to hold then is told in `modelled_log.py`.
+A crash is a power cut at some moment of the last step, or right after it: any changes that were not fsynced may be
+lost, in any order. `modelled_log.py` has the rules that must hold then.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ForgottenLog(ModelledLog):
         states = list(self.fs.states_at(point, limit=8, seed=seed))
         state = states[int(choice * (len(states) - 1))]
         is_in_step = point < len(self.fs.journal)
-        note(f"{state.note}; at least {self.least_after_crash(is_in_step=is_in_step)} is durable")
+        note(f"{state.note}; at least {self.min_after_crash(is_in_step=is_in_step)} is durable")
         self.abandon()
         self._crashes += 1
         crashed = self._root / str(self._crashes)
@@ -117,7 +117,7 @@ class WritableLog(RuleBasedStateMachine):
 
     @rule()
     def clean(self) -> None:
-        """Clean beside the writer."""
+        """Clean while the writer is at work."""
         self.log.clean()
 
     @rule()
@@ -146,7 +146,7 @@ class WritableLog(RuleBasedStateMachine):
         self.log.crash(moment, choice, seed)
 
     def teardown(self) -> None:
-        """Judge, and let go."""
+        """Judge and close."""
         try:
             if hasattr(self, "log"):
                 self.log.close()
@@ -163,12 +163,12 @@ def _settings(examples: int, steps: int) -> settings:
     )
 
 
-def test_log_holds_what_was_acknowledged_whatever_happens() -> None:
+def test_log_keeps_every_acknowledged_record() -> None:
     """No step and no crash in it loses what was durable, brings back what was superseded, or leaves a hole."""
     run_state_machine_as_test(WritableLog, settings=_settings(40, 30))
 
 
 @pytest.mark.slow
-def test_log_holds_what_was_acknowledged_whatever_happens_long_form() -> None:
+def test_log_keeps_every_acknowledged_record_long_form() -> None:
     """Thousands of steps."""
     run_state_machine_as_test(WritableLog, settings=_settings(300, 50))

@@ -1,8 +1,8 @@
 """
-A week of two hundred logs, by lot: segments that roll, disks that fail, an operator who pauses, and a change of clocks.
+A random week of two hundred logs: segments that roll, disks that fail, an operator who pauses, and a clock change.
 
-What happens is drawn once and then the same whoever chooses; only which log is cleaned when is left to a chooser. Time
-is a number that goes up in steps of a quarter of an hour.
+The events are drawn once and are the same for every chooser; a chooser only decides which log is cleaned when. Time is
+a number that goes up in steps of a quarter of an hour.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class WeekLog:
 
 
 class Chooser(Protocol):
-    """Who decides, and is told what becomes of it."""
+    """Chooses logs, and is notified of the results."""
 
     def choose(self, world: World) -> Name | None: ...
 
@@ -116,7 +116,7 @@ class Chooser(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A line of the table: who began which log when."""
+    """A line of the table: which worker began which log when."""
 
     now_ms: int
     worker: str
@@ -146,7 +146,7 @@ class Week:
         lot = random.Random(self.seed)
         logs = [_log_by_lot(lot, number) for number in range(self.logs)]
         self.by_name: dict[Name, WeekLog] = {log.partition: log for log in logs}
-        self.world = World(START_MS, cast("list[Log]", logs), most_workers={"/disk1": 2, "/disk2": 1})
+        self.world = World(START_MS, cast("list[Log]", logs), max_workers={"/disk1": 2, "/disk2": 1})
         self.script = sorted(_script_by_lot(lot, logs), key=lambda line: line[0])
         self.is_aborted: set[Name] = set()
         self.skipped: set[int] = set()

@@ -49,7 +49,7 @@ class World:
     is_window_open: bool = True
     offline: set[str] = field(default_factory=set)
     locked_until_ms: dict[str, int] = field(default_factory=dict)
-    most_workers: dict[str, int] = field(default_factory=dict)
+    max_workers: dict[str, int] = field(default_factory=dict)
     requests: list[Name] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -139,7 +139,7 @@ class Twin:
             "window_closed": lambda: is_due and not world.is_window_open and not is_asked_for,
             "retry_later": lambda: is_due and now_ms < self.retry_at_ms(name) and not is_asked_for,
             "log_dir_locked": lambda: now_ms < world.locked_until_ms.get(log.log_dir, 0),
-            "log_dir_busy": lambda: busy >= world.most_workers.get(log.log_dir, 10**9),
+            "log_dir_busy": lambda: busy >= world.max_workers.get(log.log_dir, 10**9),
         }
         return {reason for reason, holds in conditions.items() if holds()}
 

@@ -221,7 +221,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         return place < at and is_covered
 
     def _pending(self, point: int) -> list[int]:
-        """List the changes, by their place in the journal, that no fsync has made durable yet."""
+        """List the changes, by their number in the journal, that no fsync has made durable yet."""
         synced_files = dict.fromkeys(self._durable_at_start, self.start)
         synced_directories: dict[Path, int] = {}
         for place, operation in enumerate(self.journal[:point]):

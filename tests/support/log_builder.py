@@ -176,7 +176,7 @@ class LogBuilder:
         return first
 
     def append_raw(self, data: bytes) -> None:
-        """Append finished batches, whose lengths are right, updating every index and the producers."""
+        """Append finished batches with right lengths; update every index and the producers."""
         for batch in split_batches(data):
             segment, info = self._segments[-1], batch_info(batch)
             too_large = self.segment_bytes is not None and len(segment.log) + len(batch) > self.segment_bytes

@@ -80,7 +80,7 @@ def at_work() -> ServiceSnapshot:
     )
 
 
-def in_trouble() -> ServiceSnapshot:
+def with_problems() -> ServiceSnapshot:
     """Ten logs in three log dirs: a failed disk, one in use, two quarantined logs, retries, a pause, a bad reload."""
     ledger = TopicPartition("ledger", 2)
     logs = (
@@ -173,7 +173,7 @@ def with_many_logs(count: int = 5000, seed: int = 5) -> ServiceSnapshot:
 
 def hostile() -> ServiceSnapshot:
     """Every text contains markup, quotes, line ends, terminal codes and NUL."""
-    evil = TopicPartition(HOSTILE_TOPIC, 0)
+    hostile_partition = TopicPartition(HOSTILE_TOPIC, 0)
     words = HOSTILE_WORDS
     return snapshot(
         (
@@ -181,12 +181,14 @@ def hostile() -> ServiceSnapshot:
             log(HOSTILE_TOPIC, 1, log_dir=words, sections=None, verdict=None, why=words, error=words),
         ),
         version=words,
-        workers=(replace(worker(0, evil), name=words, phase=words),),
+        workers=(replace(worker(0, hostile_partition), name=words, phase=words),),
         log_dirs=(log_dir(words, condition=DirCondition.OFFLINE, detail=words),),
-        quarantine=(quarantined(evil, log_dir=words, reason=words, kind=words, file=words),),
-        retries={evil: retry(cause=words)},
-        jobs=(job(1, evil, state=words, detail=words),),
-        rounds=(round_of(evil, log_dir=words, result=words, detail=words, worker=words, removed={words: 1}),),
+        quarantine=(quarantined(hostile_partition, log_dir=words, reason=words, kind=words, file=words),),
+        retries={hostile_partition: retry(cause=words)},
+        jobs=(job(1, hostile_partition, state=words, detail=words),),
+        rounds=(
+            round_of(hostile_partition, log_dir=words, result=words, detail=words, worker=words, removed={words: 1}),
+        ),
         pauses=(words,),
         is_progressing=False,
         stuck=(words,),

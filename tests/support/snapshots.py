@@ -101,11 +101,11 @@ def verdict(
     by_numbers = Reason.OVER_RATIO if cleanable.ratio > min_ratio else Reason.UNDER_RATIO
     if not parts.dirty_bytes:
         by_numbers = Reason.NOTHING_TO_CLEAN
-    told = by_numbers if reason is None else reason
-    dueness = _DUENESS_OF.get(told, _DUENESS_OF.get(by_numbers, Reason.OVER_RATIO))
-    if told is Reason.OVERDUE:
+    shown_reason = by_numbers if reason is None else reason
+    dueness = _DUENESS_OF.get(shown_reason, _DUENESS_OF.get(by_numbers, Reason.OVER_RATIO))
+    if shown_reason is Reason.OVERDUE:
         fields.setdefault("overdue_ms", 2 * HOUR_MS)
-    return CleaningStatus(of, told, dueness, cleanable, min_ratio, **fields)
+    return CleaningStatus(of, shown_reason, dueness, cleanable, min_ratio, **fields)
 
 
 def log(
@@ -133,14 +133,14 @@ def log(
     """
     of = partition(topic, number)
     parts = sections(clean_bytes, dirty_bytes, uncleanable_bytes, active_bytes)
-    said = verdict(of, parts, reason, **(verdict_fields or {}))
+    status = verdict(of, parts, reason, **(verdict_fields or {}))
     defaults: dict[str, Any] = {
         "policy": "compact",
         "policy_origin": "cleaner.properties",
         "segments": max(1, parts.total_bytes // (128 * MB)),
         "sections": parts,
-        "verdict": said,
-        "why": said.words(),
+        "verdict": status,
+        "why": status.words(),
     }
     return LogView(partition=of, log_dir=log_dir, **{**defaults, **fields})
 
@@ -274,7 +274,7 @@ def snapshot(logs: Sequence[LogView] | None = None, **fields: Any) -> ServiceSna
     """
     views = tuple(_numbered(_some_logs() if logs is None else logs))
     judged = [view.verdict for view in views if view.verdict is not None]
-    queue = sorted((said for said in judged if said.place is not None), key=lambda said: said.place or 0)
+    queue = sorted((status for status in judged if status.place is not None), key=lambda status: status.place or 0)
     defaults: dict[str, Any] = {
         "version": "0.1.0",
         "now_ms": NOW_MS,
@@ -291,7 +291,7 @@ def snapshot(logs: Sequence[LogView] | None = None, **fields: Any) -> ServiceSna
         "log_dirs": _log_dirs_of(views),
         "workers": (worker(0), worker(1)),
         "worker_deaths": 0,
-        "queue": tuple(said.partition for said in queue),
+        "queue": tuple(status.partition for status in queue),
         "quarantine": (),
         "retries": {},
         "jobs": (),
@@ -321,13 +321,13 @@ def _some_logs() -> tuple[LogView, ...]:
 def _numbered(logs: Sequence[LogView]) -> Iterator[LogView]:
     """Number the logs that only wait for a worker as in the queue, the dirtiest first."""
     free = [view.verdict for view in logs if view.verdict is not None and view.verdict.reason.is_due_and_free]
-    free.sort(key=lambda said: (-said.overdue_ms, -said.cleanable.ratio))
-    places = {id(said): place for place, said in enumerate(free, start=1)}
+    free.sort(key=lambda status: (-status.overdue_ms, -status.cleanable.ratio))
+    places = {id(status): place for place, status in enumerate(free, start=1)}
     for view in logs:
-        said = view.verdict
-        if said is not None and said.place is None and id(said) in places:
-            said = replace(said, place=places[id(said)])
-            yield replace(view, verdict=said, why=said.words())
+        status = view.verdict
+        if status is not None and status.place is None and id(status) in places:
+            status = replace(status, place=places[id(status)])
+            yield replace(view, verdict=status, why=status.words())
         else:
             yield view
 

@@ -67,7 +67,7 @@ class WatchedFile(File):
         self._watcher.after(operation)
 
     def fsync(self) -> None:
-        """Tell of the fsync, and carry it out if it is to be real."""
+        """Report the fsync, and do it if `syncs_really` is set."""
         operation = Operation("fsync", self.path, self._inode)
         with disk_errors(self.path):
             self._watcher.before(operation)
@@ -161,7 +161,7 @@ class WatchedFileSystem(FileSystem):
                 file.fsync()
 
     def fsync_dir(self, path: Path) -> None:
-        """Tell of the fsync, and carry it out if it is to be real."""
+        """Report the fsync, and do it if `syncs_really` is set."""
         operation = Operation("fsync_dir", path)
         with disk_errors(path):
             self.before(operation)

@@ -31,8 +31,8 @@ from cleaner.daemon.control.verbs import MAX_REQUEST_BYTES, answer
 from cleaner.errors import CleanerError
 from cleaner.log.transactional_ids import FILE_NAME as TRANSACTIONAL_IDS
 from cleaner.log.transactional_ids import TransactionalIds
-from cleaner.present.http.message import MOST_HEAD_BYTES, parse_request
-from cleaner.present.http.web_config import MOST_BYTES, load
+from cleaner.present.http.message import MAX_HEAD_BYTES, parse_request
+from cleaner.present.http.web_config import MAX_BYTES, load
 from cleaner.settings import parse_set, read_environment
 from cleaner.settings.files import parse_cleaner_topics
 from cleaner.settings.windows import read_windows
@@ -51,7 +51,7 @@ from cleaner.storage.segment.names import offset_of, parse_file_name, parse_part
 FS = FileSystem()
 ROOT = Path(cleaner.__file__).parent
 
-MOST_SECONDS = 3.0
+MAX_SECONDS = 3.0
 """For one input. Linear readers take a hundredth of it, quadratic ones many times as long at the last doubling."""
 
 NOT_FROM_OUTSIDE = {
@@ -160,7 +160,7 @@ def _slow_input(use: Use, growth: int = 8) -> tuple[str, str, str, int] | None:
                     pass
             else:
                 use.pattern.match(text)
-            if time.perf_counter() - begun > MOST_SECONDS / 3:
+            if time.perf_counter() - begun > MAX_SECONDS / 3:
                 return lead, pump, end, count
             count *= growth
     return None
@@ -320,7 +320,7 @@ VARIABLES = (
 IDS = (("version: ", " ", "x"), ("version:", "\t", ""), ("version: 0\ntopic_id: ", " ", "\n"), ("version: ", "0", "\n"))
 
 READERS = {
-    "HTTP request": Reader(lambda data, _: parse_request(data).is_host_on_loopback, HTTP, MOST_HEAD_BYTES),
+    "HTTP request": Reader(lambda data, _: parse_request(data).is_host_on_loopback, HTTP, MAX_HEAD_BYTES),
     "control request": Reader(lambda data, _: answer(data, NOBODY, 0, pytest.fail), JSON, MAX_REQUEST_BYTES),
     "properties": Reader(lambda data, _: parse_properties(data, "file"), SETTINGS),
     "properties, split": Reader(lambda data, _: list(split_properties(data)), SETTINGS),
@@ -340,7 +340,7 @@ READERS = {
     "rates": Reader(lambda data, _: parse_log_dir_rates(tuple(_text(data).split(","))), WORDS),
     "size": Reader(lambda data, _: parse_size({"a": _text(data)}, "a", 1), WORDS),
     "environment": Reader(lambda data, _: read_environment({_text(data): "1"}), VARIABLES, 128 << 10),
-    "web.config": Reader(lambda data, to: load(FS, _file(to, data)), YAML, MOST_BYTES // 8),
+    "web.config": Reader(lambda data, to: load(FS, _file(to, data)), YAML, MAX_BYTES // 8),
     "offset checkpoint": Reader(lambda data, to: parse_offset_checkpoint(data, to), CHECKPOINT),
     "leader epochs": Reader(
         lambda data, to: read_leader_epochs(FS, _file(to, data)), (*CHECKPOINT, ("0\n9\n", "0 0\n", ""))
@@ -370,7 +370,7 @@ def test_reader_of_outside_bytes_takes_time_in_proportion(name: str, tmp_path: P
             with contextlib.suppress(CleanerError, ValueError):
                 reader.read(data, tmp_path)
             seconds = time.perf_counter() - begun
-            assert seconds < MOST_SECONDS, f"{seconds:.1f} s for {begin!r} + {size // len(pump)} x {pump!r} + {end!r}"
+            assert seconds < MAX_SECONDS, f"{seconds:.1f} s for {begin!r} + {size // len(pump)} x {pump!r} + {end!r}"
             size *= 2
 
 

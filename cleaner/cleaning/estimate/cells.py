@@ -29,10 +29,10 @@ from cleaner.storage.segment.segment import Segment
 
 OFFSETS_END = 2**62  # above all offsets
 # Small cells give more information for the same bytes, since neighbours are often alike. Smaller ones cost seeks.
-_LEAST_BYTES = 16 << 10
-_MOST_BYTES = 1 << 20
+_MIN_BYTES = 16 << 10
+_MAX_BYTES = 1 << 20
 _CELLS_OF_ALL = 256  # if everything is read: they give the number of keys in a part of the log
-_MOST_CELLS = 1 << 14
+_MAX_CELLS = 1 << 14
 
 
 class Cell(NamedTuple):
@@ -79,9 +79,9 @@ class Cells:
         sizes = np.array([segment.size for segment in segments], np.int64)
         self.before = np.concatenate([[0], np.cumsum(sizes)])
         self.total_bytes = int(self.before[-1])
-        count = _MOST_CELLS if sample_bytes < self.total_bytes else _CELLS_OF_ALL
+        count = _MAX_CELLS if sample_bytes < self.total_bytes else _CELLS_OF_ALL
         usual_bytes = self.total_bytes // count
-        self._cell_bytes = max(_LEAST_BYTES, min(_MOST_BYTES, usual_bytes))
+        self._cell_bytes = max(_MIN_BYTES, min(_MAX_BYTES, usual_bytes))
         self._first: list[int] = [0, *np.cumsum(-(-sizes // self._cell_bytes)).tolist()]
         self._index = -1, np.zeros(0, np.int64)
         self._aborted = AbortedRanges(AbortedWalk().collect(segments, segments[0].base_offset, OFFSETS_END, 0))
@@ -91,10 +91,10 @@ class Cells:
         self._unpacker = Unpacker(limit_bytes)
         self._digests = KeyDigests()
 
-    def draw(self, first: int, end: int, most_bytes: int, chance: random.Random) -> list[Cell]:
-        """Draw at least two cells of segments [first, end), up to `most_bytes` in all; returns them in order."""
+    def draw(self, first: int, end: int, max_bytes: int, chance: random.Random) -> list[Cell]:
+        """Draw at least two cells of segments [first, end), up to `max_bytes` in all; returns them in order."""
         numbers: Sequence[int] = range(self._first[first], self._first[end])
-        wanted = max(2, most_bytes // self._cell_bytes)
+        wanted = max(2, max_bytes // self._cell_bytes)
         if wanted < len(numbers):
             numbers = sorted(chance.sample(numbers, wanted))
         cells = [cell for cell in map(self._cells_from, numbers) if cell.start < cell.end]
@@ -102,9 +102,9 @@ class Cells:
         few = len(cells) < 2 and wanted < self._first[end] - self._first[first]
         return self.draw(first, end, 4 * wanted * self._cell_bytes, chance) if few else cells
 
-    def stretches(self, count: int, most_bytes: int) -> list[Cell]:
+    def stretches(self, count: int, max_bytes: int) -> list[Cell]:
         """Return a few long runs of adjacent cells, spread over the log."""
-        length, end = max(1, most_bytes // self._cell_bytes), self._first[-1]
+        length, end = max(1, max_bytes // self._cell_bytes), self._first[-1]
         return [self._cells_from(number, length) for number in sorted({end * i // count for i in range(count)})]
 
     def _cells_from(self, number: int, count: int = 1) -> Cell:

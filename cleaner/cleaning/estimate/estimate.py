@@ -36,11 +36,11 @@ from cleaner.policy.record_filter import BatchRetention
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
 from cleaner.storage.segment.segment import Segment
 
-LEAST_SAMPLE_BYTES = 256 << 20
-MOST_SAMPLE_BYTES = 4 << 30
+MIN_SAMPLE_BYTES = 256 << 20
+MAX_SAMPLE_BYTES = 4 << 30
 SAMPLE_PART = 0.1
-_MOST_RECOPIED_BYTES = 64 << 20
-_MOST_SPREAD = 1 << 31  # between offsets of a segment
+_MAX_RECOPIED_BYTES = 64 << 20
+_MAX_SPREAD = 1 << 31  # between offsets of a segment
 _STANDARD_ERRORS = 2.26  # 95 % of Student's distribution, for ten groups
 _STRETCHES, _STRETCH_BYTES = 8, 4 << 20
 _INDEX_PART = 0.006  # index entries of 20 bytes for every 4 KiB
@@ -73,7 +73,7 @@ def estimate(
     """
     if sample_bytes is None:
         total_bytes = sum(segment.size for segment in segments)
-        sample_bytes = min(MOST_SAMPLE_BYTES, max(LEAST_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
+        sample_bytes = min(MAX_SAMPLE_BYTES, max(MIN_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
     with closing(Cells(segments, config.batch_limit_bytes(topic), context.now_ms, sample_bytes)) as cells:
         return _Estimator(segments, found, topic, config, context, sample_bytes, cells).estimate()
 
@@ -110,7 +110,7 @@ class _Estimator:
         place = np.clip((before - clean_bytes) / dirty_bytes, 0, 1)
         self._sample = sample = KeySample(is_dirty, place, end - before, self._section_bytes)
         # The cells that are recopied in memory, spread over the log.
-        recopied = range(0, len(drawn), max(1, math.ceil((end - before).sum() / _MOST_RECOPIED_BYTES)))
+        recopied = range(0, len(drawn), max(1, math.ceil((end - before).sum() / _MAX_RECOPIED_BYTES)))
         for number, cell in enumerate(drawn):
             context.check_done()
             for block in self._cells.blocks(cell, leaves_cache=number in recopied):
@@ -168,7 +168,7 @@ class _Estimator:
             records += len(goes) - int(goes.sum())
             places = offsets[goes].astype(np.int64) - 1
             bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
-            bits.set(places[places < bits.base_offset + _MOST_SPREAD] - bits.base_offset)
+            bits.set(places[places < bits.base_offset + _MAX_SPREAD] - bits.base_offset)
             kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
             known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)
@@ -194,9 +194,9 @@ class _Estimator:
 
         after = bytes_after(sample.staying, whole)
         # The error from keys, and from bytes, had other cells been drawn. A section that was read whole has none.
-        doubt = np.sqrt(1 - sample.shares), np.sqrt(1 - whole[:, 0] / np.maximum(1, self._section_bytes))
-        keys_off = (bytes_after(sample.without, whole) - after) * doubt[0]
-        bytes_off = (bytes_after(sample.staying, whole - by_group) - after) * doubt[1]
+        uncertainty = np.sqrt(1 - sample.shares), np.sqrt(1 - whole[:, 0] / np.maximum(1, self._section_bytes))
+        keys_off = (bytes_after(sample.without, whole) - after) * uncertainty[0]
+        bytes_off = (bytes_after(sample.staying, whole - by_group) - after) * uncertainty[1]
         variance = (GROUPS - 1) * (keys_off + bytes_off).sum(axis=1).var()
         variance += after.sum() ** 2 * (1 - sample.part) / max(1, sample.staying.sum())
         return after, _STANDARD_ERRORS * math.sqrt(variance)
@@ -263,5 +263,5 @@ class _Estimator:
         speed = 1 + (config.pipeline_threads - 1) * _SPEED_UP_A_THREAD
         seconds = (dirty_bytes * read + recopied * copy) / speed
         at_least = (dirty_bytes + recopied * (1 + kept)) / config.io_max_bytes_per_second
-        beside = rounds * (_SECONDS_A_ROUND + self._groups * _SECONDS_A_GROUP) + len(after) * _SECONDS_A_SEGMENT
-        return max(seconds, at_least) + beside
+        overhead = rounds * (_SECONDS_A_ROUND + self._groups * _SECONDS_A_GROUP) + len(after) * _SECONDS_A_SEGMENT
+        return max(seconds, at_least) + overhead

@@ -20,7 +20,7 @@ from cleaner.cleaning.estimate.unseen_keys import Counts, Floats, Occurrences
 from cleaner.format.key_digests import Words
 
 GROUPS = 10  # the jackknife leaves out a tenth of the cells at a time
-_MOST_RECORDS = 1 << 22
+_MAX_RECORDS = 1 << 22
 _ALL = 2**64 - 1
 
 
@@ -65,7 +65,7 @@ class KeySample:
     def add(self, cell: int, digests: Words, offsets: Words) -> None:
         """Add records of a cell, in order: digests of their keys, and their offsets plus 1."""
         self._keep(cell, digests, offsets)
-        while self._kept > _MOST_RECORDS:
+        while self._kept > _MAX_RECORDS:
             self._threshold >>= np.uint64(1)
             parts, self._parts, self._kept = self._parts, [], 0
             for part in parts:
@@ -89,25 +89,25 @@ class KeySample:
         # A key of the dirty section counts once for each cell, however often it occurs there.
         # Sorted here: `np.unique` hashes, which takes several times as long for millions of different numbers.
         pairs = np.sort(row[is_dirty] * len(self._sizes) + cell[is_dirty])
-        met, met_in = np.divmod(pairs[np.diff(pairs, prepend=-1) != 0], len(self._sizes))
+        drawn, drawn_in = np.divmod(pairs[np.diff(pairs, prepend=-1) != 0], len(self._sizes))
         clean, clean_in = row[~is_dirty], cell[~is_dirty]
 
         def estimate(without: int) -> tuple[Floats, Occurrences, Counts]:
             clean_share, dirty_share = self._shares(without)
-            times = np.bincount(met[self.groups[met_in] != without], minlength=len(self._digests))
+            times = np.bincount(drawn[self.groups[drawn_in] != without], minlength=len(self._digests))
             dirty = Occurrences.estimate(times[times > 0], dirty_share)
-            again = times[clean[self.groups[clean_in] != without]]
-            superseded = Occurrences.estimate(again[again > 0], dirty_share).total
-            staying = max(0.0, len(again) - superseded) / max(1e-9, clean_share)
+            sampled_times = times[clean[self.groups[clean_in] != without]]
+            superseded = Occurrences.estimate(sampled_times[sampled_times > 0], dirty_share).total
+            staying = max(0.0, len(sampled_times) - superseded) / max(1e-9, clean_share)
             return np.array([staying, dirty.total]), dirty, times
 
         self.staying, self.dirty, times = estimate(-1)
         is_exact = bool((self.shares >= 1).all())
         self.without = np.array([self.staying if is_exact else estimate(group)[0] for group in range(GROUPS)])
         here = self.staying * self.shares
-        is_met = times > 0
+        is_drawn = times > 0
         chance = np.zeros(len(times))
-        chance[is_met] = self.dirty.chances_of_last(times[is_met], last_place[is_met])
+        chance[is_drawn] = self.dirty.chances_of_last(times[is_drawn], last_place[is_drawn])
         self._last_offset, self._chance = last_offset, chance
         self._clean_chance = min(1.0, here[0] / max(1, (times[clean] == 0).sum()))
         self._usual = np.minimum(1, here / np.maximum(1, np.bincount(is_dirty, minlength=2)))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-_MOST_MET = 40  # for keys in more drawn cells, that number divided by the share is accurate
-_TIMES = np.arange(1, _MOST_MET + 1)[:, None]
+_MAX_DRAWN = 40  # for keys in more drawn cells, that number divided by the share is accurate
+_TIMES = np.arange(1, _MAX_DRAWN + 1)[:, None]
 _GRID = 80
 _STEPS = 600
 _PLACES = 64
@@ -42,47 +42,47 @@ class Occurrences:
     keys: Floats
 
     @staticmethod
-    def estimate(met: Counts, share: float) -> Occurrences:
+    def estimate(drawn_in: Counts, share: float) -> Occurrences:
         """
         Estimate from a sample; exact if all cells were drawn.
 
         Args:
-            met: for each sampled key, the number of drawn cells that contain it.
+            drawn_in: for each sampled key, the number of drawn cells that contain it.
             share: the part of all cells that was drawn.
         """
-        if share >= 1 or not len(met):
-            times, keys = np.unique(met, return_counts=True)
+        if share >= 1 or not len(drawn_in):
+            times, keys = np.unique(drawn_in, return_counts=True)
             return Occurrences(1.0, times, keys.astype(np.float64))
-        is_hot = met > _MOST_MET
-        seen = np.bincount(met[~is_hot], minlength=_MOST_MET + 1)[1:]
-        occurs = np.unique(np.geomspace(1, 4 * _MOST_MET / share, _GRID).round().astype(np.int64))
-        is_met = 1 - (1 - share) ** occurs
-        chances = _binomial(_TIMES, occurs, share) / is_met + 1e-300
+        is_hot = drawn_in > _MAX_DRAWN
+        seen = np.bincount(drawn_in[~is_hot], minlength=_MAX_DRAWN + 1)[1:]
+        occurs = np.unique(np.geomspace(1, 4 * _MAX_DRAWN / share, _GRID).round().astype(np.int64))
+        is_drawn = 1 - (1 - share) ** occurs
+        chances = _binomial(_TIMES, occurs, share) / is_drawn + 1e-300
         weights = np.ones(len(occurs))
         for _ in range(_STEPS if seen.any() else 0):
             weights *= seen / (chances @ weights) @ chances
-        keys, hot_keys = seen.sum() * weights / max(1e-300, weights.sum()) / is_met, int(is_hot.sum())
-        hot_cells = round(met[is_hot].sum() / share / max(1, hot_keys))
+        keys, hot_keys = seen.sum() * weights / max(1e-300, weights.sum()) / is_drawn, int(is_hot.sum())
+        hot_cells = round(drawn_in[is_hot].sum() / share / max(1, hot_keys))
         return Occurrences(share, np.append(occurs, max(1, hot_cells)), np.append(keys, hot_keys))
 
-    def chances_of_last(self, met: Counts, place: Floats) -> Floats:
+    def chances_of_last(self, drawn_in: Counts, place: Floats) -> Floats:
         """
         Return for each key the chance that its last sampled occurrence is its last in the log.
 
         Args:
-            met: for each key, the number of drawn cells that contain it.
+            drawn_in: for each key, the number of drawn cells that contain it.
             place: the place of the last of these, from 0 (the log's start) to 1 (its end).
         """
         if self.share >= 1:
-            return np.ones(len(met))
-        # The number of cells that contain the key, given `met`; all its cells that were not drawn must be earlier.
+            return np.ones(len(drawn_in))
+        # The number of cells that contain the key, given `drawn_in`; all its cells that were not drawn must be earlier.
         likely = self.keys * _binomial(_TIMES, self.cells, self.share)
         likely /= np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
-        unmet = np.maximum(self.cells - _TIMES, 0)
+        not_drawn = np.maximum(self.cells - _TIMES, 0)
         places = (np.arange(_PLACES) + 0.5) / _PLACES
-        table = np.stack([(likely * each**unmet).sum(axis=1) for each in places])
+        table = np.stack([(likely * each**not_drawn).sum(axis=1) for each in places])
         chances: Floats = table[
-            np.minimum((place * _PLACES).astype(np.int64), _PLACES - 1), np.minimum(met, _MOST_MET) - 1
+            np.minimum((place * _PLACES).astype(np.int64), _PLACES - 1), np.minimum(drawn_in, _MAX_DRAWN) - 1
         ]
         for _ in range(_SCALINGS):  # scale the sum to the number of keys whose last cell was drawn
             chances = np.minimum(1, chances * (self.share * self.total / max(1e-300, chances.sum())))
@@ -100,10 +100,12 @@ class Occurrences:
         return float(np.interp(keys, within, parts))
 
 
-def _binomial(met: Counts, occurs: Counts, share: float) -> Floats:
-    """Return the chance that a key is in `met` drawn cells (column) if it occurs in `occurs` cells (row)."""
+def _binomial(drawn_in: Counts, occurs: Counts, share: float) -> Floats:
+    """Return the chance that a key is in `drawn_in` drawn cells (column) if it occurs in `occurs` cells (row)."""
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, occurs.max() + 1)))])
-    unmet = occurs - met
-    ways = log_factorials[occurs] - log_factorials[np.minimum(met, occurs)] - log_factorials[np.maximum(unmet, 0)]
-    chances: Floats = np.exp(ways + met * np.log(share) + unmet * np.log1p(-share)) * (unmet >= 0)
+    not_drawn = occurs - drawn_in
+    ways = (
+        log_factorials[occurs] - log_factorials[np.minimum(drawn_in, occurs)] - log_factorials[np.maximum(not_drawn, 0)]
+    )
+    chances: Floats = np.exp(ways + drawn_in * np.log(share) + not_drawn * np.log1p(-share)) * (not_drawn >= 0)
     return chances

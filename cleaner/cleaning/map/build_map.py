@@ -28,7 +28,7 @@ from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
 
-_MOST_LEFT_IN_CACHE_BYTES = 256 << 20
+_MAX_LEFT_IN_CACHE_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class MapBuilder:
         self._transactions = CleanedTransactions()
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
         # The second pass finds a short log in the page cache; of a long one only the end would be there.
-        is_long = sum(segment.size for segment in self._segments) > _MOST_LEFT_IN_CACHE_BYTES
+        is_long = sum(segment.size for segment in self._segments) > _MAX_LEFT_IN_CACHE_BYTES
         self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
         try:
             # Keep no other reference to the lanes: they are large, and refer to this object.
@@ -256,11 +256,11 @@ class MapBuilder:
         """Tell whether the caller's limits end the map here; it must have made at least some progress."""
         if self.offset_map.latest_offset < self.first_dirty_offset:
             return False
-        most_bytes, most_seconds = self._context.max_dirty_bytes, self._context.max_seconds
-        if most_bytes is not None and self._bytes_read >= most_bytes:
+        max_bytes, max_seconds = self._context.max_dirty_bytes, self._context.max_seconds
+        if max_bytes is not None and self._bytes_read >= max_bytes:
             return True
         seconds = (self._context.clock.monotonic_ns() - self._began_ns) / 1e9
-        return most_seconds is not None and seconds >= most_seconds
+        return max_seconds is not None and seconds >= max_seconds
 
 
 class _Lane:

@@ -44,7 +44,7 @@ class LaneMemory:
     output: GrowingBuffer = field(default_factory=GrowingBuffer)
     rebuilt: GrowingBuffer = field(default_factory=GrowingBuffer)
 
-    def put_away(self) -> None:
+    def shrink_and_offer(self) -> None:
         """Shrink to the usual size, and let the system take the pages if it is short of memory."""
         self.buffer.shrink()
         self.unpacker.shrink()
@@ -65,14 +65,14 @@ class _Spare:
 
 
 @contextmanager
-def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Iterator[list[LaneMemory]]:
+def borrowed_lanes(count: int, batch_limit_bytes: int, *, max_kept: int) -> Iterator[list[LaneMemory]]:
     """
     Lend the memory of some lanes for a `with` block; it must not be used after the block.
 
     Args:
         count: how many lanes.
         batch_limit_bytes: most bytes one batch may unpack to.
-        most_kept: how many the process may keep for later rounds.
+        max_kept: how many the process may keep for later rounds.
     """
     with _Spare.lock:
         # Use the lane returned last: a small log uses the same one each time, and leaves the others.
@@ -85,7 +85,7 @@ def borrowed_lanes(count: int, batch_limit_bytes: int, *, most_kept: int) -> Ite
         yield lanes
     finally:
         for lane in lanes:
-            lane.put_away()
+            lane.shrink_and_offer()
         with _Spare.lock:
             _Spare.lanes[:0] = lanes
-            del _Spare.lanes[most_kept:]
+            del _Spare.lanes[max_kept:]

@@ -187,7 +187,7 @@ class OrderedPipeline(Generic[LaneT]):
                     lane, number = self._free.pop(), self._taken
                     self._is_taking = True
                     break
-                if self._is_exhausted and self._is_all_in_hands():
+                if self._is_exhausted and self._is_all_claimed():
                     self._change.notify_all()
                     return None
                 self._waiting += 1
@@ -197,7 +197,7 @@ class OrderedPipeline(Generic[LaneT]):
                 return None
         return self._take(lane, number, is_helper)
 
-    def _is_all_in_hands(self) -> bool:
+    def _is_all_claimed(self) -> bool:
         """Tell whether no chunk waits for its turn: other threads are processing the rest."""
         return not self._is_taking and not self._arranging.parked and not self._committing.parked
 

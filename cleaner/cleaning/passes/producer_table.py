@@ -11,7 +11,7 @@ from cleaner.kernels import producer_table as kernel
 
 Rows = npt.NDArray[np.int64]
 
-_FEWEST_SLOTS = 64
+_MIN_SLOTS = 64
 
 
 class ProducerTable:
@@ -48,6 +48,6 @@ class ProducerTable:
         return len(known)
 
     def _index(self, used: int) -> None:
-        slots = max(_FEWEST_SLOTS, 1 << (2 * len(self.rows)).bit_length())
+        slots = max(_MIN_SLOTS, 1 << (2 * len(self.rows)).bit_length())
         self.slots = np.zeros(slots, np.int32)
         kernel.index_rows(self.rows, used, self.slots, self.key)

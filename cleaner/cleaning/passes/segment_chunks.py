@@ -25,9 +25,9 @@ from cleaner.storage.segment.segment import Segment
 class _Source:
     """One segment while its chunks are being processed."""
 
-    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int, excused: Longs) -> None:
+    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int, known_damage: Longs) -> None:
         self.number = number
-        self.excused = excused
+        self.known_damage = known_damage
         self.segment = segment
         self.path = segment.log_path
         # A read that starts in mid-segment cannot follow the index from its first entry.
@@ -149,8 +149,8 @@ class SegmentChunks:
                 return None
             number, segment, start = following
             if segment.size:
-                excused = self._damage.positions(segment.base_offset)
-                self._source = _Source(number, segment, start, self._window_bytes, excused)
+                known_damage = self._damage.positions(segment.base_offset)
+                self._source = _Source(number, segment, start, self._window_bytes, known_damage)
                 self.found_cold |= self._source.is_cold
                 self._opened = [source for source in self._opened if not source.file.is_closed]
                 self._opened.append(self._source)
@@ -177,10 +177,10 @@ class SegmentChunks:
     @staticmethod
     def verify(arranged: ArrangedChunk) -> Chunk:
         """Verify a chunk's checksums; returns the chunk, or its good part with a `failure`."""
-        excused = arranged.claim.source.excused
-        if not len(excused):
+        known_damage = arranged.claim.source.known_damage
+        if not len(known_damage):
             return verify_checksums(arranged.claim.path, arranged.chunk)
-        return verify_checksums(arranged.claim.path, arranged.chunk, lambda row: bool(row["position"] in excused))
+        return verify_checksums(arranged.claim.path, arranged.chunk, lambda row: bool(row["position"] in known_damage))
 
     @staticmethod
     def first_damage(arranged: ArrangedChunk, error: CorruptBatchError) -> CorruptBatchError:

@@ -89,11 +89,11 @@ class CleanedTransactions:
         """
         batches = chunk.batches
         result: Flags = np.zeros(len(batches), np.uint8)
-        concerned = int(np.count_nonzero(batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)))
+        transactional = int(np.count_nonzero(batches["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG)))
         begun = self._begun_by(int(batches["last_offset"][-1])) if len(batches) else 0
-        if not concerned and not begun:
+        if not transactional and not begun:
             return result
-        self._make_room(concerned, begun)
+        self._make_room(transactional, begun)
         status = kernel.discard_batches(
             chunk.data,
             batches,
@@ -113,12 +113,12 @@ class CleanedTransactions:
         """Return how many pending entries begin up to `offset`."""
         return int(np.searchsorted(self._first_offsets, offset, side="right")) - int(self._state[kernel.STATE_PENDING])
 
-    def _make_room(self, concerned: int, begun: int) -> None:
+    def _make_room(self, transactional: int, begun: int) -> None:
         used = int(self._state[kernel.STATE_PRODUCERS])
-        self._state[kernel.STATE_PRODUCERS] = self._producers.reserve(used, concerned + begun)
+        self._state[kernel.STATE_PRODUCERS] = self._producers.reserve(used, transactional + begun)
         retained = int(self._state[kernel.STATE_RETAINED])
-        if retained + concerned > len(self._retained):
-            larger = np.zeros((2 * (retained + concerned), _COLUMNS), np.int64)
+        if retained + transactional > len(self._retained):
+            larger = np.zeros((2 * (retained + transactional), _COLUMNS), np.int64)
             larger[:retained] = self._retained[:retained]
             self._retained = larger
 

@@ -18,7 +18,7 @@ from cleaner.kernels import offset_bits as kernel
 
 _MAGIC = b"KLOFBITS"
 _HEAD = struct.Struct("<8sQQQ")
-_FEWEST_BLOCKS = 64
+_MIN_BLOCKS = 64
 
 Places = npt.NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class OffsetBits:
     def _reserve(self, more: int) -> None:
         wanted = (self._used + more) * kernel.BLOCK_BYTES
         if wanted > len(self.blocks):
-            larger = np.zeros(max(wanted, 2 * len(self.blocks), _FEWEST_BLOCKS * kernel.BLOCK_BYTES), np.uint8)
+            larger = np.zeros(max(wanted, 2 * len(self.blocks), _MIN_BLOCKS * kernel.BLOCK_BYTES), np.uint8)
             larger[: len(self.blocks)] = self.blocks
             self.blocks = larger
 

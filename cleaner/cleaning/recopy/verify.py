@@ -91,10 +91,10 @@ class _Lane:
         self._chunk = self._readback.reader.arrange(self._window, self._buffer)
 
     def work(self) -> int:
-        self._chunk = verify_checksums(self._readback.segment.path, self._chunk, self._was_so)
+        self._chunk = verify_checksums(self._readback.segment.path, self._chunk, self._was_damaged_in_source)
         return 0
 
-    def _was_so(self, row: np.void) -> bool:
+    def _was_damaged_in_source(self, row: np.void) -> bool:
         """Tell whether the source had exactly these bytes, including the wrong checksum."""
         start = int(row["start"])
         return self._damage.has(int(row["base_offset"]), self._chunk.data.data[start : start + int(row["size"])])

@@ -54,13 +54,13 @@ def find_damage(segments: Sequence[Segment], end_offset: int, memory: LaneMemory
             errors = _damage_of(claim.path, chunk, memory.unpacker)
             found += _batches(chunk, errors, claim.segment.base_offset, ends[claim.number])
             if chunk.failure is not None:
-                raise _unkeepable(chunk.failure, "its header does not fit its place, or cannot be read")
+                raise _cannot_keep(chunk.failure, "its header does not fit its place, or cannot be read")
             chunks.release(claim)
     finally:
         chunks.close()
     if found and has_transactions:
         first = CorruptBatchError(found[0].path, found[0].position, found[0].reason)
-        raise _unkeepable(first, "the log holds transactions that it may belong to")
+        raise _cannot_keep(first, "the log holds transactions that it may belong to")
     return KnownDamage(found)
 
 
@@ -88,13 +88,13 @@ def _damage_of(path: Path, chunk: Chunk, unpacker: Unpacker) -> dict[int, Corrup
             return errors
 
 
-def _unkeepable(error: CorruptBatchError, why: str) -> CorruptBatchError:
+def _cannot_keep(error: CorruptBatchError, why: str) -> CorruptBatchError:
     return CorruptBatchError(error.path, error.position, f"{error.reason}; it cannot be kept: {why}")
 
 
 def _note(chunk: Chunk, row: int, error: CorruptBatchError, errors: dict[int, CorruptBatchError]) -> None:
     if chunk.batches[row]["magic"] < 2:
-        raise _unkeepable(error, "only batches of magic 2 are")
+        raise _cannot_keep(error, "only batches of magic 2 are")
     errors[row] = error
 
 
@@ -104,7 +104,7 @@ def _batches(chunk: Chunk, errors: dict[int, CorruptBatchError], segment: int, e
         batch = chunk.batches[row]
         # Listing has checked that it fits the next batch in its segment.
         if batch["last_offset"] >= end_offset:
-            raise _unkeepable(error, "its last offset reaches into the next segment")
+            raise _cannot_keep(error, "its last offset reaches into the next segment")
         start, size = int(batch["start"]), int(batch["size"])
         found.append(
             DamagedBatch(

@@ -29,7 +29,7 @@ _LANE_BYTES = 24 * MIB
 # A window's carried part, the unpacked records and the rebuilt batch grow with the largest batch.
 _LANE_COPIES_OF_LARGEST_BATCH = 3
 _USUAL_BATCH_BYTES = 1_048_588  # Kafka's default of message.max.bytes; included in the measurement
-_LEAST_MAP_BYTES = MIB
+_MIN_MAP_BYTES = MIB
 
 _MAP_KEY = "log.cleaner.dedupe.buffer.size"
 _THREADS_KEY = "log.cleaner.threads"
@@ -86,14 +86,14 @@ def require_memory(config: CleanerConfig, limit: MemoryLimit | None) -> None:
     threads, pipeline_threads = config.threads, config.pipeline_threads
     why = f"the process may need {human_bytes(needed.total)}, and {limit.source} allows {human_bytes(limit.size)}"
     for_maps = limit.size - needed.base - needed.workers
-    if for_maps >= threads * _LEAST_MAP_BYTES:
+    if for_maps >= threads * _MIN_MAP_BYTES:
         raise ConfigError(_MAP_KEY, config.dedupe_buffer_size, f"{why}: at most {for_maps} here")
-    fitting = (limit.size - needed.base) // (_worker_bytes(config, pipeline_threads) + _LEAST_MAP_BYTES)
+    fitting = (limit.size - needed.base) // (_worker_bytes(config, pipeline_threads) + _MIN_MAP_BYTES)
     if fitting >= 1:
         # The other settings may still need too much; then the next attempt reports that.
         raise ConfigError(_THREADS_KEY, threads, f"{why}: at most {fitting} here")
     for fewer in range(pipeline_threads - 1, 0, -1):
-        if needed.base + _worker_bytes(config, fewer) + _LEAST_MAP_BYTES <= limit.size:
+        if needed.base + _worker_bytes(config, fewer) + _MIN_MAP_BYTES <= limit.size:
             raise ConfigError(_PIPELINE_KEY, pipeline_threads, f"{why}: at most {fewer} here")
-    least = needed.base + _worker_bytes(config, 1) + _LEAST_MAP_BYTES
+    least = needed.base + _worker_bytes(config, 1) + _MIN_MAP_BYTES
     raise ConfigError(_MAP_KEY, config.dedupe_buffer_size, f"{why}: at least {least} are needed whatever is set")

@@ -100,7 +100,7 @@ def clean_log(
     """
     count = lanes_for(config.pipeline_threads)
     offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots)
-    with borrowed_lanes(count, config.batch_limit_bytes(topic), most_kept=config.threads * count) as lanes:
+    with borrowed_lanes(count, config.batch_limit_bytes(topic), max_kept=config.threads * count) as lanes:
         return _clean(log, cleanable, topic, lanes, context, offset_map)
 
 

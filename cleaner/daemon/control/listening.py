@@ -16,7 +16,7 @@ import stat
 import struct
 from pathlib import Path
 
-from cleaner.config.values import MOST_SOCKET_PATH_BYTES
+from cleaner.config.values import MAX_SOCKET_PATH_BYTES
 from cleaner.errors import ConfigError, StateDirLockedError
 from cleaner.state.lock_file import LockFile
 from cleaner.state.state_dir import require_private
@@ -94,8 +94,8 @@ def _checked(fs: FileSystem, path: Path) -> Path:
     if "\0" in str(path):
         raise ConfigError(SOCKET_KEY, path, "a path has no zero bytes")
     resolved = real_path(path.parent) / path.name
-    if len(os.fsencode(resolved)) > MOST_SOCKET_PATH_BYTES:
-        raise ConfigError(SOCKET_KEY, path, f"the path of a socket has at most {MOST_SOCKET_PATH_BYTES} bytes")
+    if len(os.fsencode(resolved)) > MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(SOCKET_KEY, path, f"the path of a socket has at most {MAX_SOCKET_PATH_BYTES} bytes")
     try:
         require_private(fs, resolved.parent, SOCKET_KEY, path)
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def _require_free(fs: FileSystem, path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
-        raise ConfigError(SOCKET_KEY, path, "something that is no socket has this name")
+        raise ConfigError(SOCKET_KEY, path, "a file with this name is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_SECONDS)
         try:

@@ -20,10 +20,10 @@ from cleaner.policy.sections import Sections, shared
 from cleaner.present.text import count
 
 # Every part is visible: a millionth of a log is drawn this wide (percent).
-LEAST_WIDTH = 0.5
+MIN_WIDTH = 0.5
 _STEPS = 10_000  # of a drawing's width: the precision of `pct`
 # Narrower parts have no name above them (percent).
-LEAST_WIDTH_OF_NAME = 15.0
+MIN_WIDTH_OF_NAME = 15.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Drawing:
 
 
 def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
-    """Draw a log; one that could not be looked at has only words."""
+    """Draw a log; one that could not be read has only words."""
     if view.sections is None:
         return Drawing(words_of(view))
     parts = parts_of(view.sections)
@@ -77,7 +77,7 @@ def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
 
 
 def parts_of(sections: Sections) -> list[DrawnPart]:
-    """Return the existing parts, from the oldest to the newest, to scale except for `LEAST_WIDTH`."""
+    """Return the existing parts, from the oldest to the newest, to scale except for `MIN_WIDTH`."""
     weights = [
         ("clean", "clean", sections.clean_bytes),
         ("dirty", "dirty", sections.dirty_bytes),
@@ -85,7 +85,7 @@ def parts_of(sections: Sections) -> list[DrawnPart]:
         ("active", "active", sections.active_bytes),
     ]
     present = [row for row in weights if row[2] > 0]
-    widths = shared([size for _, _, size in present], _STEPS, round(LEAST_WIDTH / 100 * _STEPS))
+    widths = shared([size for _, _, size in present], _STEPS, round(MIN_WIDTH / 100 * _STEPS))
     parts, x = [], 0
     for (kind, name, size), width in zip(present, widths, strict=True):
         parts.append(DrawnPart(kind, name, size, 100 * x / _STEPS, 100 * width / _STEPS))
@@ -97,7 +97,7 @@ def words_of(view: LogView) -> str:
     """Describe in a sentence what the drawing of a log shows, for readers who cannot see it."""
     sections = view.sections
     if sections is None:
-        return f"{view.partition}: could not be looked at"
+        return f"{view.partition}: could not be read"
     shown = [f"{part.name} {human_bytes(part.bytes)}" for part in parts_of(sections)] or ["empty"]
     retention = _retention_words(sections)
     return f"{view.partition}, {human_bytes(sections.total_bytes)}: {', '.join(shown)}{retention}"

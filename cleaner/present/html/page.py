@@ -22,7 +22,7 @@ from cleaner.policy.reasons import Tone
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.explanations import line_beside_label
 from cleaner.present.html import page_logs, page_now
-from cleaner.present.html.drawing import LEAST_WIDTH_OF_NAME, drawing_of, pct
+from cleaner.present.html.drawing import MIN_WIDTH_OF_NAME, drawing_of, pct
 from cleaner.present.http.health import warnings
 from cleaner.present.http.message import Response
 from cleaner.present.text import ago, count, counted, percent, printable, until, utc_moment
@@ -30,8 +30,8 @@ from cleaner.present.text import ago, count, counted, percent, printable, until,
 if TYPE_CHECKING:
     import jinja2
 
-MOST_ROUNDS = 12
-MOST_ROWS = 100
+MAX_ROUNDS = 12
+MAX_ROWS = 100
 # From this part on a disk is drawn as nearly full: cleaning itself needs room.
 NEARLY_FULL = 0.9
 
@@ -97,7 +97,7 @@ def overview(snapshot: ServiceSnapshot, query: Mapping[str, str]) -> Response:
         "choice": choice,
         "selects": page_logs.selects(snapshot, choice),
         "listed": page_logs.listed(snapshot, choice),
-        "rounds": snapshot.rounds[:MOST_ROUNDS],
+        "rounds": snapshot.rounds[:MAX_ROUNDS],
     }
     return _document("overview.html", snapshot, values)
 
@@ -114,7 +114,7 @@ def log(snapshot: ServiceSnapshot, name: str, query: Mapping[str, str]) -> Respo
     values = {
         "view": view,
         "worker": next((worker for worker in snapshot.workers if (worker.partition, worker.log_dir) == place), None),
-        "rounds": rounds[:MOST_ROUNDS],
+        "rounds": rounds[:MAX_ROUNDS],
     }
     return _document("log.html", snapshot, values, str(view.partition))
 
@@ -161,10 +161,10 @@ def templates() -> jinja2.Environment:
         "style": Markup(STYLE),  # noqa: S704 - the page's own
         "script": Markup(SCRIPT),  # noqa: S704
         "icon": _ICON,
-        "most_rows": MOST_ROWS,
-        "most_search": page_logs.MOST_SEARCH,
+        "max_rows": MAX_ROWS,
+        "max_search": page_logs.MAX_SEARCH,
         "nearly_full": NEARLY_FULL,
-        "least_width_of_name": LEAST_WIDTH_OF_NAME,
+        "min_width_of_name": MIN_WIDTH_OF_NAME,
         "line_beside_label": line_beside_label,
         "drawing_of": drawing_of,
         "log_path": page_logs.log_path,
@@ -175,7 +175,7 @@ def templates() -> jinja2.Environment:
         "worker_words": page_now.worker_words,
         "dir_words": page_now.dir_words,
         "damage_place": page_now.damage_place,
-        "most_bytes": _most_bytes,
+        "max_bytes": _max_bytes,
         "dir_tone": _DIR_TONES.__getitem__,
         "result_tone": lambda result: _RESULT_TONES.get(result, Tone.QUIET),
         "job_tone": lambda state: _JOB_TONES.get(state, Tone.QUIET),
@@ -195,5 +195,5 @@ def _shown(value: object) -> object:
     return value if hasattr(value, "__html__") else printable(str(value))
 
 
-def _most_bytes(rounds: Sequence[RoundView]) -> int:
+def _max_bytes(rounds: Sequence[RoundView]) -> int:
     return max((max(ended.bytes_read, ended.bytes_written) for ended in rounds), default=0)

@@ -14,7 +14,7 @@ from cleaner.present.text import count, counted, printable
 
 LOG_PATH = "/log/"
 PAGE_SIZE = 25
-MOST_SEARCH = 249  # no topic's name is longer
+MAX_SEARCH = 249  # no topic's name is longer
 
 
 def _dirtiness(view: LogView) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ class Choice:
         number = query.get("page", "1")
         sort = query.get("sort", "ratio")
         return Choice(
-            search=query.get("q", "").strip()[:MOST_SEARCH],
+            search=query.get("q", "").strip()[:MAX_SEARCH],
             reason=query.get("reason", ""),
             log_dir=query.get("dir", ""),
             sort=sort if sort in SORTS else "ratio",

@@ -17,7 +17,7 @@ import h11
 
 from cleaner.base.clock import LAST_CALENDAR_MS
 
-MOST_HEAD_BYTES = 16 << 10
+MAX_HEAD_BYTES = 16 << 10
 HEAD_END = b"\r\n\r\n"
 METHODS = ("GET", "HEAD")
 
@@ -103,14 +103,14 @@ def parse_request(head: bytes) -> Request:
     Raises:
         BadRequestError: it is not one.
     """
-    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD_BYTES)
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     try:
         parser.receive_data(head)
         event = parser.next_event()
         if not isinstance(event, h11.Request) or event.http_version not in (b"1.0", b"1.1"):
-            raise ValueError("no head, or of another version")
+            raise ValueError("no head, or another version of HTTP")
         if _LOOSE_LINE.search(head):
-            raise ValueError("a line that others may see the end of elsewhere")
+            raise ValueError("a line ending that proxies may interpret differently")
         parts = urlsplit(event.target.decode("latin-1"))
         if not parts.path.startswith("/"):
             raise ValueError("a target without a path")

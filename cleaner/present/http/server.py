@@ -2,9 +2,9 @@
 The HTTP server: read-only, two seconds for a request and two for its answer, with all resources limited.
 
 One thread runs an event loop, in which a connection costs no thread: hundreds that never send (or never read) delay no
-other client. There are `MOST_CONNECTIONS` at a time; when another one comes, one is closed: the oldest of those that
+other client. There are `MAX_CONNECTIONS` at a time; when another one comes, one is closed: the oldest of those that
 have their answer, then of those that have not sent their request, then of those that do not read their answer. At most
-`MOST_THREADS` threads besides the loop make answers.
+`MAX_THREADS` threads besides the loop make answers.
 
 A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`) for
 the one thread that compares. Users whose password is known do not wait, and probes need no password.
@@ -31,8 +31,8 @@ from cleaner.config.forms import LISTEN_KEY
 from cleaner.errors import ListenError
 from cleaner.present.http.message import (
     HEAD_END,
+    MAX_HEAD_BYTES,
     METHODS,
-    MOST_HEAD_BYTES,
     BadRequestError,
     Request,
     Response,
@@ -43,10 +43,10 @@ from cleaner.present.http.passwords import Passwords
 from cleaner.present.http.waiting_line import WaitingLine, origin_of
 from cleaner.present.http.web_config import WebConfigFile
 
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 """Each takes a descriptor and some kilobytes; those whose password is being compared are not counted."""
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Threads that make answers: for Prometheus and a browser's six connections; the daemon's threads stay below 20."""
 
 REQUEST_SECONDS = 2.0
@@ -88,7 +88,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _Stranger(NamedTuple):
+class _PendingLogin(NamedTuple):
     """A request whose password has to be compared; `is_right` becomes None when it loses its place in the line."""
 
     authorization: str
@@ -131,13 +131,13 @@ class HttpServer:
         )
         # Only the event loop uses the fields below.
         self._stages: dict[asyncio.Task[None], int] = {}  # of the connections served, oldest first
-        self._line: WaitingLine[_Stranger] = WaitingLine()
+        self._line: WaitingLine[_PendingLogin] = WaitingLine()
         self._line_grew = asyncio.Event()
         is_guarded = web_config is not None and web_config.current().has_users
         if not address.is_loopback and not is_guarded:
             warn(
                 f"{LISTEN_KEY}={address} is open to other machines without a password: "
-                "whoever reaches it reads names and sizes of all topics; see cleaner.http.web.config.file"
+                "anyone can read the names and sizes of all topics; see cleaner.http.web.config.file"
             )
 
     def __enter__(self) -> Self:
@@ -164,7 +164,7 @@ class HttpServer:
 
     async def _accept_all(self) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_default_executor(concurrency.ThreadPoolExecutor(MOST_THREADS, "cleaner-http-answer"))
+        loop.set_default_executor(concurrency.ThreadPoolExecutor(MAX_THREADS, "cleaner-http-answer"))
         comparing = asyncio.create_task(self._compare_all())
         while not self._closing.is_set():
             try:
@@ -182,7 +182,7 @@ class HttpServer:
         comparing.cancel()
 
     async def _make_room(self) -> None:
-        while len(self._stages) >= MOST_CONNECTIONS:
+        while len(self._stages) >= MAX_CONNECTIONS:
             first = min(self._stages, key=self._stages.__getitem__)  # the oldest of its stage
             if self._stages[first] < _ASKED:
                 first.cancel()
@@ -227,14 +227,14 @@ class HttpServer:
         except BadRequestError as error:
             return Response.words(HTTPStatus.BAD_REQUEST, str(error))
         if request.method not in METHODS:
-            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows", Allow=", ".join(METHODS))
+            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server is read-only", Allow=", ".join(METHODS))
         if self.address.is_loopback and not request.is_host_on_loopback:
             return Response.words(HTTPStatus.FORBIDDEN, "not a name of this machine's loopback")
         if passwords is not None and request.path not in OPEN_PATHS:
             authorization = request.headers.get("authorization", "")
             is_right = passwords.known(authorization)
             if is_right is None:
-                is_right = await self._stand_in_line(origin, authorization, connection)
+                is_right = await self._wait_in_line(origin, authorization, connection)
             if is_right is None:
                 reason = "too many passwords are being compared; try again"
                 return Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
@@ -247,15 +247,15 @@ class HttpServer:
             self._failed(error)
             return Response.words(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def _stand_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
+    async def _wait_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
         """Tell whether a password is right, once it was compared; None: the line is full."""
         self._stages.pop(_this_task(), None)  # guessers take no connection from known users
-        stranger = _Stranger(authorization, connection, asyncio.get_running_loop().create_future())
-        loser = self._line.join(origin, stranger)
-        if loser is not None:
-            loser.is_right.set_result(None)
+        pending = _PendingLogin(authorization, connection, asyncio.get_running_loop().create_future())
+        evicted = self._line.join(origin, pending)
+        if evicted is not None:
+            evicted.is_right.set_result(None)
         self._line_grew.set()
-        is_right = await stranger.is_right
+        is_right = await pending.is_right
         await self._make_room()
         self._enter(_ASKED)
         return is_right
@@ -264,16 +264,16 @@ class HttpServer:
         """Compare one password after another; failures are paced, so that guesses cannot take all CPU time."""
         now = asyncio.get_running_loop().time
         while True:
-            stranger = self._line.take()
-            if stranger is None:
+            pending = self._line.take()
+            if pending is None:
                 self._line_grew.clear()
                 await self._line_grew.wait()
-            elif stranger.connection.has_left():
-                stranger.is_right.set_result(False)
+            elif pending.connection.has_left():
+                pending.is_right.set_result(False)
             else:
                 began = now()
-                is_right = await self._is_right(stranger.authorization)
-                stranger.is_right.set_result(is_right)
+                is_right = await self._is_right(pending.authorization)
+                pending.is_right.set_result(is_right)
                 if not is_right:
                     took = now() - began
                     await asyncio.sleep(max(FAILURE_SECONDS - took, took))
@@ -314,7 +314,7 @@ class _Connection:
     """The streams of one connection."""
 
     def __init__(self) -> None:
-        self._reader = asyncio.StreamReader(MOST_HEAD_BYTES)
+        self._reader = asyncio.StreamReader(MAX_HEAD_BYTES)
         self._writer: asyncio.StreamWriter | None = None  # until it has begun
 
     async def begin(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
@@ -329,7 +329,7 @@ class _Connection:
         try:
             return await self._reader.readuntil(HEAD_END)
         except asyncio.LimitOverrunError:
-            return await self._reader.read(MOST_HEAD_BYTES)
+            return await self._reader.read(MAX_HEAD_BYTES)
         except asyncio.IncompleteReadError:
             return b""
 
@@ -357,7 +357,7 @@ class _Connection:
 
     async def linger(self) -> None:
         """Wait for the client to close: closing with unread data from it would cut the answer off."""
-        while await self._reader.read(MOST_HEAD_BYTES):
+        while await self._reader.read(MAX_HEAD_BYTES):
             pass
 
     def close(self) -> None:

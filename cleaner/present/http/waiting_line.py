@@ -12,7 +12,7 @@ import ipaddress
 from collections import deque
 from typing import Generic, TypeVar
 
-MOST_WAITING = 64
+MAX_WAITING = 64
 
 Waiting = TypeVar("Waiting")
 
@@ -25,7 +25,7 @@ class WaitingLine(Generic[Waiting]):
         most: how many may wait.
     """
 
-    def __init__(self, most: int = MOST_WAITING) -> None:
+    def __init__(self, most: int = MAX_WAITING) -> None:
         self._most = most
         self._by_origin: dict[
             bytes, deque[Waiting]
@@ -37,10 +37,10 @@ class WaitingLine(Generic[Waiting]):
         if sum(map(len, self._by_origin.values())) <= self._most:
             return None
         longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
-        loser = self._by_origin[longest].pop()
+        evicted = self._by_origin[longest].pop()
         if not self._by_origin[longest]:
             del self._by_origin[longest]
-        return loser
+        return evicted
 
     def take(self) -> Waiting | None:
         """Return the next one; None if none waits."""

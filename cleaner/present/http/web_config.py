@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from cleaner.errors import CleanerError, ConfigError, shortened
-from cleaner.present.http.passwords import MOST_COST, Passwords, cost_of
+from cleaner.present.http.passwords import MAX_COST, Passwords, cost_of
 from cleaner.storage.fs.file_system import FileSystem, real_path
 
 WEB_CONFIG_KEY = "cleaner.http.web.config.file"
-MOST_BYTES = 128 << 10
+MAX_BYTES = 128 << 10
 """Enough for a thousand users; the parser needs a second for it."""
 
-_MOST_DEPTH = 8  # of nested lists and mappings; the form above has two
+_MAX_DEPTH = 8  # of nested lists and mappings; the form above has two
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -141,7 +141,7 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
     import yaml  # not needed by most daemons
 
     try:
-        data = fs.read_bytes(real_path(path), MOST_BYTES)
+        data = fs.read_bytes(real_path(path), MAX_BYTES)
     except (CleanerError, OSError) as error:
         raise ConfigError(WEB_CONFIG_KEY, path, str(error)) from error
     try:
@@ -174,7 +174,7 @@ def _check_yaml(path: Path, data: bytes) -> None:
     depth = 0
     for event in yaml.parse(data, yaml.BaseLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) or depth > _MOST_DEPTH:
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) or depth > _MAX_DEPTH:
             line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
             raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML of names and values alone{line}")
 
@@ -199,8 +199,8 @@ def _users(path: Path, section: object) -> dict[str, str]:
         cost = cost_of(hashed) if isinstance(hashed, str) else None
         if not isinstance(hashed, str) or cost is None:
             raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: the value of {shown} is no bcrypt hash")
-        if cost > MOST_COST:
-            reason = f"the hash of {shown} has cost {cost}; above {MOST_COST} a guess takes too long"
+        if cost > MAX_COST:
+            reason = f"the hash of {shown} has cost {cost}; above {MAX_COST} a guess takes too long"
             raise ConfigError(WEB_CONFIG_KEY, path, f"basic_auth_users: {reason}")
         users[name] = hashed
     return users

@@ -41,25 +41,27 @@ class _Child:
         self._waiting: dict[int, concurrency.Future[Any]] = {}  # guarded by _lock
         self._gone = ""  # why the child accepts no more jobs; guarded by _lock
         self._numbers = itertools.count(1)
-        self._pipe, theirs = Pipe()
+        self._pipe, child_end = Pipe()
         started: concurrency.Future[subprocess.Popen[bytes]] = concurrency.Future()
         # The thread that starts the process must outlive it: the process is killed when that thread ends.
-        arguments = started, theirs, log
+        arguments = started, child_end, log
         self._reader = concurrency.Thread(target=self._serve, args=arguments, name="cleaner-spark", daemon=True)
         self._reader.start()
         self._process = started.result()
-        self._tell(dict(given))
+        self._send(dict(given))
 
-    def _serve(self, started: concurrency.Future[subprocess.Popen[bytes]], theirs: Connection, log_path: Path) -> None:
+    def _serve(
+        self, started: concurrency.Future[subprocess.Popen[bytes]], child_end: Connection, log_path: Path
+    ) -> None:
         try:
-            with theirs, log_path.open("wb") as log:
+            with child_end, log_path.open("wb") as log:
                 process = subprocess.Popen(
                     # -P: import nothing from the current directory, which may belong to another user.
-                    [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid()), str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "cleaner.spark.clean.job", str(os.getpid()), str(child_end.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[child_end.fileno()],
                     start_new_session=True,  # a Ctrl-C at the terminal is for the parent
                 )
         except OSError as error:
@@ -96,10 +98,10 @@ class _Child:
                 raise SparkJobError(self._gone)
             number, task = next(self._numbers), concurrency.Future[Any]()
             self._waiting[number] = task
-            self._tell((number, what, arguments))
+            self._send((number, what, arguments))
         return task
 
-    def _tell(self, message: object) -> None:
+    def _send(self, message: object) -> None:
         with contextlib.suppress(OSError):  # the reader notices
             self._pipe.send(message)
 

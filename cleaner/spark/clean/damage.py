@@ -21,7 +21,7 @@ from cleaner.errors import (
 )
 from cleaner.storage.segment.names import name_in_place_of
 
-Told = dict[str, str | int]
+ErrorValue = dict[str, str | int]
 
 REPORTED = (CorruptLogError, UncleanableError, NoSpaceError)
 """Errors that a task returns; it raises all others."""
@@ -29,27 +29,27 @@ REPORTED = (CorruptLogError, UncleanableError, NoSpaceError)
 _LOCATED = {kind.__name__: kind for kind in (CorruptBatchError, CorruptIndexError, CorruptCheckpointError)}
 
 
-def tell(error: CorruptLogError | UncleanableError | NoSpaceError) -> Told:
+def to_value(error: CorruptLogError | UncleanableError | NoSpaceError) -> ErrorValue:
     """Return an error as a value. A file of an attempt is given the name that it would have had without the attempt."""
     as_value(error)  # its traceback would keep the task's buffers alive
     path = str(error.path.with_name(name_in_place_of(error.path.name)))
     match error:
         case CorruptLogError():
-            told: Told = {"path": path, "position": error.position, "reason": error.reason}
+            value: ErrorValue = {"path": path, "position": error.position, "reason": error.reason}
         case UncleanableError():
-            told = {"path": path, "reason": error.reason}
+            value = {"path": path, "reason": error.reason}
         case NoSpaceError():
-            told = {"path": path, "missing_bytes": error.missing_bytes}
-    return {"kind": type(error).__name__, **told}
+            value = {"path": path, "missing_bytes": error.missing_bytes}
+    return {"kind": type(error).__name__, **value}
 
 
-def hear(told: Told) -> CleanerError:
+def from_value(value: ErrorValue) -> CleanerError:
     """Return the error of a value."""
-    path = Path(str(told["path"]))
-    match told["kind"]:
+    path = Path(str(value["path"]))
+    match value["kind"]:
         case "UncleanableError":
-            return UncleanableError(path, str(told["reason"]))
+            return UncleanableError(path, str(value["reason"]))
         case "NoSpaceError":
-            return NoSpaceError(path, int(told["missing_bytes"]))
-    kind = _LOCATED.get(str(told["kind"]), CorruptLogError)
-    return kind(path, int(told["position"]), str(told["reason"]))
+            return NoSpaceError(path, int(value["missing_bytes"]))
+    kind = _LOCATED.get(str(value["kind"]), CorruptLogError)
+    return kind(path, int(value["position"]), str(value["reason"]))

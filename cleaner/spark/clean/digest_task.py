@@ -33,7 +33,7 @@ from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import transactions as transaction_kernel
-from cleaner.spark.clean.damage import REPORTED, Told, tell
+from cleaner.spark.clean.damage import REPORTED, ErrorValue, to_value
 from cleaner.spark.clean.plan import Codes, JobSettings, Range
 from cleaner.spark.clean.transactions import PassState, PassSummary
 from cleaner.storage.fs.file_system import FileSystem
@@ -87,7 +87,7 @@ class RangeReport:
     last_offset: int = -1
     copied: PassSummary = field(default_factory=PassSummary)
     mapped: PassSummary = field(default_factory=PassSummary)
-    error: Told | None = None
+    error: ErrorValue | None = None
 
     def to_json(self) -> str:
         """Return the report as JSON."""
@@ -120,7 +120,7 @@ def digest_range(fs: FileSystem, settings: JobSettings, start: RangeStart) -> It
     try:
         yield from digester.rows()
     except REPORTED as error:
-        digester.report.error = tell(error)
+        digester.report.error = to_value(error)
     path = report_path(settings.work_dir, start.range.number)
     # Several attempts may write it at the same time; their content is the same.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")

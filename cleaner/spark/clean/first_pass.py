@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cleaner.errors import SparkJobError
 from cleaner.policy.cleanable import Cleanable
-from cleaner.spark.clean.damage import Told, hear
+from cleaner.spark.clean.damage import ErrorValue, from_value
 from cleaner.spark.clean.digest_task import RangeDigester, RangeReport, RangeStart, report_path
 from cleaner.spark.clean.plan import JobSettings, Range, plan_ranges
 from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork
@@ -24,8 +24,8 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.segment import Segment
 
-_LEAST_RANGE_BYTES = 64 << 20
-_MOST_RANGES = 20_000
+_MIN_RANGE_BYTES = 64 << 20
+_MAX_RANGES = 20_000
 
 _DIFFERENT_BATCHES = "its offset is not above the one before"
 
@@ -50,7 +50,7 @@ class FirstPass:
     copied: Sequence[PassState]
     mapped: Sequence[PassState | None]
     damaged: int | None = None
-    damage: Told | None = None
+    damage: ErrorValue | None = None
 
     @property
     def bytes_read(self) -> int:
@@ -97,7 +97,7 @@ class FirstPassRunner:
         self._settings = settings
         self._run = run
         total_bytes = sum(segment.size for group in groups for segment in group)
-        self._range_bytes = range_bytes or max(_LEAST_RANGE_BYTES, total_bytes // _MOST_RANGES)
+        self._range_bytes = range_bytes or max(_MIN_RANGE_BYTES, total_bytes // _MAX_RANGES)
         self._unsplit: frozenset[int] = frozenset()
 
     def run(self) -> FirstPass:
@@ -136,12 +136,12 @@ class FirstPassRunner:
 
     def _run_certain(self) -> FirstPass | None:
         """Run jobs over the ranges until all transaction states are right; None: cut the log into ranges again."""
-        is_crowded = False
+        is_skewed = False
         certain = -1
         while True:
-            result = self._run(self._work(is_crowded))
-            if result.is_crowded and not is_crowded:
-                is_crowded = True
+            result = self._run(self._work(is_skewed))
+            if result.is_skewed and not is_skewed:
+                is_skewed = True
                 continue
             reports = [self._read_report(each) for each in self._ranges]
             damaged = self._first_damage(reports)
@@ -159,7 +159,7 @@ class FirstPassRunner:
             certain = copied_until + mapped_until
             self._copied, self._mapped = copied, mapped
 
-    def _work(self, is_crowded: bool) -> DigestWork:
+    def _work(self, is_skewed: bool) -> DigestWork:
         starts = tuple(
             RangeStart(each, self._copied[each.number], self._mapped[each.number] if each.is_dirty else None)
             for each in self._ranges
@@ -169,7 +169,7 @@ class FirstPassRunner:
         has_asking |= any(len(aborts) for aborts in self._mapped_aborts)
         bases = tuple(group[0].base_offset for group in self._groups)
         is_small = sum(each.bytes for each in self._ranges) <= self._range_bytes
-        return DigestWork(self._settings, starts, bases, has_asking, is_small, is_crowded)
+        return DigestWork(self._settings, starts, bases, has_asking, is_small, is_skewed)
 
     def _read_report(self, part: Range) -> RangeReport:
         path = report_path(self._settings.work_dir, part.number)
@@ -210,7 +210,7 @@ class FirstPassRunner:
         for _ in digester.rows():
             continue
         if len(parts) == 1 or part.base_offset in self._unsplit:
-            raise hear(reports[damaged].error or {})
+            raise from_value(reports[damaged].error or {})
         self._unsplit |= {part.base_offset}
         return True
 
@@ -257,5 +257,5 @@ class FirstPassRunner:
         return mapped[max(start.number, self._first_dirty)]
 
 
-def _out_of_order(part: Range) -> Told:
+def _out_of_order(part: Range) -> ErrorValue:
     return {"kind": "CorruptBatchError", "path": "", "position": part.start, "reason": _DIFFERENT_BATCHES}

@@ -90,7 +90,7 @@ class Installer:
     def _verify(self, taken: TakenSegment, result: GroupResult) -> None:
         count = lanes_for(self._config.pipeline_threads)
         limit_bytes = self._config.batch_limit_bytes(self._topic)
-        with borrowed_lanes(count, limit_bytes, most_kept=self._config.threads * count) as lanes:
+        with borrowed_lanes(count, limit_bytes, max_kept=self._config.threads * count) as lanes:
             verify_cleaned(
                 self._context.fs,
                 taken,

@@ -57,7 +57,7 @@ class Job:
         expected_bytes: estimated output size of each group.
         figures: of the first pass.
         damaged: number of the first group that the first pass found damaged; usually None.
-        damage: its error, as `damage.tell` returns it.
+        damage: its error, as `damage.to_value` returns it.
     """
 
     directory: str

@@ -27,7 +27,7 @@ from cleaner.storage.segment.segment import Segment
 _PLACE_BITS = 40
 PLACE_SHIFT = 1
 GROUP_SHIFT = _PLACE_BITS + PLACE_SHIFT
-_MOST_GROUPS = 1 << (63 - GROUP_SHIFT)
+_MAX_GROUPS = 1 << (63 - GROUP_SHIFT)
 PLACE_MASK = (1 << _PLACE_BITS) - 1
 
 Codes = npt.NDArray[np.int64]
@@ -196,8 +196,8 @@ def plan_ranges(
         CorruptIndexError: an offset index is damaged.
         UncleanableError: more groups than an offset code can number.
     """
-    if len(groups) > _MOST_GROUPS:
-        raise UncleanableError(groups[0][0].directory, f"more than {_MOST_GROUPS} groups of segments")
+    if len(groups) > _MAX_GROUPS:
+        raise UncleanableError(groups[0][0].directory, f"more than {_MAX_GROUPS} groups of segments")
     segments = [segment for group in groups for segment in group]
     first_dirty = max(0, bisect_right([segment.base_offset for segment in segments], first_dirty_offset) - 1)
     ranges: list[Range] = []

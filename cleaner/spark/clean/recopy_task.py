@@ -21,7 +21,7 @@ from cleaner.cleaning.recopy.group import GroupRecopier, MappedBatches
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors
 from cleaner.errors import UncleanableError
-from cleaner.spark.clean.damage import REPORTED, Told, tell
+from cleaner.spark.clean.damage import REPORTED, ErrorValue, to_value
 from cleaner.spark.clean.plan import CopyRules, GroupPlan, JobSettings, Source
 from cleaner.spark.clean.transactions import PassState
 from cleaner.spark.clean.verdicts import GroupBits, read_bits
@@ -71,7 +71,7 @@ class GroupResult:
     offset_sum: int = 0
     counts: CopyCounts | None = None
     was_cold: bool = False
-    error: Told | None = None
+    error: ErrorValue | None = None
 
 
 def save_producers(fs: FileSystem, work_dir: Path, last_records: Aborts) -> None:
@@ -92,10 +92,10 @@ def recopy_group(fs: FileSystem, settings: JobSettings, rules: CopyRules, work: 
     """
     attempt = f"{job}-{os.urandom(6).hex()}"
     try:
-        with borrowed_lanes(1, settings.batch_limit_bytes, most_kept=1) as lanes:
+        with borrowed_lanes(1, settings.batch_limit_bytes, max_kept=1) as lanes:
             return _recopy(fs, settings, rules, work, attempt, lanes)
     except REPORTED as error:
-        return GroupResult(attempt, error=tell(error))
+        return GroupResult(attempt, error=to_value(error))
 
 
 def _recopy(

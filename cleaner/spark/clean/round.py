@@ -39,7 +39,7 @@ from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, se
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
 from cleaner.policy.cleanable import Cleanable
-from cleaner.spark.clean.damage import hear
+from cleaner.spark.clean.damage import from_value
 from cleaner.spark.clean.digest_task import report_path
 from cleaner.spark.clean.first_pass import FirstPass, FirstPassRunner
 from cleaner.spark.clean.installing import Installer
@@ -55,7 +55,7 @@ from cleaner.storage.segment.segment import Segment
 Result = TypeVar("Result")
 
 _LOOK_UP_SECONDS = 0.1
-_TELL_EVERY_NS = 2_000_000_000
+_REPORT_EVERY_NS = 2_000_000_000
 _MAP_SHARE = 0.7  # of a task's entries; the rest is the table's free slots
 
 
@@ -112,7 +112,7 @@ class BulkCleaner:
     ) -> RoundResult:
         """
         Clean one log once, or finish the round an earlier process had begun. Arguments and errors are those of
-        `engine.round.clean_log`; also SparkJobError.
+        `cleaning.round.round.clean_log`; also SparkJobError.
         """
         options = self._make_options(config, log.directory.parent)
         with self._lock:
@@ -150,6 +150,7 @@ class _Round:
         self._installer = Installer(log, topic, config, context)
 
     def run(self) -> RoundResult:
+        """Run the round, or go on with one that an earlier process left; raises as a round in one process does."""
         clock = self._context.clock
         began_ns = clock.monotonic_ns()
         job, progress = self._resume() or (None, Progress())
@@ -192,7 +193,7 @@ class _Round:
         limit = self._config.batch_limit_bytes(self._topic)
         count = lanes_for(self._config.pipeline_threads)
         offset_map = OffsetMap(self._options.map_entries, self._options.map_entries)
-        with borrowed_lanes(count, limit, most_kept=self._config.threads * count) as lanes:
+        with borrowed_lanes(count, limit, max_kept=self._config.threads * count) as lanes:
             return MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context).build().end_offset
 
     def _resume(self) -> tuple[Job, Progress] | None:
@@ -299,7 +300,7 @@ class _Round:
                 work, task = under_way[0]
                 result = self._result_of(task, partial(self._context.progress, "copy", done_bytes, total_bytes))
                 if result.error is None and work.group.number == job.damaged and job.damage is not None:
-                    raise hear(dict(job.damage))
+                    raise from_value(dict(job.damage))
                 progress = self._install(work, result, progress)
                 under_way.popleft()
                 done_bytes += work.group.size
@@ -324,7 +325,7 @@ class _Round:
     def _install(self, work: GroupWork, result: GroupResult, progress: Progress) -> Progress:
         """Take a task's output and swap it in; save the progress before and after."""
         if result.error is not None or result.counts is None:
-            raise hear(result.error or {})
+            raise from_value(result.error or {})
         sources = work.group.sources  # neighbours
         group = self._log.segments_between(sources[0].base_offset, sources[-1].base_offset + 1)
         self._installer.take(group, result)
@@ -340,7 +341,7 @@ class _Round:
         """Run a Spark job in another thread and report its progress; cancel it if the round has to stop."""
         total_bytes = sum(start.range.bytes for start in work.starts)
 
-        def tell() -> None:
+        def report_progress() -> None:
             names = set(self._context.fs.list_files(self.files.path))
             done = [each.range.bytes for each in work.starts if report_path(Path(), each.range.number).name in names]
             self._context.progress("map", sum(done), total_bytes)
@@ -348,20 +349,20 @@ class _Round:
         with concurrency.ThreadPoolExecutor(1, thread_name_prefix="cleaner-bulk") as pool:
             task = pool.submit(job)
             try:
-                return self._result_of(task, tell)
+                return self._result_of(task, report_progress)
             except BaseException:
                 self._jobs.cancel(self._name)
                 raise
 
-    def _result_of(self, task: concurrency.Future[Result], tell: Callable[[], None]) -> Result:
-        """Wait for a task; check for a stop, and call `tell` now and then to report progress."""
-        told_ns = -_TELL_EVERY_NS
+    def _result_of(self, task: concurrency.Future[Result], report_progress: Callable[[], None]) -> Result:
+        """Wait for a task; check for a stop, and call `report_progress` now and then to report progress."""
+        reported_ns = -_REPORT_EVERY_NS
         while True:
             self._context.check_done()
             now_ns = self._context.clock.monotonic_ns()
-            if now_ns - told_ns >= _TELL_EVERY_NS:
-                told_ns = now_ns
-                tell()
+            if now_ns - reported_ns >= _REPORT_EVERY_NS:
+                reported_ns = now_ns
+                report_progress()
             concurrency.wait([task], _LOOK_UP_SECONDS)
             if task.done():
                 return task.result()

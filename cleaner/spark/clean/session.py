@@ -47,7 +47,7 @@ def spark_settings(given: Mapping[str, str]) -> dict[str, str]:
     """
     master = given.get(MASTER, DEFAULT_MASTER)
     settings = {MASTER: master, _PYTHON: sys.executable, **_DEFAULTS}
-    if _stays_here(master):
+    if _is_local(master):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = _LOOPBACK
     if _makes_secrets(master):
         settings["spark.authenticate"] = "true"
@@ -85,7 +85,7 @@ def make_spark(name: str, given: Mapping[str, str]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def _stays_here(master: str) -> bool:
+def _is_local(master: str) -> bool:
     """Tell whether driver and executors are all on this machine, so that the loopback interface is enough."""
     kind, _, host = master.partition("://")
     return kind.startswith("local") or (kind == "spark" and host.startswith(_LOOPBACK_HOSTS))

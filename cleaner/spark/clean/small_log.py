@@ -36,13 +36,13 @@ def digest_small_log(
     Returns:
         The verdicts of every group that has any; None if there are more rows than a task may hold.
     """
-    most_rows = settings.task_entries // _ROWS_SHARE
+    max_rows = settings.task_entries // _ROWS_SHARE
     held: list[DigestRows] = []
     count = 0
     for start in starts:
         for rows in digest_range(fs, settings, start):
             count += len(rows.codes)
-            if count > most_rows:
+            if count > max_rows:
                 return None
             held.append(rows)
     return save_verdicts(fs, settings.work_dir, base_offsets, surviving_codes(held, settings.rule))

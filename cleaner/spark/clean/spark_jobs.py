@@ -31,7 +31,7 @@ from cleaner.spark.clean.probe import at_work, require_probes
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.spark.clean.session import make_spark
 from cleaner.spark.clean.small_log import digest_small_log
-from cleaner.spark.clean.verdicts import CROWDED, GroupBits, Verdicts
+from cleaner.spark.clean.verdicts import SKEWED, GroupBits, Verdicts
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, crowd
 _KEY = ("sip", "murmur")
 
 _REDUCER_BYTES = 32 << 20
-_MOST_REDUCERS = 4000
+_MAX_REDUCERS = 4000
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_MOST_REASON_CHARACTERS = 500
+_MAX_REASON_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class DigestWork:
         base_offsets: of the groups, by number.
         has_asking: there are records that only ask.
         is_small: one task digests all ranges, if it can hold their keys.
-        is_crowded: some key has more than two records that only ask.
+        is_skewed: some key has more than two records that only ask.
     """
 
     settings: JobSettings
@@ -70,7 +70,7 @@ class DigestWork:
     base_offsets: tuple[int, ...]
     has_asking: bool
     is_small: bool
-    is_crowded: bool = False
+    is_skewed: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,11 @@ class DigestResult:
 
     Attributes:
         bits: of every group that has any.
-        is_crowded: the result is void: try again with `DigestWork.is_crowded`.
+        is_skewed: the result is void: try again with `DigestWork.is_skewed`.
     """
 
     bits: tuple[GroupBits, ...]
-    is_crowded: bool
+    is_skewed: bool
 
 
 class SparkJobs(Protocol):
@@ -143,14 +143,16 @@ class SessionJobs:
         if places in self._seen:
             return
         slots = self.slots
-        answers = self._spark.sparkContext.parallelize(range(slots), slots).map(partial(_why_blind, settings)).collect()
+        answers = (
+            self._spark.sparkContext.parallelize(range(slots), slots).map(partial(_why_no_access, settings)).collect()
+        )
         for reason in filter(None, answers):
             raise SparkJobError(reason)
         self._seen.add(places)
 
     def _digest_small(self, work: DigestWork) -> DigestResult:
         bits = self._in_one_task(_digest_alone, work)
-        return self._digest(work) if bits is None else DigestResult(bits, is_crowded=False)
+        return self._digest(work) if bits is None else DigestResult(bits, is_skewed=False)
 
     def _digest(self, work: DigestWork) -> DigestResult:
         spark = self._spark.newSession()  # has its own settings: several jobs may run at a time
@@ -160,18 +162,18 @@ class SessionJobs:
         numbers = spark.range(0, count, 1, numPartitions=count)
         rows = numbers.mapInArrow(partial(_digest_batches, work.settings, work.starts), _ROW_SCHEMA)
         rule = work.settings.rule
-        codes = _joined(rows, rule) if work.is_crowded else _reduced(rows, rule, has_asking=work.has_asking)
+        codes = _joined(rows, rule) if work.is_skewed else _reduced(rows, rule, has_asking=work.has_asking)
         found = (
             codes.repartitionById(len(work.base_offsets), _group_of("code"))
             .mapInArrow(partial(_gather_batches, work.settings, work.base_offsets), _GROUP_SCHEMA)
             .collect()
         )
         bits = tuple(GroupBits(row.group, row.name, row["count"], row.checksum) for row in found if row.name)
-        return DigestResult(bits, is_crowded=any(row.crowded for row in found))
+        return DigestResult(bits, is_skewed=any(row.skewed for row in found))
 
     def _reducers(self, work: DigestWork) -> int:
         total_bytes = sum(start.range.bytes for start in work.starts)
-        return max(self.slots, min(_MOST_REDUCERS, total_bytes // _REDUCER_BYTES))
+        return max(self.slots, min(_MAX_REDUCERS, total_bytes // _REDUCER_BYTES))
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group. Raises SparkJobError."""
@@ -217,7 +219,7 @@ def _as_job_errors(what: str) -> Iterator[None]:
         raise SparkJobError(f"{what}: {_reason(error)}") from error
 
 
-def _why_blind(settings: JobSettings, _: int) -> str | None:
+def _why_no_access(settings: JobSettings, _: int) -> str | None:
     """Return why a task cannot work on the driver's files, None if it can; in a task."""
     try:
         with at_work(FileSystem(), settings):
@@ -251,7 +253,7 @@ def _gather_batches(
     for batch in batches:
         verdicts.add(batch.column(0).to_numpy())
     saved = verdicts.save(fs, settings.work_dir) or GroupBits(-1, "", 0, 0)
-    row = (saved.group, saved.name, saved.count, saved.checksum, verdicts.crowded)
+    row = (saved.group, saved.name, saved.count, saved.checksum, verdicts.skewed)
     names = ["group", "name", "count", "checksum", "crowded"]
     yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
 
@@ -275,7 +277,7 @@ def _group_of(code: str) -> Column:
 
 
 def _reduced(rows: DataFrame, rule: SurvivorRule, *, has_asking: bool) -> DataFrame:
-    """Return the codes to store as bits, by one reduction; a key with too many records that ask gives `CROWDED`."""
+    """Return the codes to store as bits, by one reduction; a key with too many records that ask gives `SKEWED`."""
     from pyspark.sql import functions as f
 
     puts, rank = f.col("code").bitwiseAND(1) == 1, rule.rank(f.col("code"))
@@ -291,7 +293,7 @@ def _reduced(rows: DataFrame, rule: SurvivorRule, *, has_asking: bool) -> DataFr
         rule.offset_of(f.col("last")),
         f.when(low < f.col("last"), rule.offset_of(low)),
         f.when((high < f.col("last")) & (high != low), rule.offset_of(high)),
-        f.when(f.col("asking") > 2, f.lit(CROWDED)),
+        f.when(f.col("asking") > 2, f.lit(SKEWED)),
     )
     return by_key.select(f.explode(codes).alias("code")).where(f.col("code").isNotNull())
 
@@ -309,7 +311,9 @@ def _joined(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
 def _reason(error: Exception) -> str:
     """Return the error in one line; of a task's traceback, the last line that names an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("cleaner.errors.", "OSError", "PermissionError", "MemoryError"))]
-    if told:
-        return told[-1][:_MOST_REASON_CHARACTERS]
-    return (lines or [type(error).__name__])[0][:_MOST_REASON_CHARACTERS]
+    named = [
+        line for line in lines if line.startswith(("cleaner.errors.", "OSError", "PermissionError", "MemoryError"))
+    ]
+    if named:
+        return named[-1][:_MAX_REASON_CHARACTERS]
+    return (lines or [type(error).__name__])[0][:_MAX_REASON_CHARACTERS]

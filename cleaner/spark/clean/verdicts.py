@@ -18,10 +18,10 @@ from cleaner.kernels.checksums import crc32c
 from cleaner.spark.clean.plan import GROUP_SHIFT, PLACE_MASK, PLACE_SHIFT, Codes, GroupPlan
 from cleaner.storage.fs.file_system import FileSystem
 
-CROWDED = -1
+SKEWED = -1
 """Replaces a code: the key has more records that only ask than one reduction can answer."""
 
-_MOST_BYTES = 1 << 34
+_MAX_BYTES = 1 << 34
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,13 @@ class Verdicts:
 
     base_offsets: tuple[int, ...]
     group: int = -1
-    crowded: int = 0
+    skewed: int = 0
     bits: OffsetBits | None = None
 
     def add(self, codes: Codes) -> None:
-        """Set the bits of some codes; `CROWDED` ones are counted."""
+        """Set the bits of some codes; `SKEWED` ones are counted."""
         is_code = codes >= 0
-        self.crowded += len(codes) - int(is_code.sum())
+        self.skewed += len(codes) - int(is_code.sum())
         codes = codes[is_code]
         if not len(codes):
             return
@@ -93,7 +93,7 @@ def read_bits(fs: FileSystem, work_dir: Path, group: GroupPlan, saved: GroupBits
     if saved is None:
         return OffsetBits(group.base_offset)
     path = work_dir / saved.name
-    data = fs.read_bytes(path, _MOST_BYTES)
+    data = fs.read_bytes(path, _MAX_BYTES)
     if crc32c(data) != saved.checksum:
         raise CorruptCheckpointError(path, 0, "its checksum is not that of what was written")
     try:

@@ -30,7 +30,7 @@ from cleaner.spark.source.columns import BAD_BATCH, BATCH_FIELDS, HEADERS, TYPES
 ROWS = 1 << 16
 _BYTES = 64 << 20
 
-_MOST_MILLIS = (2**63 - 1) // 1000  # Spark counts microseconds; later timestamps are cut to this
+_MAX_MILLIS = (2**63 - 1) // 1000  # Spark counts microseconds; later timestamps are cut to this
 _NO_TIMESTAMP_TYPE = -1
 
 _HEADER_FIELDS = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
@@ -223,7 +223,7 @@ def _names(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
 
 
 def _timestamps(part: _Part) -> npt.NDArray[Any]:
-    return np.clip(part.layout.timestamps_ms, -_MOST_MILLIS, _MOST_MILLIS) * 1000
+    return np.clip(part.layout.timestamps_ms, -_MAX_MILLIS, _MAX_MILLIS) * 1000
 
 
 _FILLS: dict[str, tuple[npt.DTypeLike, _Fill]] = {
@@ -319,7 +319,7 @@ class RecordBatches:
     def report(self, topic_partition: TopicPartition, damage: CorruptBatchError) -> Iterator[pa.RecordBatch]:
         """Yield the collected records, then a row that reports damage."""
         yield from self.finish()
-        told = {"file": str(damage.path), "position": damage.position, "reason": damage.reason}
-        values = {"topic": topic_partition.topic, "partition": topic_partition.partition, BAD_BATCH: told}
+        fields = {"file": str(damage.path), "position": damage.position, "reason": damage.reason}
+        values = {"topic": topic_partition.topic, "partition": topic_partition.partition, BAD_BATCH: fields}
         arrays = [pa.array([values.get(field.name)], field.type) for field in self._schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)

@@ -26,9 +26,9 @@ class Damage:
 
     def __init__(self, mode: BadBatches) -> None:
         self.mode = mode
-        self._met: list[CorruptBatchError] = []
+        self._unreported: list[CorruptBatchError] = []
 
-    def meet(self, error: CorruptBatchError) -> None:
+    def handle(self, error: CorruptBatchError) -> None:
         """
         Handle damage.
 
@@ -38,17 +38,17 @@ class Damage:
         if self.mode == "fail":
             self._refuse(error)
         if self.mode == "report":
-            self._met.append(as_value(error))
+            self._unreported.append(as_value(error))
 
     def _refuse(self, error: CorruptBatchError) -> NoReturn:
         larger = "maxDecompressedBatch allows more, " if isinstance(error.__cause__, DecompressedTooLargeError) else ""
         advice = f"{larger}badBatches=skip reads on after it, badBatches=report also reports it"
         raise CorruptBatchError(error.path, error.position, f"{error.reason}; {advice}") from error
 
-    def told(self) -> list[CorruptBatchError]:
+    def take_unreported(self) -> list[CorruptBatchError]:
         """Return the errors to report since the last call."""
-        met, self._met = self._met, []
-        return met
+        unreported, self._unreported = self._unreported, []
+        return unreported
 
 
 def sound_chunks(
@@ -72,7 +72,7 @@ def sound_chunks(
                 yield chunk
             break
         except CorruptBatchError as error:
-            damage.meet(error)
+            damage.handle(error)
             position = _next_in_order(file, error.position, end_position, base_offset, order_from)
     buffer.shrink()
 
@@ -90,7 +90,7 @@ def _next_in_order(file: OpenedFile, position: int, end_position: int, base_offs
             return position
 
 
-def passing(mode: BadBatches) -> ReadChunks:
+def transactions_reader(mode: BadBatches) -> ReadChunks:
     """Return a function that reads a log's batches only for their transactions; damage is an error, or is skipped."""
     buffer = ReadBuffer()
 
@@ -110,7 +110,7 @@ class _Gaps(Damage):
         super().__init__(mode)
         self._passed = passed
 
-    def meet(self, error: CorruptBatchError) -> None:
-        """Handle damage; raises as `Damage.meet`."""
-        super().meet(error)
+    def handle(self, error: CorruptBatchError) -> None:
+        """Handle damage; raises as `Damage.handle`."""
+        super().handle(error)
         self._passed()

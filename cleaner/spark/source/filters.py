@@ -27,7 +27,7 @@ class Pruning:
         topics: only these; None: all.
         first_partition, end_partition, first_offset, end_offset: the ends are exclusive.
         partitions: only these; None: all.
-        least_timestamp_ms: older records may be left out.
+        min_timestamp_ms: older records may be left out.
     """
 
     topics: frozenset[str] | None = None
@@ -36,7 +36,7 @@ class Pruning:
     end_partition: int = _NEVER
     first_offset: int = 0
     end_offset: int = _NEVER
-    least_timestamp_ms: int | None = None
+    min_timestamp_ms: int | None = None
 
     def has(self, topic_partition: TopicPartition) -> bool:
         """Tell whether the filters select any records of a partition."""
@@ -128,4 +128,4 @@ def _times(each: Any, pruning: Pruning) -> Pruning:
         return pruning
     # Rounded down with a margin: only records that are surely too old may be skipped; Spark filters the rest.
     least = int(value.timestamp() * 1000) - 1
-    return replace(pruning, least_timestamp_ms=max(least, pruning.least_timestamp_ms or 0))
+    return replace(pruning, min_timestamp_ms=max(least, pruning.min_timestamp_ms or 0))

@@ -51,7 +51,7 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
     for topic_partition in sorted(options.assigned or ()):
         if topic_partition not in found:
             raise UsageError(f"assign: {topic_partition} is not in {options.path}")
-    return {name: found[name] for name in sorted(found) if options.wants(name)}
+    return {name: found[name] for name in sorted(found) if options.selects(name)}
 
 
 def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
@@ -85,7 +85,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition, Path]]:
-    if _is_set_aside(directory.name):
+    if _is_not_current(directory.name):
         return []
     nature = nature_of(fs, directory)
     if nature is Nature.PARTITION:
@@ -105,7 +105,7 @@ def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition
     ]
 
 
-def _is_set_aside(name: str) -> bool:
+def _is_not_current(name: str) -> bool:
     try:
         return names.parse_partition_dir(name).kind is not names.DirKind.CURRENT
     except ValueError:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, UsageError
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots, Result
-from cleaner.spark.source.damage import passing
+from cleaner.spark.source.damage import transactions_reader
 from cleaner.spark.source.find import find_partitions
 from cleaner.spark.source.marks import Marks, StreamMark, change, mark_of
 from cleaner.spark.source.offsets import LATEST
@@ -37,13 +37,13 @@ class FollowedLogs:
     Args:
         fs: access to the file system.
         options: of the stream.
-        tell: gets one line for each partition whose active segment waits, and a line when a log was cleaned during a
+        warn: gets one line for each partition whose active segment waits, and a line when a log was cleaned during a
             micro-batch.
     Raises:
         UsageError: options that a stream cannot have.
     """
 
-    def __init__(self, fs: FileSystem, options: ReadOptions, tell: Callable[[str], None] = _to_stderr) -> None:
+    def __init__(self, fs: FileSystem, options: ReadOptions, warn: Callable[[str], None] = _to_stderr) -> None:
         if options.latest_per_key:
             raise UsageError("latestPerKey=true is of one moment, so it is for spark.read, not for a stream")
         if options.ending.usual != LATEST or options.ending.by_partition:
@@ -52,8 +52,8 @@ class FollowedLogs:
             raise UsageError("endingTimestamp and endingOffsetsByTimestamp are for spark.read; a stream goes on")
         self._fs = fs
         self._options = options
-        self._tell = tell
-        self._told: set[TopicPartition] = set()
+        self._warn = warn
+        self._warned: set[TopicPartition] = set()
         self._until: Positions | None = None
 
     def first(self) -> Positions:
@@ -77,7 +77,7 @@ class FollowedLogs:
         if self._until is not None:
             found = {name: min(end, self._until[name]) for name, end in found.items() if name in self._until}
         for name, log in logs.items():
-            self._tell_of_active(name, log)
+            self._warn_of_active(name, log)
         begin = {name: start.get(name, logs[name].start_offset) for name in found}
         return {**start, **(found if most is None else _limited(begin, found, most))}
 
@@ -85,7 +85,7 @@ class FollowedLogs:
         """Return the end offsets of the logs, active segments included; a stream's lag is measured against them."""
         return {name: log.end_offset for name, log in self._logs().items()}
 
-    def stop_at_present(self) -> None:
+    def stop_at_current_end(self) -> None:
         """Fix the stream's end at the offsets that are readable now."""
         self._until = {name: self._readable_end(log) for name, log in self._logs().items()}
 
@@ -128,10 +128,10 @@ class FollowedLogs:
             elif self._options.fail_on_data_loss:
                 raise UsageError(f"{name} has gone from {self._options.path}; failOnDataLoss=false reads the others")
 
-        def spans(most_records: int | None) -> list[Span]:
+        def spans(max_records: int | None) -> list[Span]:
             ranges = [(logs[name], until) for name, until in sorted(end.items()) if name in logs]
             parts = [
-                self._spans(log, start.get(log.topic_partition, log.start_offset), until, most_records)
+                self._spans(log, start.get(log.topic_partition, log.start_offset), until, max_records)
                 for log, until in ranges
                 if until != start.get(log.topic_partition)
             ]
@@ -139,12 +139,12 @@ class FollowedLogs:
 
         return tasks_of(spans, self._options)
 
-    def _spans(self, log: LogSnapshot, begin: int, until: int, most_records: int | None) -> list[Span]:
+    def _spans(self, log: LogSnapshot, begin: int, until: int, max_records: int | None) -> list[Span]:
         def found(log: LogSnapshot) -> list[Span]:
             lost = begin if begin < log.start_offset else until
             if self._options.fail_on_data_loss and not log.start_offset <= lost <= log.end_offset:
                 raise out_of_range(log, lost)
-            return list(spans_of(log, begin, until, self._options.task_bytes, None, most_records))
+            return list(spans_of(log, begin, until, self._options.task_bytes, None, max_records))
 
         return _look(LogSnapshots(self._fs), log, found)
 
@@ -160,7 +160,7 @@ class FollowedLogs:
                 raise LogChangedError(f"{since}, {error}; failOnDataLoss=false reads the rest") from error
             why = str(error)
         if why is not None and begin < offset:
-            self._tell(f"kafkalog: {since}, {why}: it may have fewer records than before")
+            self._warn(f"kafkalog: {since}, {why}: it may have fewer records than before")
 
     def _logs(self) -> dict[TopicPartition, LogSnapshot]:
         taker = LogSnapshots(self._fs)
@@ -177,14 +177,18 @@ class FollowedLogs:
             end = log.high_watermark if log.high_watermark < UNKNOWN_END else log.places[-1].base_offset
         else:
             end = log.places[-1].base_offset if log.places else log.start_offset
-        return min(end, log.last_stable_offset(passing(self._options.bad_batches))) if self._options.committed else end
+        return (
+            min(end, log.last_stable_offset(transactions_reader(self._options.bad_batches)))
+            if self._options.committed
+            else end
+        )
 
-    def _tell_of_active(self, name: TopicPartition, log: LogSnapshot) -> None:
-        waits = not self._options.reads_active and name not in self._told
+    def _warn_of_active(self, name: TopicPartition, log: LogSnapshot) -> None:
+        waits = not self._options.reads_active and name not in self._warned
         if waits and log.places and log.end_offset > log.places[-1].base_offset:
-            self._told.add(name)
+            self._warned.add(name)
             first = log.places[-1].base_offset
-            self._tell(
+            self._warn(
                 f"kafkalog: {name}: offsets from {first} on are in the active segment; read when it is rolled, or at "
                 "once with activeSegment=read"
             )

@@ -18,7 +18,7 @@ from cleaner.log.partitioner import partition_of
 from cleaner.spark.source.write_options import WriteOptions
 
 _NO_TIMESTAMP = -1
-_MOST_PARTITION = 2**31 - 1
+_MAX_PARTITION = 2**31 - 1
 
 
 class Group(NamedTuple):
@@ -65,7 +65,7 @@ def _topics(batch: pa.RecordBatch, options: WriteOptions) -> tuple[Sequence[str]
 def _partitions(batch: pa.RecordBatch, options: WriteOptions) -> Longs:
     if "partition" in batch.schema.names and batch.column("partition").null_count == 0:
         found: Longs = batch.column("partition").to_numpy(zero_copy_only=False).astype(np.int64)
-        if int(found.min()) < 0 or int(found.max()) > _MOST_PARTITION:
+        if int(found.min()) < 0 or int(found.max()) > _MAX_PARTITION:
             raise UsageError(f"partition {int(found.min())}: they count from 0")
         return found
     given = batch.column("partition").to_pylist() if "partition" in batch.schema.names else [None] * batch.num_rows

@@ -21,7 +21,7 @@ from cleaner.format.records import Block
 from cleaner.read.latest import Digest, LatestByKey, keys_within
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.spark.source.arrow import ArrowRows
-from cleaner.spark.source.damage import Damage, passing
+from cleaner.spark.source.damage import Damage, transactions_reader
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.plan import LatestTask
 from cleaner.spark.source.read import SpanReader
@@ -46,8 +46,8 @@ def latest_rows(fs: FileSystem, options: ReadOptions, task: LatestTask, damage: 
             for span, file in held:
                 yield from quiet_reader.each_of(span, file, digest)
 
-        most_keys = keys_within(options.map_bytes)
-        last = LatestByKey(digest_all, first, end, most_keys, most_keys)
+        max_keys = keys_within(options.map_bytes)
+        last = LatestByKey(digest_all, first, end, max_keys, max_keys)
         for span, file in held:
 
             def work(path: Path, block: Block, hidden: Flags, span: Span = span) -> ArrowRows:
@@ -68,6 +68,7 @@ def _hold(
     """Open all segments, then determine the end offset to read to."""
 
     def hold(log: LogSnapshot) -> tuple[list[tuple[Span, File]], int, int]:
+        """Open the segments of one snapshot; `stack` closes them. Raises FileNotFoundError to get a newer snapshot."""
         if not log.places and options.fail_on_data_loss:
             # It had segments when it was planned, and nothing removes the last one.
             gone = FileNotFoundError(ENOENT, "its segments have gone, or never were there")
@@ -79,7 +80,7 @@ def _hold(
                 raise FileNotFoundError(ENOENT, "another file has its name", task.directory)
             end = log.end_offset if task.end_offset is None else min(task.end_offset, log.end_offset)
             if options.committed:
-                end = min(end, log.last_stable_offset(passing(options.bad_batches)))
+                end = min(end, log.last_stable_offset(transactions_reader(options.bad_batches)))
             stack.push(attempt.pop_all())
         wanted = [(span, file) for span, file in held if span.first_offset < end]
         return [(_up_to(span, end), file) for span, file in wanted], task.first_offset, end

@@ -97,8 +97,8 @@ class ReadOptions:
         bad_batches: how to treat damage.
         longest_replica: if a partition is found twice, read the replica with the largest end offset.
         task_bytes: about how much one task reads.
-        least_tasks: at least this many tasks, if there are as many offsets.
-        most_records: the most offsets that one task reads; None: any number.
+        min_tasks: at least this many tasks, if there are as many offsets.
+        max_records: the most offsets that one task reads; None: any number.
         push_filters: let filters limit what is read, see `source.FilteringReader`.
         fail_on_data_loss: missing offsets are an error.
         max_offsets: the most offsets that a stream reads in a micro-batch; None: any number.
@@ -124,14 +124,14 @@ class ReadOptions:
     bad_batches: BadBatches
     longest_replica: bool
     task_bytes: int
-    least_tasks: int
-    most_records: int | None
+    min_tasks: int
+    max_records: int | None
     push_filters: bool
     fail_on_data_loss: bool
     max_offsets: int | None
     reads_active: bool
 
-    def wants(self, topic_partition: TopicPartition) -> bool:
+    def selects(self, topic_partition: TopicPartition) -> bool:
         """Tell whether the options select a partition."""
         topic, partition = topic_partition
         return (
@@ -214,8 +214,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         bad_batches=bad_batches,  # type: ignore[arg-type]  # one of its three words
         longest_replica=choice(texts, "replica", ("one", "longest")) == "longest",
         task_bytes=size(texts, "maxPartitionBytes", 1),
-        least_tasks=number(texts, "minPartitions", 1) if texts["minPartitions"] else 1,
-        most_records=number(texts, "maxRecordsPerPartition", 1) if texts["maxRecordsPerPartition"] else None,
+        min_tasks=number(texts, "minPartitions", 1) if texts["minPartitions"] else 1,
+        max_records=number(texts, "maxRecordsPerPartition", 1) if texts["maxRecordsPerPartition"] else None,
         push_filters=flag(texts, "pushFilters"),
         fail_on_data_loss=flag(texts, "failOnDataLoss"),
         max_offsets=number(texts, "maxOffsetsPerTrigger", 1) if most else None,

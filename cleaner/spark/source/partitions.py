@@ -23,22 +23,22 @@ class TaskPartition(InputPartition):
     A task, and its read options.
 
     Attributes:
-        least_timestamp_ms: older records may be left out.
+        min_timestamp_ms: older records may be left out.
     """
 
     task: Task
     options: ReadOptions
-    least_timestamp_ms: int | None = None
+    min_timestamp_ms: int | None = None
 
 
 def task_partitions(
-    tasks: Iterable[Task], options: ReadOptions, least_timestamp_ms: int | None = None
+    tasks: Iterable[Task], options: ReadOptions, min_timestamp_ms: int | None = None
 ) -> list[InputPartition]:
     """Return tasks in the form that Spark needs."""
     # Options that only the plan uses may be long, and each task would carry them.
     own = replace(options, topics=None, partitions=None, assigned=None, starting=Offsets(EARLIEST))
     own = replace(own, ending=Offsets(LATEST), starting_times=None, ending_times=None)
-    return [TaskPartition(task, own, least_timestamp_ms) for task in tasks]
+    return [TaskPartition(task, own, min_timestamp_ms) for task in tasks]
 
 
 def read_partition(partition: InputPartition, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -55,4 +55,4 @@ def read_partition(partition: InputPartition, columns: Sequence[str] | None = No
     options = partition.options
     if columns is not None:
         options = replace(options, columns=tuple(columns))
-    return run_task(FileSystem(), options, partition.task, partition.least_timestamp_ms)
+    return run_task(FileSystem(), options, partition.task, partition.min_timestamp_ms)

@@ -17,7 +17,7 @@ from cleaner.errors import OffsetOutOfRangeError, UsageError
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
 from cleaner.read.time_search import find_by_time
-from cleaner.spark.source.damage import passing
+from cleaner.spark.source.damage import transactions_reader
 from cleaner.spark.source.filters import Pruning
 from cleaner.spark.source.find import Found, find_partitions
 from cleaner.spark.source.offsets import LATEST, Times
@@ -25,7 +25,7 @@ from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
-_LEAST_COST = 64 << 10  # bytes a span: opening a file takes as long as reading this many
+_MIN_COST = 64 << 10  # bytes a span: opening a file takes as long as reading this many
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def plan(fs: FileSystem, options: ReadOptions, pruning: Pruning) -> list[Task]:
     if options.latest_per_key:
         return [task for name, directory in logs.items() for task in _latest(taker, name, directory, options)]
 
-    def spans(most_records: int | None) -> list[Span]:
-        parts = [planned_spans(taker, *log, options, pruning, most_records) for log in logs.items()]
+    def spans(max_records: int | None) -> list[Span]:
+        parts = [planned_spans(taker, *log, options, pruning, max_records) for log in logs.items()]
         return [span for part in parts for span in part]
 
     return tasks_of(spans, options)
@@ -83,13 +83,13 @@ def tasks_of(spans_with: Callable[[int | None], list[Span]], options: ReadOption
     Args:
         spans_with: returns the spans to read, each of at most this many offsets.
     """
-    most = options.most_records
+    most = options.max_records
     spans = spans_with(most)
     tasks = pack(spans, options.task_bytes, most)
-    if len(tasks) >= options.least_tasks:
+    if len(tasks) >= options.min_tasks:
         return tasks
     offsets = sum(span.end_offset - span.first_offset for span in spans if span.end_offset < UNKNOWN_END)
-    most = min(max(1, offsets // options.least_tasks), most or offsets + 1)
+    most = min(max(1, offsets // options.min_tasks), most or offsets + 1)
     return pack(spans_with(most), options.task_bytes, most)
 
 
@@ -121,14 +121,14 @@ def planned_spans(
     directory: Path,
     options: ReadOptions,
     pruning: Pruning,
-    most_records: int | None = None,
+    max_records: int | None = None,
 ) -> list[Span]:
-    """Return the spans of a partition, each of at most `most_records` offsets; raises as `plan`."""
+    """Return the spans of a partition, each of at most `max_records` offsets; raises as `plan`."""
 
     def found(log: LogSnapshot) -> list[Span]:
         first, end = bounds(log, options)
         first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
-        return list(spans_of(log, first, end, options.task_bytes, pruning.least_timestamp_ms, most_records))
+        return list(spans_of(log, first, end, options.task_bytes, pruning.min_timestamp_ms, max_records))
 
     return taker.look(topic_partition, directory, found)
 
@@ -149,7 +149,7 @@ def bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int, int]:
     first = first_offset(log, options)
     end = end_offset(log, options)
     if options.committed and first < end:
-        end = min(end, log.last_stable_offset(passing(options.bad_batches)))
+        end = min(end, log.last_stable_offset(transactions_reader(options.bad_batches)))
     return first, end
 
 
@@ -207,18 +207,18 @@ def _offset_of_time(log: LogSnapshot, timestamp_ms: int) -> int | None:
         files.close()
 
 
-def pack(spans: list[Span], task_bytes: int, most_records: int | None = None) -> list[Task]:
+def pack(spans: list[Span], task_bytes: int, max_records: int | None = None) -> list[Task]:
     """Group adjacent spans into tasks, up to a task's size."""
     tasks: list[Task] = []
     taken: list[Span] = []
     cost = records = 0
     for span in spans:
         more = span.end_offset - span.first_offset
-        is_much = most_records is not None and records + more > most_records
-        if taken and (is_much or cost + span.size > task_bytes):
+        is_over_limit = max_records is not None and records + more > max_records
+        if taken and (is_over_limit or cost + span.size > task_bytes):
             tasks.append(SpansTask(tuple(taken)))
             taken, cost, records = [], 0, 0
         taken.append(span)
-        cost += max(span.size, _LEAST_COST)
+        cost += max(span.size, _MIN_COST)
         records += more
     return [*tasks, SpansTask(tuple(taken))] if taken else tasks

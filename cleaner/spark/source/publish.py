@@ -2,9 +2,9 @@
 The end of a write: staged segments get their offsets and names, and complete partitions appear.
 
     1. create the log dir if it is missing, lock it as any writer does, and remove its clean shutdown marker
-    2. for each partition, in its nascent directory: write offsets into the batches, give the files their final names,
-       add the other files of a log
-    3. rename the nascent directories to the partitions' names, one by one
+    2. for each partition, in its unpublished directory: write offsets into the batches, give the files their final
+       names, add the other files of a log
+    3. rename the unpublished directories to the partitions' names, one by one
     4. write checkpoints, and the marker if the whole log dir may be trusted
 
 A crash at any step leaves complete partitions, or directories marked for removal.
@@ -24,7 +24,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.errors import UsageError
 from cleaner.log.dir_state import DirState, identify, make_log_dir, new_uuid
-from cleaner.spark.source.staging import BATCHES, Staged, nascent_dir
+from cleaner.spark.source.staging import BATCHES, Staged, unpublished_dir
 from cleaner.spark.source.write_options import WriteOptions
 from cleaner.storage.files.leader_epochs import write_leader_epochs
 from cleaner.storage.files.partition_metadata import read_topic_id, write_topic_id
@@ -75,10 +75,10 @@ def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[St
     try:
         before = state.log_dir.listing()
         ids = _topic_ids(fs, log_dir, parts, options)
-        ends = {name: _complete(fs, nascent_dir(log_dir, name, job), parts[name], ids) for name in sorted(parts)}
+        ends = {name: _complete(fs, unpublished_dir(log_dir, name, job), parts[name], ids) for name in sorted(parts)}
         for name in ends:
             state.still_held()
-            fs.rename(nascent_dir(log_dir, name, job), log_dir / str(name))
+            fs.rename(unpublished_dir(log_dir, name, job), log_dir / str(name))
         fs.fsync_dir(log_dir)
         state.note(OffsetKind.RECOVERY_POINT, lambda: ends)
         state.note(OffsetKind.HIGH_WATERMARK, lambda: ends)
@@ -115,7 +115,7 @@ def _topic_ids(
 
 
 def _complete(fs: FileSystem, directory: Path, staged: Sequence[Staged], ids: Mapping[str, uuid.UUID]) -> int:
-    """Turn a nascent directory into a complete log; returns its end offset."""
+    """Turn a unpublished directory into a complete log; returns its end offset."""
     next_offset = 0
     for each in staged:
         _fill_in(fs, directory, each.stem, next_offset)

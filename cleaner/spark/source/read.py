@@ -18,7 +18,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer, control_batches
 from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
-from cleaner.spark.source.damage import Damage, passing, sound_chunks
+from cleaner.spark.source.damage import Damage, sound_chunks, transactions_reader
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.plan import out_of_range
 from cleaner.spark.source.spans import Span, spans_of
@@ -38,16 +38,16 @@ class SpanReader:
         fs: access to the file system.
         options: isolation, and how to treat damage and missing offsets.
         damage: handles damage.
-        least_timestamp_ms: batches whose records are all older are skipped.
+        min_timestamp_ms: batches whose records are all older are skipped.
     """
 
     def __init__(
-        self, fs: FileSystem, options: ReadOptions, damage: Damage, least_timestamp_ms: int | None = None
+        self, fs: FileSystem, options: ReadOptions, damage: Damage, min_timestamp_ms: int | None = None
     ) -> None:
         self._fs = fs
         self._options = options
         self._damage = damage
-        self._least_timestamp_ms = least_timestamp_ms
+        self._min_timestamp_ms = min_timestamp_ms
         self._buffer = ReadBuffer()
         self._unpacker = Unpacker(options.batch_bytes)
 
@@ -90,8 +90,8 @@ class SpanReader:
         hidden |= rows["last_offset"] < span.first_offset
         # The header of a wrapper of magic 0 or 1 has only the last offset.
         hidden |= is_modern & (rows["base_offset"] >= span.end_offset)
-        if self._least_timestamp_ms is not None:
-            hidden |= rows["max_timestamp"] < self._least_timestamp_ms
+        if self._min_timestamp_ms is not None:
+            hidden |= rows["max_timestamp"] < self._min_timestamp_ms
         return hidden.astype(np.uint8)
 
     def _blocks(self, path: Path, chunk: Chunk, hidden: Flags, work: Work[Result]) -> Iterator[Result]:
@@ -108,14 +108,14 @@ class SpanReader:
                 return
             except CorruptBatchError as error:
                 leave_out(chunk.batches, hidden, error)
-                self._damage.meet(error)
+                self._damage.handle(error)
 
     def _aborts(self, span: Span) -> Aborts:
         mode = self._options.bad_batches
         return LogSnapshots(self._fs).look(
             span.topic_partition,
             span.directory,
-            lambda log: log.aborted_within(span.first_offset, span.end_offset, passing(mode)),
+            lambda log: log.aborted_within(span.first_offset, span.end_offset, transactions_reader(mode)),
         )
 
     # ---- files -----------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ class KafkaLogReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
         tasks = plan(FileSystem(), self.options, self.pruning)
-        return task_partitions(tasks, self.options, self.pruning.least_timestamp_ms)
+        return task_partitions(tasks, self.options, self.pruning.min_timestamp_ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run a task, on an executor."""

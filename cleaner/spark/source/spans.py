@@ -57,25 +57,25 @@ def spans_of(
     first_offset: int,
     end_offset: int,
     task_bytes: int,
-    least_timestamp_ms: int | None = None,
-    most_records: int | None = None,
+    min_timestamp_ms: int | None = None,
+    max_records: int | None = None,
 ) -> Iterator[Span]:
     """
     Yield the spans that hold a log's records within a range of offsets, in order.
 
     Args:
         task_bytes: no span is much larger if an index says where to cut.
-        least_timestamp_ms: segments whose time index says that all records are older are left out.
-        most_records: no span has more offsets; None: any number.
+        min_timestamp_ms: segments whose time index says that all records are older are left out.
+        max_records: no span has more offsets; None: any number.
     Raises:
         FileNotFoundError: a segment was removed after it was listed.
     """
     for place, first, end in log.bounds(first_offset, end_offset):
         with OpenSegment(log.fs, place) as segment:
             is_last = place is log.places[-1]
-            if least_timestamp_ms is not None and not is_last:
+            if min_timestamp_ms is not None and not is_last:
                 largest = segment.largest_timestamp()
-                if largest is not None and largest < least_timestamp_ms:
+                if largest is not None and largest < min_timestamp_ms:
                     continue
             about = segment.file.stat()
             size = log.end_position if is_last else about.st_size
@@ -89,16 +89,16 @@ def spans_of(
                         *(log.topic_partition, log.directory, path, about.st_ino),
                         *(place.base_offset, at, following, lower, upper),
                     )
-                    yield from _divided(segment, span, most_records)
+                    yield from _divided(segment, span, max_records)
 
 
-def _divided(segment: OpenSegment, span: Span, most_records: int | None) -> Iterator[Span]:
-    """Split a span into parts of at most `most_records` offsets; a batch that belongs to two parts is read twice."""
-    if most_records is None or span.end_offset == UNKNOWN_END:
+def _divided(segment: OpenSegment, span: Span, max_records: int | None) -> Iterator[Span]:
+    """Split a span into parts of at most `max_records` offsets; a batch that belongs to two parts is read twice."""
+    if max_records is None or span.end_offset == UNKNOWN_END:
         yield span
         return
-    for first in range(span.first_offset, span.end_offset, most_records):
-        end = min(first + most_records, span.end_offset)
+    for first in range(span.first_offset, span.end_offset, max_records):
+        end = min(first + max_records, span.end_offset)
         position = max(span.position, segment.position_at(first))
         yield replace(span, position=position, first_offset=first, end_offset=end)
 

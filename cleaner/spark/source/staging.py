@@ -49,7 +49,7 @@ class Staged:
     A segment that a task has written.
 
     Attributes:
-        stem: of its files' names, in the partition's nascent directory.
+        stem: of its files' names, in the partition's unpublished directory.
         offset_count: how many offsets it covers.
     """
 
@@ -58,7 +58,7 @@ class Staged:
     offset_count: int
 
 
-def nascent_dir(log_dir: Path, topic_partition: TopicPartition, job: str) -> Path:
+def unpublished_dir(log_dir: Path, topic_partition: TopicPartition, job: str) -> Path:
     """Return the directory in which a partition is built; `job` is 32 hex digits."""
     return log_dir / partition_dir_name(topic_partition, DirKind.DELETE, job)
 
@@ -131,7 +131,7 @@ class Stage:
         found = self._open.get(topic_partition)
         if found is None:
             check_topic_name(topic_partition.topic)
-            directory = nascent_dir(self._log_dir, topic_partition, self._job)
+            directory = unpublished_dir(self._log_dir, topic_partition, self._job)
             self._make_dirs(directory)
             stem = f"{self._attempt}-{len(self._done) + len(self._open)}"
             found = self._open[topic_partition] = _Segment(self._fs, directory, stem)

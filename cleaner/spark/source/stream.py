@@ -58,7 +58,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query at the offsets that are readable now."""
-        self.logs.stop_at_present()
+        self.logs.stop_at_current_end()
 
     def partitions(self, start: _Json, end: _Json) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch."""

@@ -26,47 +26,47 @@ if TYPE_CHECKING:
 
 
 def run_task(
-    fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None = None
+    fs: FileSystem, options: ReadOptions, task: Task, min_timestamp_ms: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """
     Read a task's records.
 
     Args:
-        least_timestamp_ms: older records may be left out.
+        min_timestamp_ms: older records may be left out.
     Raises:
         CorruptLogError: damage, unless the options skip it.
         OffsetOutOfRangeError: offsets are gone.
         LogDirOfflineError: the disk refuses, or the partition is not where the plan found it.
     """
     try:
-        yield from _read(fs, options, task, least_timestamp_ms)
+        yield from _read(fs, options, task, min_timestamp_ms)
     except LogDirOfflineError as error:
         if error.cause.errno == ENOENT:
             error.args = (f"{error}; executors need the logs under the path under which the driver sees them",)
         raise
 
 
-def _read(fs: FileSystem, options: ReadOptions, task: Task, least_timestamp_ms: int | None) -> Iterator[pa.RecordBatch]:
+def _read(fs: FileSystem, options: ReadOptions, task: Task, min_timestamp_ms: int | None) -> Iterator[pa.RecordBatch]:
     damage = Damage(options.bad_batches)
     batches = RecordBatches(options.columns)
     if isinstance(task, SpansTask):
-        reader = SpanReader(fs, options, damage, least_timestamp_ms)
+        reader = SpanReader(fs, options, damage, min_timestamp_ms)
         for span in task.spans:
-            yield from _told(batches, damage, span.topic_partition, reader.each(span, _laid_out(span)))
+            yield from _with_reports(batches, damage, span.topic_partition, reader.each(span, _laid_out(span)))
     else:
-        yield from _told(batches, damage, task.topic_partition, latest_rows(fs, options, task, damage))
+        yield from _with_reports(batches, damage, task.topic_partition, latest_rows(fs, options, task, damage))
     yield from batches.finish()
 
 
-def _told(
+def _with_reports(
     batches: RecordBatches, damage: Damage, topic_partition: TopicPartition, found: Iterator[ArrowRows]
 ) -> Iterator[pa.RecordBatch]:
     """Add rows, and report damage before the rows that follow it in the log."""
     for rows in found:
-        for error in damage.told():
+        for error in damage.take_unreported():
             yield from batches.report(topic_partition, error)
         yield from batches.add(rows)
-    for error in damage.told():
+    for error in damage.take_unreported():
         yield from batches.report(topic_partition, error)
 
 

@@ -33,8 +33,8 @@ TAKEN: Final = ("key", "value", "topic", "partition", "timestamp", "headers")
 IGNORED: Final = ("offset", "timestampType")
 """Columns that a read has, and that the log assigns itself in a write."""
 
-_MOST_SEGMENT_BYTES = 2**31 - 1
-_MOST_PARTITIONS = 1 << 20
+_MAX_SEGMENT_BYTES = 2**31 - 1
+_MAX_PARTITIONS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     if not texts["path"].startswith("/"):
         raise UsageError(f"kafkalog needs the whole path of a log dir, not {texts['path']!r}: save('/data/kafka')")
     segment_bytes = size(texts, "segmentBytes", 1024)
-    if segment_bytes > _MOST_SEGMENT_BYTES:
-        raise UsageError(f"segmentBytes={texts['segmentBytes']}: a segment has at most {_MOST_SEGMENT_BYTES} bytes")
+    if segment_bytes > _MAX_SEGMENT_BYTES:
+        raise UsageError(f"segmentBytes={texts['segmentBytes']}: a segment has at most {_MAX_SEGMENT_BYTES} bytes")
     partition_count = number(texts, "numPartitions", 1)
-    if partition_count > _MOST_PARTITIONS:
-        raise UsageError(f"numPartitions={partition_count}: at most {_MOST_PARTITIONS}")
+    if partition_count > _MAX_PARTITIONS:
+        raise UsageError(f"numPartitions={partition_count}: at most {_MAX_PARTITIONS}")
     return WriteOptions(
         path=texts["path"],
         topic=texts["topic"] or None,

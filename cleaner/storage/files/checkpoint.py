@@ -27,7 +27,7 @@ from cleaner.storage.fs.readable import ReadableFiles
 CHECKPOINT_LIMIT_BYTES = 32 << 20
 """Largest checkpoint read: some 100 000 partitions with the longest names; a broker has a few thousand."""
 
-MOST_ENTRIES = 500_000
+MAX_ENTRIES = 500_000
 """Most entries accepted in a checkpoint: a hundred times what a broker has."""
 
 VERSION = 0  # Value on disk, never changes.
@@ -109,8 +109,8 @@ def _entries(
     lines: Iterator[tuple[int, bytes]], words: int, path: Path, count_position: int, count_line: bytes
 ) -> Iterator[CheckpointLine]:
     count = read_number(count_line, 32, path, count_position, "the number of entries")
-    if count > MOST_ENTRIES:
-        raise CorruptCheckpointError(path, count_position, f"{count} entries are announced, more than {MOST_ENTRIES}")
+    if count > MAX_ENTRIES:
+        raise CorruptCheckpointError(path, count_position, f"{count} entries are announced, more than {MAX_ENTRIES}")
     found = 0
     for position, line in lines:
         # Java's split keeps an empty word before leading white space, Python's does not.
@@ -175,7 +175,7 @@ def parse_offset_checkpoint(data: bytes, path: Path) -> dict[TopicPartition, int
         CorruptCheckpointError: as `read_offset_checkpoint`.
     """
     plain = _PLAIN.match(data)
-    if plain is not None and int(plain.group(1)) <= MOST_ENTRIES and data.count(b"\n") <= MOST_ENTRIES + 2:
+    if plain is not None and int(plain.group(1)) <= MAX_ENTRIES and data.count(b"\n") <= MAX_ENTRIES + 2:
         flat = plain.group(2).decode("ascii").split()
         if len(flat) == 3 * int(plain.group(1)):
             partitions = map(TopicPartition, flat[::3], map(int, flat[1::3]))

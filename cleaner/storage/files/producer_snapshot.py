@@ -83,20 +83,20 @@ class ProducerEntry(NamedTuple):
     current_txn_first_offset: int
 
 
-def encode_snapshot(entries: Sequence[ProducerEntry], most_entries: int = 0) -> bytes:
+def encode_snapshot(entries: Sequence[ProducerEntry], max_entries: int = 0) -> bytes:
     """
     Return the bytes of a snapshot file.
 
     Args:
         entries: one per producer, in the order in which they became known.
-        most_entries: the largest number of producers known at one time, if more than now. A Java map never shrinks,
+        max_entries: the largest number of producers known at one time, if more than now. A Java map never shrinks,
             and its size decides the order.
     """
     by_id = {entry.producer_id: entry for entry in entries}
     if len(by_id) != len(entries):
         raise ValueError("a producer id occurs twice")
     body = bytearray(struct.pack(">i", len(entries)))
-    for producer_id in java_order(by_id, most_entries):
+    for producer_id in java_order(by_id, max_entries):
         body += _ENTRY.pack(*by_id[producer_id])
     return struct.pack(">hI", VERSION, crc32c(bytes(body))) + bytes(body)
 
@@ -151,12 +151,12 @@ def read_snapshot(fs: ReadableFiles, path: Path) -> SnapshotRows:
     return decode_rows(data, path)
 
 
-def write_snapshot(fs: FileSystem, path: Path, entries: Sequence[ProducerEntry], most_entries: int = 0) -> None:
+def write_snapshot(fs: FileSystem, path: Path, entries: Sequence[ProducerEntry], max_entries: int = 0) -> None:
     """Write or replace a snapshot file durably; the arguments are those of `encode_snapshot`."""
-    fs.write_atomically(path, encode_snapshot(entries, most_entries))
+    fs.write_atomically(path, encode_snapshot(entries, max_entries))
 
 
-def java_order(producer_ids: Iterable[int], most_entries: int = 0) -> list[int]:
+def java_order(producer_ids: Iterable[int], max_entries: int = 0) -> list[int]:
     """
     Return producer ids in the iteration order of a Java `HashMap` to which they were added in the given order.
 
@@ -177,7 +177,7 @@ def java_order(producer_ids: Iterable[int], most_entries: int = 0) -> list[int]:
         if wanted != table:
             table = wanted
             lengths = _chain_lengths(ids[:known], table)
-    while most_entries > table * 3 // 4:
+    while max_entries > table * 3 // 4:
         table *= 2
     return sorted(ids, key=lambda producer_id: _spread_hash(producer_id) % table)
 

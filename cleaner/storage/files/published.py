@@ -45,7 +45,7 @@ _NAME_BYTES, _OFFSET_BYTES, _CHECKED_BYTES = 16, 8, 24
 ENTRY_BYTES = 32
 _LOCK_BYTE = 0
 _TRIES = 3
-_MOST_BYTES = 64 << 20  # two million partitions; a larger file is not ours
+_MAX_BYTES = 64 << 20  # two million partitions; a larger file is not ours
 
 
 def boot_id(fs: FileSystem) -> bytes | None:
@@ -192,7 +192,7 @@ class Published:
             if offset is not None:
                 return offset
             size = file.size()
-            data = file.read(size, 0) if size <= _MOST_BYTES else b""
+            data = file.read(size, 0) if size <= _MAX_BYTES else b""
             found = next((at for at in range(0, len(data), ENTRY_BYTES) if data.startswith(name, at)), None)
             if found is None:
                 return None

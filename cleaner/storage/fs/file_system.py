@@ -29,7 +29,7 @@ from typing import NamedTuple, Self, TypeGuard
 
 from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
-from cleaner.storage.fs.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
+from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
 from cleaner.storage.fs.open_file import File, disk_errors
 
 __all__ = ["UNFINISHED", "DirectoryEntry", "File", "FileSystem", "Space", "disk_errors", "real_path"]
@@ -225,7 +225,7 @@ class FileSystem:
         with disk_errors(path, may_be_missing=True), self._listed(path) as directory, os.scandir(directory) as entries:
             return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
-    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
+    def scan_dir(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         """
         List the regular files with one of these suffixes, unordered, without links and files that vanish during this.
 
@@ -326,7 +326,7 @@ class FileSystem:
                         with disk_errors(directory / name):
                             raise error
 
-            large = large_ones(at, names) if threads > 1 else []
+            large = large_files(at, names) if threads > 1 else []
             share_out(remove, large, threads, fewest=1)
             share_out(remove, names, threads)
 

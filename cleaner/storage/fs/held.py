@@ -32,7 +32,7 @@ Accept = Callable[[Path, os.stat_result], None]
 """Raises if work in a directory, given with its status once opened, is not allowed."""
 
 
-class _Held:
+class _HeldDirectory:
     """An open directory; fields are guarded by the lock of `HeldDirectories`."""
 
     __slots__ = ("descriptor", "holders", "path", "users")
@@ -54,7 +54,9 @@ class HeldName:
 
     __slots__ = ("_held", "_owned", "_owner", "_path", "descriptor", "name")
 
-    def __init__(self, owner: HeldDirectories, path: str, name: str, held: _Held | None, owned: int | None) -> None:
+    def __init__(
+        self, owner: HeldDirectories, path: str, name: str, held: _HeldDirectory | None, owned: int | None
+    ) -> None:
         self._owner = owner
         self._path = path
         self._held = held
@@ -85,15 +87,15 @@ class HeldName:
 class Hold:
     """Holds a directory until `release`, or for a `with` block."""
 
-    def __init__(self, owner: HeldDirectories, held: _Held) -> None:
+    def __init__(self, owner: HeldDirectories, held: _HeldDirectory) -> None:
         self._owner = owner
-        self._held: _Held | None = held
+        self._held: _HeldDirectory | None = held
 
     def release(self) -> None:
         """End the hold; a second call does nothing."""
         held, self._held = self._held, None
         if held is not None:
-            self._owner.let_go(held)
+            self._owner.drop_hold(held)
 
     def __enter__(self) -> Hold:
         return self
@@ -108,7 +110,7 @@ class HeldDirectories:
     def __init__(self) -> None:
         # Reentrant: a signal handler may need it while its own thread has it.
         self._lock = concurrency.RLock()
-        self._held: dict[str, _Held] = {}  # guarded, except for asking whether it is empty or has a key
+        self._held: dict[str, _HeldDirectory] = {}  # guarded, except for asking whether it is empty or has a key
 
     def hold(self, path: Path, accept: Accept, *, follow_above: bool) -> Hold:
         """
@@ -129,7 +131,7 @@ class HeldDirectories:
             with self._lock:
                 held = self._held.get(text)
                 if held is None:
-                    held = self._held[text] = _Held(text, descriptor)
+                    held = self._held[text] = _HeldDirectory(text, descriptor)
                     descriptor = -1
                 elif not os.path.samestat(os.fstat(held.descriptor), about):
                     raise OSError(errno.EBUSY, "another directory, which had this name before, is in use", text)
@@ -178,7 +180,7 @@ class HeldDirectories:
         """Return where to find a path itself: as `parent`, but for a held directory the one that is held."""
         return self.inside(path) if str(path) in self._held else self.parent(path)
 
-    def _find(self, directory: str, flags: int) -> tuple[_Held | None, int | None]:
+    def _find(self, directory: str, flags: int) -> tuple[_HeldDirectory | None, int | None]:
         """Borrow a held directory, or open one below a held one; (None, None) if neither it nor a parent is held."""
         rest: list[str] = []
         at = directory
@@ -199,13 +201,13 @@ class HeldDirectories:
         finally:
             self.give_back(held)
 
-    def give_back(self, held: _Held) -> None:
+    def give_back(self, held: _HeldDirectory) -> None:
         """End the use of a borrowed descriptor."""
         with self._lock:
             held.users -= 1
             self._close_if_last(held)
 
-    def let_go(self, held: _Held) -> None:
+    def drop_hold(self, held: _HeldDirectory) -> None:
         """End a hold."""
         with self._lock:
             held.holders -= 1
@@ -214,7 +216,7 @@ class HeldDirectories:
             self._close_if_last(held)
 
     @staticmethod
-    def _close_if_last(held: _Held) -> None:
+    def _close_if_last(held: _HeldDirectory) -> None:
         if not held.holders and not held.users:
             os.close(held.descriptor)
 

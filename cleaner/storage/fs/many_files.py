@@ -19,9 +19,9 @@ from cleaner.storage.fs.held import HeldName
 SYNCFS_FROM = 100
 """From this many files on, one sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
 
-_FEWEST_A_THREAD = 32
+_MIN_A_THREAD = 32
 _LARGE_BYTES = 8 << 20
-_FIRST_LINUX_TELLING_ERRORS = (5, 8)
+_FIRST_LINUX_REPORTING_ERRORS = (5, 8)
 # `statfs` numbers of the file systems whose syncfs is known to wait for data and journal: ext2 to ext4, XFS. Others
 # (FUSE, network and layered ones) may return before anything is on disk.
 _RELIABLE = frozenset((0xEF53, 0x58465342))
@@ -42,7 +42,7 @@ def sync_at_once(directory: HeldName, names: Sequence[str]) -> bool:
     Raises:
         OSError: a write failed. That is final (C-2): the system reports it only once.
     """
-    if not _tells_errors(os.uname()):
+    if not _reports_errors(os.uname()):
         return False
     library = ctypes.CDLL(None, use_errno=True)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -67,13 +67,13 @@ def sync_at_once(directory: HeldName, names: Sequence[str]) -> bool:
     return True
 
 
-def _tells_errors(system: os.uname_result) -> bool:
+def _reports_errors(system: os.uname_result) -> bool:
     """Tell whether `syncfs` reports failed writes here."""
     version = re.match(r"(\d+)\.(\d+)", system.release)
     return (
         system.sysname == "Linux"
         and version is not None
-        and tuple(map(int, version.groups())) >= _FIRST_LINUX_TELLING_ERRORS
+        and tuple(map(int, version.groups())) >= _FIRST_LINUX_REPORTING_ERRORS
     )
 
 
@@ -100,13 +100,13 @@ def _regular_files(descriptor: int, names: Sequence[str]) -> list[str] | None:
     return present
 
 
-def large_ones(directory: HeldName, names: Sequence[str]) -> list[str]:
+def large_files(directory: HeldName, names: Sequence[str]) -> list[str]:
     """
     Return the files of a directory that are worth a thread each, the largest first.
 
     Empty if there are many files: those are divided among threads whatever their size.
     """
-    if len(names) >= 2 * _FEWEST_A_THREAD:
+    if len(names) >= 2 * _MIN_A_THREAD:
         return []
     sizes = {}
     for name in names:
@@ -118,7 +118,7 @@ def large_ones(directory: HeldName, names: Sequence[str]) -> list[str]:
 
 
 def share_out(
-    work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _FEWEST_A_THREAD
+    work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = _MIN_A_THREAD
 ) -> None:
     """
     Divide names into shares of at least `fewest` and let a thread work on each; the calling thread takes one too.

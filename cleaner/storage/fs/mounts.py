@@ -32,7 +32,7 @@ def kind_of_file_system(fs: FileSystem, path: Path, mounts: Path = Path("/proc/s
     return kind
 
 
-def lacks(kind: str) -> str:
+def missing_guarantee(kind: str) -> str:
     """Say what a type of file system does not promise; empty for a local disk's."""
     if kind in _NETWORK or kind.startswith("fuse."):
         return "renames, fsyncs and locks are only as safe there as its server makes them"

@@ -87,14 +87,14 @@ def owner_of(directories: Sequence[Path]) -> Owner | None:
         if owner.uid != 0:
             return owner
     for given in directories:
-        require_roots_own(given)
+        require_owned_by_root(given)
         for below in _directories_in(given):
             with contextlib.suppress(FileNotFoundError):
                 _refuse(given, why_open_to_others(below, below.lstat()))
     return None
 
 
-def require_roots_own(given: Path) -> None:
+def require_owned_by_root(given: Path) -> None:
     """
     Make sure that only root can change a directory, or make its path lead elsewhere.
 
@@ -186,7 +186,7 @@ def become(owner: Owner) -> None:
     os.setresgid(owner.gid, owner.gid, owner.gid)
     os.setresuid(owner.uid, owner.uid, owner.uid)
     if closed is not None:
-        sys.meta_path.append(_NothingMore(closed, owner))
+        sys.meta_path.append(_UnreadableCodeFinder(closed, owner))
 
 
 def code_closed_to(owner: Owner) -> Path | None:
@@ -203,7 +203,7 @@ def _load_everything() -> None:
         importlib.import_module(name)
 
 
-class _NothingMore(MetaPathFinder):
+class _UnreadableCodeFinder(MetaPathFinder):
     """Asked last, when no other finder found a module: it may be where this process can no longer look."""
 
     def __init__(self, closed: Path, owner: Owner) -> None:
@@ -240,7 +240,7 @@ class OwnDirectories(FileSystem):
                 directory, f"belongs to {whose}, and this process has become {mine}; start it again"
             )
         if os.geteuid() == 0:
-            require_roots_own(directory)
+            require_owned_by_root(directory)
 
 
 def can_own(status: os.stat_result) -> bool:

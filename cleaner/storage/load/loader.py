@@ -16,7 +16,7 @@ Source: rules R-118, R-123, R-126, R-330, R-331, R-630 to R-642, R-652; `LogLoad
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
@@ -98,13 +98,6 @@ def load_log(
             index_bytes = topic.segment_index_bytes
             settle_leftovers(fs, directory, deleted_before_ms=deleted_before_ms, index_bytes=index_bytes)
         files = _settle_swap(fs, directory, topic, read_only=read_only)
-    changes = LoadChanges(
-        directory,
-        Snapshots(fs, directory, names.offsets_of(files, names.SNAPSHOT)),
-        read_leader_epochs(fs, directory / names.LEADER_EPOCHS),
-        has_epochs=names.LEADER_EPOCHS in files,
-        save_cut=save_cut,
-    )
     loading = Loading(
         fs=fs,
         directory=directory,
@@ -115,15 +108,15 @@ def load_log(
         allow_truncate=allow_truncate,
         now_ms=now_ms,
         expiration_ms=producer_id_expiration_ms,
-        changes=changes,
+        changes=_changes_from(fs, directory, files, save_cut),
         source=stoppable(batch_headers if read_only else checked_batches, check_done),
         check_done=check_done,
         is_beside_writer=beside_writer,
     )
     for group in find_leftovers(directory, files).removals():
-        changes.remove(directory / name for name in group)
+        loading.changes.remove(directory / name for name in group)
     if not beside_writer:
-        changes.remove(directory / name for name in unfinished_snapshots(files))
+        loading.changes.remove(directory / name for name in unfinished_snapshots(files))
     _splitting_overflows(loading, _load_segments, read_only=read_only)
     if not clean_shutdown:
         _splitting_overflows(loading, recover_segments, read_only=read_only)
@@ -141,6 +134,17 @@ def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_on
         raise NotCleanlyShutDownError(f"{directory}: an interrupted swap must be completed first")
     complete_swap(fs, directory, files, leftovers.swaps, index_bytes=topic.segment_index_bytes)
     return fs.list_files(directory)
+
+
+def _changes_from(fs: FileSystem, directory: Path, files: Sequence[str], save_cut: SaveCut | None) -> LoadChanges:
+    """Return the changes of a load, none yet: the producer snapshots and leader epochs are those on disk."""
+    return LoadChanges(
+        directory,
+        Snapshots(fs, directory, names.offsets_of(files, names.SNAPSHOT)),
+        read_leader_epochs(fs, directory / names.LEADER_EPOCHS),
+        has_epochs=names.LEADER_EPOCHS in files,
+        save_cut=save_cut,
+    )
 
 
 def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, read_only: bool) -> None:

@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 
 from cleaner.base.model import AbortedTxn
 
-_FEWEST_KEPT = 64
+_MIN_KEPT = 64
 
 
 class OpenOffsets:
@@ -38,7 +38,7 @@ class OpenOffsets:
     def remove(self, offset: int) -> None:
         """Drop an offset, if it is held."""
         self._holders.pop(offset, None)
-        if len(self._heap) > 2 * len(self._holders) + _FEWEST_KEPT:
+        if len(self._heap) > 2 * len(self._holders) + _MIN_KEPT:
             heap = list(self._holders)
             heapify(heap)
             self._heap = heap
@@ -47,19 +47,19 @@ class OpenOffsets:
         """Return who holds an offset."""
         return self._holders.get(offset)
 
-    def lowest(self, *, but_of: int | None = None) -> int | None:
+    def lowest(self, *, excluding: int | None = None) -> int | None:
         """
         Return the lowest offset; None without any.
 
         Args:
-            but_of: a holder whose offsets do not count; it should have few.
+            excluding: a holder whose offsets do not count; it should have few.
         """
         passed = []
         found = None
         while self._heap and found is None:
             offset = self._heap[0]
             holder = self._holders.get(offset)
-            if holder is not None and holder != but_of:
+            if holder is not None and holder != excluding:
                 found = offset
             else:
                 heappop(self._heap)
@@ -111,7 +111,7 @@ class UnstableTransactions:
 
     def aborted(self, producer_id: int, first_offset: int, marker_offset: int) -> AbortedTxn:
         """Return the transaction index entry of a transaction that an abort marker ends (R-653)."""
-        lowest_open = self._open.lowest(but_of=producer_id)
+        lowest_open = self._open.lowest(excluding=producer_id)
         return AbortedTxn(
             producer_id, first_offset, marker_offset, marker_offset + 1 if lowest_open is None else lowest_open
         )

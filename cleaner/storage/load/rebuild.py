@@ -207,9 +207,9 @@ def rebuild_producer_state(
     if was_clean and state.snapshots.latest() is None:
         state.take_empty_snapshots(wanted)
         return
-    nothing_to_know = state.is_empty() and state.map_end_offset >= end_offset
+    has_nothing_to_replay = state.is_empty() and state.map_end_offset >= end_offset
     state.reload(log_start_offset, end_offset)
-    if end_offset > state.map_end_offset and not nothing_to_know:
+    if end_offset > state.map_end_offset and not has_nothing_to_replay:
         for segment in segments_between(segments, state.map_end_offset, end_offset):
             state.map_end_offset = max(segment.base_offset, state.map_end_offset, log_start_offset)
             if segment.base_offset in wanted:

@@ -14,7 +14,7 @@ from pathlib import Path
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.lock.byte_ranges import OPEN_FILE, READ, WRITE, holder_of
 from cleaner.storage.lock.lock_bytes import ALONE_BYTE, CLEANER_BYTE, LOGS_BYTE, WRITER_BYTE
-from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, locks_of_ours
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, own_locks
 from cleaner.storage.segment import names
 
 
@@ -58,7 +58,7 @@ def probe(fs: FileSystem, log_dir: Path) -> LockReport:
         file = fs.open(path)
     except FileNotFoundError:
         return LockReport()
-    candidates = locks_of_ours()
+    candidates = own_locks()
     with file:
         about = file.stat()
         mine = [lock for lock in candidates if lock.is_on(path, about)]

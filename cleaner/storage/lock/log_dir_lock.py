@@ -84,7 +84,7 @@ class LogDirLock:
     Attributes:
         logs: access to the logs, if the log dir is shared; at first no round has entered.
     Raises:
-        LogDirLockedError: another process holds it; says who, as far as the kernel tells.
+        LogDirLockedError: another process holds it; the message says which one, if the kernel reports it.
         LogDirOfflineError: the file cannot be opened, created or locked at all.
     """
 
@@ -157,10 +157,10 @@ class LogDirLock:
 
     def _set(self, file: File, kind: int, start: int, length: int) -> None:
         if not try_lock(file, kind, start, length):
-            raise LogDirLockedError(f"{self.path}: {self._who_is_in_the_way(file, kind, start, length)}")
+            raise LogDirLockedError(f"{self.path}: {self._describe_holder(file, kind, start, length)}")
 
     @staticmethod
-    def _who_is_in_the_way(file: File, kind: int, start: int, length: int) -> str:
+    def _describe_holder(file: File, kind: int, start: int, length: int) -> str:
         """Say who it is: the kernel gives a pid for a classic lock (a JVM's), none for ours."""
         holder = holder_of(file, kind, start, length)
         if holder is None:
@@ -285,17 +285,17 @@ _ours: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
 _ours_guard = concurrency.Lock()
 
 
-def _begin_with_none() -> None:
+def _forget_parents_locks() -> None:
     """In a forked child, forget the parent's locks; the guard is new, as a thread of the parent may have held it."""
     global _ours_guard
     _ours_guard = concurrency.Lock()
     _ours.clear()
 
 
-os.register_at_fork(after_in_child=_begin_with_none)
+os.register_at_fork(after_in_child=_forget_parents_locks)
 
 
-def locks_of_ours() -> list[LogDirLock]:
+def own_locks() -> list[LogDirLock]:
     """Return the locks that this process holds or is taking."""
     with _ours_guard:
         return list(_ours)

@@ -47,7 +47,7 @@ def cut_epochs(fs: FileSystem, directory: Path, log_start_offset: int) -> None:
         write_leader_epochs(fs, path, left)
 
 
-def set_aside(fs: FileSystem, directory: Path, base_offsets: Sequence[int]) -> None:
+def rename_to_deleted(fs: FileSystem, directory: Path, base_offsets: Sequence[int]) -> None:
     """
     Rename the files of segments, and the snapshots at their base offsets, to `.deleted`.
 

@@ -33,17 +33,17 @@ class AbortedRanges:
         """Tell for each batch whether it is hidden from readers of committed records: uint8, 1 for aborted data."""
         hidden: Flags = np.zeros(len(batches), np.uint8)
         is_transactional = (batches["magic"] == 2) & (batches["attributes"] & TRANSACTIONAL_FLAG != 0)
-        concerned = np.flatnonzero(is_transactional & (batches["attributes"] & CONTROL_FLAG == 0))
-        if not len(concerned) or not len(self._aborts):
+        transactional = np.flatnonzero(is_transactional & (batches["attributes"] & CONTROL_FLAG == 0))
+        if not len(transactional) or not len(self._aborts):
             return hidden
-        producers, bases = batches["producer_id"][concerned], batches["base_offset"][concerned]
+        producers, bases = batches["producer_id"][transactional], batches["base_offset"][transactional]
         of_batch = np.minimum(np.searchsorted(self._producers, producers), len(self._producers) - 1)
         first_of_batch = np.searchsorted(self._firsts, bases, side="right") - 1
         at = np.searchsorted(self._keys, of_batch * len(self._firsts) + first_of_batch, side="right") - 1
         found = self._aborts[np.maximum(at, 0)]
         is_within = (found[:, FIRST_OFFSET] <= bases) & (bases <= found[:, LAST_OFFSET])
         is_its_own = (at >= 0) & (found[:, _PRODUCER] == producers)
-        hidden[concerned[is_within & is_its_own]] = 1
+        hidden[transactional[is_within & is_its_own]] = 1
         return hidden
 
 

@@ -13,7 +13,7 @@ from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.format.headers import HeaderReader
 
 # Headers are walked in Python: this many bytes of the smallest batches take 0.16 s, loading the kernels takes 0.32 s.
-MOST_HEADER_BYTES = 4 << 20
+MAX_HEADER_BYTES = 4 << 20
 
 
 class BatchRange(TypedDict, total=False):
@@ -57,6 +57,6 @@ def batch_headers(file: ReadableFile, **batches: Unpack[BatchRange]) -> Iterable
     The chunks hold no records except those of control batches.
     """
     start = batches.get("start", 0)
-    if batches["size"] - start > MOST_HEADER_BYTES:
+    if batches["size"] - start > MAX_HEADER_BYTES:
         return checked_batches(file, **batches)
     return HeaderReader(file, size=batches["size"], start=start, check_order_from=batches.get("check_order_from"))

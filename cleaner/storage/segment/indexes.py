@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
-from cleaner.kernels.batch_header import LEAST_BATCH_BYTES
+from cleaner.kernels.batch_header import MIN_BATCH_BYTES
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 
 # Format on disk; never changes.
@@ -43,7 +43,7 @@ TXN_VERSION = 0
 MAX_RELATIVE_OFFSET = 2**31 - 1
 """Largest distance from the base offset an index entry can hold (R-304)."""
 
-_LEAST_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
+_MIN_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
 
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
@@ -93,10 +93,10 @@ def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault:
     positions = entries["position"].astype(np.int64)
     size = OFFSET_ENTRY.itemsize
     outside = (positions < 0) | (positions >= log_bytes)
-    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
-    _tell(path, size, outside, f"a position outside the log's {log_bytes} bytes", on_fault)
-    _tell(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before", on_fault)
-    _tell(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
+    _report(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _report(path, size, outside, f"a position outside the log's {log_bytes} bytes", on_fault)
+    _report(path, size, _falls(offsets, strictly=True), "an offset that is not above the one before", on_fault)
+    _report(path, size, _falls(positions, strictly=True), "a position that is not above the one before", on_fault)
 
 
 def read_time_index(
@@ -124,9 +124,9 @@ def check_time_entries(entries: Entries, path: Path, on_fault: OnFault = refuse)
     offsets = entries["relative_offset"].astype(np.int64)
     timestamps = entries["timestamp"].astype(np.int64)
     size = TIME_ENTRY.itemsize
-    _tell(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
-    _tell(path, size, _falls(offsets, strictly=False), "an offset that goes back", on_fault)
-    _tell(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
+    _report(path, size, offsets < 0, "an offset below the segment's base offset", on_fault)
+    _report(path, size, _falls(offsets, strictly=False), "an offset that goes back", on_fault)
+    _report(path, size, _falls(timestamps, strictly=False), "a timestamp that goes back", on_fault)
 
 
 def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *, log_bytes: int) -> Aborts:
@@ -144,7 +144,7 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     """
     with fs.open(path) as file:
         length = file.size()
-        most = min(length, most_index_bytes(log_bytes, TXN_ENTRY))
+        most = min(length, max_index_bytes(log_bytes, TXN_ENTRY))
         data = file.read(most, 0)
     if length > most:
         on_fault(
@@ -153,10 +153,10 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
     size = TXN_ENTRY.itemsize
     # Kafka checks only the first byte of the version (R-303).
-    _tell(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
+    _report(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
     last_offsets = entries["last_offset"].astype(np.int64)
     falls = _falls(last_offsets, strictly=True)
-    _tell(path, size, falls, "a last offset that is not above the one before", on_fault)
+    _report(path, size, falls, "a last offset that is not above the one before", on_fault)
     return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
 
 
@@ -234,13 +234,15 @@ class OffsetIndexCheck:
         stop = int(np.searchsorted(self._positions, positions[-1], side="right"))
         wanted = slice(self._next, stop)
         rows = np.searchsorted(positions, self._positions[wanted])
-        astray = positions[rows] != self._positions[wanted]
-        self._refuse(astray, "an entry that points into the middle of a batch")
+        is_wrong = positions[rows] != self._positions[wanted]
+        self._refuse(is_wrong, "an entry that points into the middle of a batch")
         offsets = self._offsets[wanted]
         before = np.concatenate(([self._last_offset], last_offsets))[rows]
-        early = ~astray & (base_offsets[rows] > offsets)
+        early = ~is_wrong & (base_offsets[rows] > offsets)
         self._refuse(early, "an entry whose offset lies before the batch it points at")
-        self._refuse(~astray & ~early & (before >= offsets), "an entry whose offset lies before the place it points at")
+        self._refuse(
+            ~is_wrong & ~early & (before >= offsets), "an entry whose offset lies before the place it points at"
+        )
         self._next = stop
         self._last_offset = int(last_offsets[-1])
 
@@ -267,9 +269,9 @@ class OffsetIndexCheck:
             self._on_fault(CorruptIndexError(self._path, position, reason))
 
 
-def most_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
+def max_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
     """Return the largest possible index of a log, bytes: one entry a batch, and one at the end."""
-    most = max(_LEAST_LIMIT_BYTES // entry.itemsize, log_bytes // LEAST_BATCH_BYTES[0] + 2)
+    most = max(_MIN_LIMIT_BYTES // entry.itemsize, log_bytes // MIN_BATCH_BYTES[0] + 2)
     return most * entry.itemsize
 
 
@@ -289,7 +291,7 @@ def read_entries(
     """
     with fs.open(path) as file:
         size = file.size()
-        most = size if log_bytes is None else most_index_bytes(log_bytes, entry)
+        most = size if log_bytes is None else max_index_bytes(log_bytes, entry)
         data = file.read(min(size, most), 0)
         # An offset index of zeros only is empty, whatever its preallocated length.
         is_empty = size > most and entry == OFFSET_ENTRY and _is_zero(data) and _is_zero_from(file, most)
@@ -322,6 +324,6 @@ def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.b
     return falls
 
 
-def _tell(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
+def _report(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
     for row in np.flatnonzero(bad).tolist():
         on_fault(CorruptIndexError(path, row * entry_bytes, reason))

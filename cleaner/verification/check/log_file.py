@@ -17,7 +17,7 @@ from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.chunks import HEADER_BYTES, Chunk
 from cleaner.format.next_batch import next_batch
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer
-from cleaner.kernels.batch_header import HEAD_BYTES, LEAST_BATCH_BYTES, MAGIC, MAGIC_AT, base_offset_of, size_of
+from cleaner.kernels.batch_header import HEAD_BYTES, MAGIC, MAGIC_AT, MIN_BATCH_BYTES, base_offset_of, size_of
 from cleaner.storage.fs.readable import OpenedFile
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
@@ -179,10 +179,10 @@ def _kind_of(head: bytes, left: int) -> FindingKind:
     if len(head) < HEAD_BYTES:
         return FindingKind.BATCH_CUT_OFF
     size, magic = size_of(head), head[MAGIC_AT]
-    if size < LEAST_BATCH_BYTES[0]:
+    if size < MIN_BATCH_BYTES[0]:
         return FindingKind.BATCH_LENGTH
     if magic > MAGIC:
         return FindingKind.BATCH_MAGIC
-    if size < LEAST_BATCH_BYTES[magic]:
+    if size < MIN_BATCH_BYTES[magic]:
         return FindingKind.BATCH_LENGTH
     return FindingKind.BATCH_CUT_OFF if size > left else FindingKind.BATCH_CHECKSUM

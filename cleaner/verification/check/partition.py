@@ -25,7 +25,7 @@ from cleaner.verification.check.log_file import CheckLaneMemory
 from cleaner.verification.check.segment import KeyWatch, SegmentCheck, SegmentContext
 from cleaner.verification.check.small_files import check_small_files
 from cleaner.verification.check.transactions import TransactionFollower
-from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, MOST_TWICE, KeySieve, TwiceFinder
+from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, MAX_TWICE, KeySieve, TwiceFinder
 
 _ATTEMPTS = 5
 
@@ -151,8 +151,8 @@ class PartitionCheck:
                 if segment.base_offset <= last_read:
                     continue
                 self._context.progress(f"{self._surveyed.name} check", self._bytes, total)
-                standing = self._standing(segments, number, holder)
-                if not self._check(segment, standing, transactions, keys, only_keys):
+                segment_context = self._segment_context(segments, number, holder)
+                if not self._check(segment, segment_context, transactions, keys, only_keys):
                     break
                 last_read = segment.base_offset
             else:
@@ -170,7 +170,7 @@ class PartitionCheck:
             return segments
         return []
 
-    def _standing(self, segments: Sequence[Segment], number: int, holder: int) -> SegmentContext:
+    def _segment_context(self, segments: Sequence[Segment], number: int, holder: int) -> SegmentContext:
         """Return the context of a segment; `holder` is the number of the segment that holds the recovery point."""
         here = self._surveyed
         is_active = number == len(segments) - 1
@@ -185,7 +185,7 @@ class PartitionCheck:
     def _check(
         self,
         segment: Segment,
-        standing: SegmentContext,
+        segment_context: SegmentContext,
         transactions: TransactionFollower | None,
         keys: KeyWatch | None,
         only_keys: bool,
@@ -196,7 +196,7 @@ class PartitionCheck:
             check = SegmentCheck(
                 self._context.fs,
                 segment,
-                standing,
+                segment_context,
                 self._context.lanes,
                 transactions=transactions,
                 keys=keys if in_section else None,
@@ -250,11 +250,11 @@ class PartitionCheck:
             found.append(following.twice())
             limit = following.limit
         twice = np.concatenate(found)
-        if len(twice) > MOST_TWICE:
-            reason = f"{len(twice)} keys occur twice below offset {here.cleaner_offset}; told are {MOST_TWICE} of them"
+        if len(twice) > MAX_TWICE:
+            reason = f"{len(twice)} keys occur twice below offset {here.cleaner_offset}; {MAX_TWICE} of them are listed"
             self._findings.append(Finding(FindingKind.KEY_TWICE, here.directory, reason))
         if len(twice):
-            args = (here.log_start_offset, here.cleaner_offset or 0, self._all_aborts(), np.sort(twice[:MOST_TWICE]))
+            args = (here.log_start_offset, here.cleaner_offset or 0, self._all_aborts(), np.sort(twice[:MAX_TWICE]))
             self._walk(None, TwiceFinder(*args, self._findings.append), only_keys=True)
 
     def _all_aborts(self) -> Aborts:

@@ -28,7 +28,7 @@ from cleaner.storage.segment.indexes import (
     abort_rows,
     check_offset_entries,
     check_time_entries,
-    most_index_bytes,
+    max_index_bytes,
     read_entries,
     read_txn_index,
 )
@@ -85,7 +85,7 @@ class SegmentCheck:
     Args:
         fs: access to the file system.
         segment: as listed.
-        standing: its context.
+        context: its context.
         lanes: memory.
         transactions: of the partition so far; None if they cannot be followed.
         keys: gets the keys; may be None.
@@ -99,7 +99,7 @@ class SegmentCheck:
         self,
         fs: FileSystem,
         segment: Segment,
-        standing: SegmentContext,
+        context: SegmentContext,
         lanes: Sequence[CheckLaneMemory],
         *,
         transactions: TransactionFollower | None,
@@ -110,7 +110,7 @@ class SegmentCheck:
         self.next_offset = segment.base_offset
         self._fs = fs
         self._segment = segment
-        self._standing = standing
+        self._context = context
         self._lanes = lanes
         self._transactions = transactions
         self._keys = keys
@@ -137,8 +137,8 @@ class SegmentCheck:
         aborts = self._aborts()
         with self._segment.open_log() as file:
             size = file.size()
-            check_offset_entries(offsets, self._segment.index_path, size, self._tell_index(names.INDEX))
-            check_time_entries(times, self._segment.time_index_path, self._tell_index(names.TIME_INDEX))
+            check_offset_entries(offsets, self._segment.index_path, size, self._index_reporter(names.INDEX))
+            check_time_entries(times, self._segment.time_index_path, self._index_reporter(names.TIME_INDEX))
             self._follow(offsets, times)
             digest_from = NO_OFFSET if self._keys is None else self._keys.first_offset
             reader = LogFileReader(
@@ -163,7 +163,7 @@ class SegmentCheck:
         slots = self._ascending(names.INDEX, offsets, "position")
         self.findings_of_batches: list[Finding] = []
         self._offset_check = OffsetIndexCheck(
-            offsets[slots], segment.index_path, segment.base_offset, self._tell_index(names.INDEX), slots
+            offsets[slots], segment.index_path, segment.base_offset, self._index_reporter(names.INDEX), slots
         )
         indexed = offsets["relative_offset"][slots].astype(np.int64) + segment.base_offset
         slots = self._ascending(names.TIME_INDEX, times, "timestamp")
@@ -171,27 +171,27 @@ class SegmentCheck:
             times[slots],
             segment.time_index_path,
             segment.base_offset,
-            self._tell_index(names.TIME_INDEX),
+            self._index_reporter(names.TIME_INDEX),
             slots,
             indexed,
         )
 
     # ---- indexes ---------------------------------------------------------------------------------------------------
 
-    def _tell_index(self, suffix: str) -> Callable[[CorruptIndexError], None]:
+    def _index_reporter(self, suffix: str) -> Callable[[CorruptIndexError], None]:
         """Return a function that turns faults into findings, one for each entry."""
 
-        def tell(error: CorruptIndexError) -> None:
+        def report(error: CorruptIndexError) -> None:
             if error.position not in self._faulty[suffix]:
                 self._faulty[suffix].add(error.position)
                 self._note_index(suffix, error.reason, error.position)
 
-        return tell
+        return report
 
     def _note_index(self, suffix: str, reason: str, position: int | None, offset: int | None = None) -> None:
         path = self._segment.path(suffix)
         kind = FindingKind.INDEX_MISSING if position is None and offset is None else _INDEX_KINDS[suffix]
-        is_damage = not self._standing.is_remade
+        is_damage = not self._context.is_remade
         if not is_damage:
             reason += "; the next start makes it anew"
         elif kind is FindingKind.INDEX_MISSING and self._fs.exists(path.with_name(path.name + names.SWAP)):
@@ -201,20 +201,20 @@ class SegmentCheck:
 
     def _entries(self, suffix: str, entry: np.dtype[np.void]) -> Entries:
         log_bytes = self._fs.stat(self._segment.log_path).st_size
-        tell_fault = self._tell_index(suffix)
+        report_fault = self._index_reporter(suffix)
 
-        def tell(error: CorruptIndexError) -> None:
+        def report(error: CorruptIndexError) -> None:
             # The zeros that a broker preallocated are no fault, and are not checked.
-            if not (self._standing.is_padded and error.position == most_index_bytes(log_bytes, entry)):
-                tell_fault(error)
+            if not (self._context.is_padded and error.position == max_index_bytes(log_bytes, entry)):
+                report_fault(error)
 
         try:
-            entries = read_entries(self._fs, self._segment.path(suffix), entry, tell, log_bytes)
+            entries = read_entries(self._fs, self._segment.path(suffix), entry, report, log_bytes)
         except FileNotFoundError:
             self._missing.add(suffix)
             self._note_index(suffix, "the file is missing", None)
             return np.empty(0, entry)
-        if self._standing.is_padded:
+        if self._context.is_padded:
             used = np.flatnonzero(entries != np.zeros(1, entry))
             entries = entries[: int(used[-1]) + 1 if len(used) else 0]
         elif suffix == names.INDEX and len(entries) and not entries.view(np.uint8).any():
@@ -224,8 +224,8 @@ class SegmentCheck:
 
     def _aborts(self) -> Aborts:
         try:
-            tell, size = self._tell_index(names.TXN_INDEX), self._segment.size
-            return read_txn_index(self._fs, self._segment.txn_index_path, tell, log_bytes=size)
+            report, size = self._index_reporter(names.TXN_INDEX), self._segment.size
+            return read_txn_index(self._fs, self._segment.txn_index_path, report, log_bytes=size)
         except FileNotFoundError:
             return abort_rows(())
 
@@ -245,8 +245,8 @@ class SegmentCheck:
         if self._good_end == size or is_whole:
             self._offset_check.finish()
         is_sound = not (self._faulty[names.INDEX] or self._faulty[names.TIME_INDEX] or self._missing)
-        self._time_check.finish(is_whole=is_whole, is_complete=is_sound and not self._standing.is_padded)
-        tell = self._tell_index(names.TXN_INDEX)
+        self._time_check.finish(is_whole=is_whole, is_complete=is_sound and not self._context.is_padded)
+        report = self._index_reporter(names.TXN_INDEX)
         base = self._segment.base_offset
         last, first = aborts[:, LAST_OFFSET], aborts[:, FIRST_OFFSET]
         outside = (last < base) | (first > last)
@@ -254,7 +254,7 @@ class SegmentCheck:
             outside |= last >= self.next_offset
         for row in np.flatnonzero(outside).tolist():
             reason = f"an aborted transaction from offset {first[row]} to {last[row]}, outside of the segment"
-            tell(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
+            report(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
         began = {
             (entry[0], entry[LAST_OFFSET]): (row, entry[FIRST_OFFSET]) for row, entry in enumerate(aborts.tolist())
         }
@@ -263,8 +263,8 @@ class SegmentCheck:
             for (producer_id, marker), (row, _) in began.items():
                 if (producer_id, marker) not in self._markers:
                     reason = f"an aborted transaction that no marker of producer {producer_id} ends at {marker}"
-                    tell(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
-        if self._standing.is_active and self._standing.is_in_use:
+                    report(CorruptIndexError(self._segment.txn_index_path, row * TXN_ENTRY.itemsize, reason))
+        if self._context.is_active and self._context.is_in_use:
             return
         for txn in self._aborted:
             entry = began.get((txn.producer_id, txn.last_offset))
@@ -273,7 +273,7 @@ class SegmentCheck:
                 self._note_index(names.TXN_INDEX, reason, None, txn.last_offset)
             elif entry[1] > txn.first_offset:
                 reason = f"an aborted transaction that began at {txn.first_offset}, before what its entry says"
-                tell(CorruptIndexError(self._segment.txn_index_path, entry[0] * TXN_ENTRY.itemsize, reason))
+                report(CorruptIndexError(self._segment.txn_index_path, entry[0] * TXN_ENTRY.itemsize, reason))
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class SegmentCheck:
         rows, good = checked.chunk.batches, checked.good
         base, last = rows["base_offset"], rows["last_offset"]
         start = self._segment.base_offset
-        limit = min(self._standing.end_offset, start + MAX_RELATIVE_OFFSET + 1)
+        limit = min(self._context.end_offset, start + MAX_RELATIVE_OFFSET + 1)
         below = good & (base < start)
         self._note_offsets(checked, below, "its offset lies below the segment's base offset")
         self._note_offsets(checked, good & (last >= limit), f"its offset lies beyond the segment's end, {limit}")
@@ -327,14 +327,14 @@ class SegmentCheck:
 
     def _as_torn_end(self, damage: list[Finding]) -> list[Finding]:
         """Separate the incomplete batch that an active or killed writer leaves at a log's end from damage."""
-        standing = self._standing
-        if not standing.is_active or not (standing.is_in_use or standing.is_remade):
+        context = self._context
+        if not context.is_active or not (context.is_in_use or context.is_remade):
             return damage
         tail = [finding for finding in damage if (finding.position or 0) >= self._good_end]
         if not tail:
             return damage
         kept = damage[: len(damage) - len(tail)]
-        if standing.is_in_use:
+        if context.is_in_use:
             return kept
         reason = f"torn: {tail[0].reason}; the next start cuts it off"
         return [*kept, replace(tail[0], kind=FindingKind.TORN_END, reason=reason, is_damage=False)]

@@ -74,7 +74,7 @@ class TimeIndexCheck:
             wanted = slice(self._next, stop)
             ended = np.searchsorted(last_offsets, self._offsets[wanted], side="right")
             before = known[ended]
-            self._tell(before > self._timestamps[wanted], "a later timestamp lies at or before its offset")
+            self._report(before > self._timestamps[wanted], "a later timestamp lies at or before its offset")
             self._next = stop
         self._latest = int(latest[-1])
         self._last_offset = int(last_offsets[-1])
@@ -96,14 +96,14 @@ class TimeIndexCheck:
             is_complete: both indexes are sound, and the segment was closed: no entry may be missing.
         """
         rest = self._timestamps[self._next :]
-        self._tell(self._latest > rest, "a later timestamp lies at or before its offset")
+        self._report(self._latest > rest, "a later timestamp lies at or before its offset")
         if is_whole:
-            self._tell(self._offsets[self._next :] > self._last_offset, "an offset beyond the segment's last")
+            self._report(self._offsets[self._next :] > self._last_offset, "an offset beyond the segment's last")
             self._next = 0
             within = self._offsets <= self._last_offset
             too_late = within & (self._timestamps > self._latest)
-            self._tell(too_late, "a timestamp later than all in the segment")
-            self._tell(
+            self._report(too_late, "a timestamp later than all in the segment")
+            self._report(
                 within & ~too_late & ~self._is_of_batch, "a timestamp that the batch at its offset does not have"
             )
             if is_complete:
@@ -112,19 +112,21 @@ class TimeIndexCheck:
     def _find_missing(self) -> None:
         """Report timestamps that no entry covers, at the entry before which one is missing."""
         after = np.searchsorted(self._offsets, self._indexed[: self._next_indexed], side="right")
-        told = np.concatenate(([-1], np.maximum.accumulate(self._timestamps)))
-        missing = told[after] < self._latest_at[: self._next_indexed]
+        covered = np.concatenate(([-1], np.maximum.accumulate(self._timestamps)))
+        missing = covered[after] < self._latest_at[: self._next_indexed]
         if missing.any():
             offset = int(self._indexed[int(missing.argmax())])
-            self._tell_missing(int(after[int(missing.argmax())]), f"no entry for the timestamps up to offset {offset}")
-        elif told[-1] < self._latest:
-            self._tell_missing(len(self._offsets), "no last entry with the segment's largest timestamp")
+            self._report_missing(
+                int(after[int(missing.argmax())]), f"no entry for the timestamps up to offset {offset}"
+            )
+        elif covered[-1] < self._latest:
+            self._report_missing(len(self._offsets), "no last entry with the segment's largest timestamp")
 
-    def _tell_missing(self, row: int, reason: str) -> None:
+    def _report_missing(self, row: int, reason: str) -> None:
         slot = int(self._slots[row]) if row < len(self._slots) else len(self._slots)
         self._on_fault(CorruptIndexError(self._path, slot * TIME_ENTRY.itemsize, reason))
 
-    def _tell(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
+    def _report(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
         for row in np.flatnonzero(bad).tolist():
             position = int(self._slots[self._next + row]) * TIME_ENTRY.itemsize
             self._on_fault(CorruptIndexError(self._path, position, reason))

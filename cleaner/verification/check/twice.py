@@ -28,11 +28,11 @@ from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
 
 DEFAULT_MEMORY_BYTES = 256 << 20
-MOST_TWICE = 1 << 20
+MAX_TWICE = 1 << 20
 """Repeated keys that are looked up; a section with more was never clean, and is reported so."""
 
 _END = 1 << 64
-_LEAST_WORDS = 1024
+_MIN_WORDS = 1024
 
 
 def new_keys() -> Words:
@@ -91,7 +91,7 @@ class KeySieve(_Section):
         self.limit = _END
         self._low = low
         # Half is for the digests; finding the repeated ones makes a copy.
-        self._words: Words = np.empty(max(_LEAST_WORDS, memory_bytes // 16), np.uint64)
+        self._words: Words = np.empty(max(_MIN_WORDS, memory_bytes // 16), np.uint64)
         self._count = 0
         self._twice: Words = np.empty(0, np.uint64)
 
@@ -134,7 +134,7 @@ class KeySieve(_Section):
         return self._wanted(self._twice)
 
 
-class _Met(NamedTuple):
+class _KeyedRecord(NamedTuple):
     """A record with one of the keys, in the batch at a position of a `.log`."""
 
     path: Path
@@ -166,7 +166,7 @@ class TwiceFinder(_Section):
         self._twice = twice
         self._on_finding = on_finding
         self._rule = rule
-        self._seen: dict[tuple[int, int], _Met] = {}
+        self._seen: dict[tuple[int, int], _KeyedRecord] = {}
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Add a checked chunk."""
@@ -175,7 +175,7 @@ class TwiceFinder(_Section):
         for hash_word, other, after, row in digests[self._twice[slots] == digests[:, SIP]].tolist():
             batch = checked.chunk.batches[row]
             is_transactional = bool(batch["attributes"] & TRANSACTIONAL_FLAG)
-            stays = _Met(segment.log_path, int(batch["position"]), after - 1, is_transactional)
+            stays = _KeyedRecord(segment.log_path, int(batch["position"]), after - 1, is_transactional)
             goes = self._seen.get((hash_word, other))
             if goes is not None and self._rule.supersedes(goes.offset, stays.offset):
                 stays, goes = goes, stays

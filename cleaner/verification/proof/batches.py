@@ -22,7 +22,7 @@ _KINDS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 _KNOWN = COMPRESSION_MASK | _KINDS | DELETE_HORIZON_FLAG
 _NO_TIMESTAMP = -1
 # Fields that a rebuilt batch copies from its source, and their values if the source had magic 0 or 1.
-_TAKEN_OVER = (
+_COPIED_FIELDS = (
     ("last_offset", "lastOffsetDelta", None),
     ("leader_epoch", "partitionLeaderEpoch", -1),
     ("producer_id", "producerId", -1),
@@ -54,7 +54,7 @@ def check_headers(step: ProofStep, rebuilt: Mask, rules: ProofRules, findings: F
     others = step.after.batches[step.partners[rebuilt]]
     was_legacy = rows["magic"] < 2
     wrong = [("magic", others["magic"] != 2)]
-    for field, name, of_legacy in _TAKEN_OVER:
+    for field, name, of_legacy in _COPIED_FIELDS:
         expected = rows[field]
         if of_legacy is not None:
             expected = np.where(was_legacy, of_legacy, expected)

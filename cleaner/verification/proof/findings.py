@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_FINDINGS = 1000
+MAX_FINDINGS = 1000
 
 
 class RefutationKind(enum.StrEnum):
@@ -65,7 +65,7 @@ class Findings:
     def add(self, kind: RefutationKind, path: Path | str, position: int, offset: int, reason: str) -> None:
         """Note a finding."""
         self.total += 1
-        if len(self._kept) < MOST_FINDINGS:
+        if len(self._kept) < MAX_FINDINGS:
             self._kept.append(Refutation(kind, str(path), int(position), int(offset), reason))
 
     def mark(self) -> tuple[int, int]:

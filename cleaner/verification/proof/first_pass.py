@@ -55,7 +55,7 @@ class ProofFirstPass:
         self._reach(row)
         return int(row["producer_id"]) in self._aborted
 
-    def come_to_marker(self, row: np.void, *, is_abort: bool) -> None:
+    def add_marker(self, row: np.void, *, is_abort: bool) -> None:
         """Add a control batch (R-533)."""
         self._reach(row)
         if is_abort and not self.is_exact and row["last_offset"] < self._first_dirty_offset:

@@ -43,7 +43,7 @@ class KeyRows:
 
     def __init__(self, memory_bytes: int, make_file: Callable[[], File]) -> None:
         self.count = 0
-        self._most_rows = max(1024, memory_bytes // (_COPIES * _ROW_BYTES))
+        self._max_rows = max(1024, memory_bytes // (_COPIES * _ROW_BYTES))
         self._make_file = make_file
         self._held: list[Rows] = []
         self._held_rows = 0
@@ -62,7 +62,7 @@ class KeyRows:
         self.count += len(rows)
         self._held.append(rows)
         self._held_rows += len(rows)
-        if self._held_rows > self._most_rows:
+        if self._held_rows > self._max_rows:
             self._spill()
 
     def _spill(self) -> None:
@@ -95,11 +95,11 @@ class KeyRows:
             start = first + int(sizes[:part].sum())
             end = start + int(sizes[part])
             while start < end:
-                taken = min(end - start, self._most_rows - rows)
+                taken = min(end - start, self._max_rows - rows)
                 end -= taken
                 slices.append(self._read(file, end, taken))
                 rows += taken
-                if rows == self._most_rows:
+                if rows == self._max_rows:
                     yield np.concatenate(slices[::-1])
                     slices, rows = [], 0
         if slices:

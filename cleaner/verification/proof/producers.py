@@ -70,7 +70,7 @@ class ProtectedBatches:
         is_control = bool(row["attributes"] & CONTROL_FLAG)
         return is_control and self._epochs_known.get(producer_id) == row["producer_epoch"]
 
-    def still_speaks_of(self, producer_id: int) -> bool:
+    def has_latest_state_of(self, producer_id: int) -> bool:
         """Tell, after the whole log was read, whether the snapshot has the latest state of a producer."""
         return producer_id not in self._superseded
 

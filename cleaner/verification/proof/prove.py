@@ -27,7 +27,7 @@ from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.verification.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.verification.proof.files import check_files
-from cleaner.verification.proof.findings import MOST_FINDINGS, Findings, Refutation, RefutationKind
+from cleaner.verification.proof.findings import MAX_FINDINGS, Findings, Refutation, RefutationKind
 from cleaner.verification.proof.first_pass import ProofFirstPass
 from cleaner.verification.proof.key_rows import (
     COLUMNS,
@@ -76,7 +76,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class _Walked:
+class _StepFlags:
     """Flags of a step's batches before; the last three are set while records are read."""
 
     is_judged: Mask
@@ -174,7 +174,7 @@ class Prover:
         self._check_checkpoint(before.next_offset)
         self._transactions.finish()
         for producer_id, finding in self._missing_producers:
-            if self._producers.still_speaks_of(producer_id):
+            if self._producers.has_latest_state_of(producer_id):
                 self._findings.add(*vars(finding).values())
         for batch, finding in self._empty:
             if not self._producers.may_need(batch):
@@ -182,7 +182,7 @@ class Prover:
         check_files(self._before, self._after, self._rules, after.next_offset, self._findings)
 
     def _take(self, step: ProofStep) -> None:
-        for row in step.after.batches[step.strangers]:
+        for row in step.after.batches[step.unmatched]:
             reason = "no batch of the log before is at these offsets"
             self._findings.add(RefutationKind.INVENTED, step.after_path, row["position"], row["base_offset"], reason)
         rows = step.before.batches
@@ -200,9 +200,9 @@ class Prover:
         is_control = control_batches(rows)
         self._check_head(step, is_head & ~is_expired & ~is_same)
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
-        found = _Walked(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
+        found = _StepFlags(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
         types = self._read(step, is_read | is_control, is_same, found)
-        self._meet_end(rows, is_read)
+        self._note_range_end(rows, is_read)
         rebuilt = is_judged & ~is_same & (step.partners >= 0)
         check_headers(step, rebuilt, self._rules, self._findings)
         has_partner = is_judged & ~is_control & (step.partners >= 0)
@@ -220,7 +220,7 @@ class Prover:
                 raise step.before_damage
             self._damaged += 1
 
-    def _read(self, step: ProofStep, is_read: Mask, is_same: Mask, found: _Walked) -> dict[int, int]:
+    def _read(self, step: ProofStep, is_read: Mask, is_same: Mask, found: _StepFlags) -> dict[int, int]:
         """
         Read and collect a step's records; returns the types of its control batches by row.
 
@@ -266,7 +266,7 @@ class Prover:
                     RefutationKind.HEAD, step.after_path, other["position"], other["base_offset"], reason
                 )
 
-    def _note(self, step: ProofStep, block: RecordBlock, found: _Walked) -> None:
+    def _note(self, step: ProofStep, block: RecordBlock, found: _StepFlags) -> None:
         """Collect the records of a block, and check those that need no sorting."""
         layout, rules = block.layout, self._rules
         rows = step.before.batches
@@ -320,11 +320,11 @@ class Prover:
         if legacy.any():
             mtime_ms = step.segment.mtime_ms
             is_old = mtime_ms <= self._legacy_horizon_ms
-            may_go |= legacy & (is_old | rules.is_long_ago(mtime_ms))
+            may_go |= legacy & (is_old | rules.may_have_expired(mtime_ms))
             must_go |= legacy & is_old & rules.is_one_round
         return may_go[block.rows], must_go[block.rows]
 
-    def _check_required(self, step: ProofStep, found: _Walked) -> Mask:
+    def _check_required(self, step: ProofStep, found: _StepFlags) -> Mask:
         """
         Check that required batches are there, perhaps without records; returns which are required.
 
@@ -346,7 +346,7 @@ class Prover:
             self._findings.add(*vars(self._finding(RefutationKind.LOG_END, step, row, reason)).values())
         return protected | ends_range
 
-    def _check_empty(self, step: ProofStep, found: _Walked) -> None:
+    def _check_empty(self, step: ProofStep, found: _StepFlags) -> None:
         """
         Find batches without records that are not needed (R-541, R-564): apart from batches for producers, only the one
         that ends the range of the last round, and so the recopied segments, may exist.
@@ -362,7 +362,9 @@ class Prover:
     def _finding(self, kind: RefutationKind, step: ProofStep, row: np.void, reason: str) -> Refutation:
         return Refutation(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)
 
-    def _follow_transactions(self, step: ProofStep, found: _Walked, types: dict[int, int], has_to_stay: Mask) -> None:
+    def _follow_transactions(
+        self, step: ProofStep, found: _StepFlags, types: dict[int, int], has_to_stay: Mask
+    ) -> None:
         rows, others = step.before.batches, step.after.batches
         concerned = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
         if not concerned.any():
@@ -381,7 +383,7 @@ class Prover:
                 first_pass = None
             if found.is_control[at]:
                 if first_pass is not None:
-                    first_pass.come_to_marker(row, is_abort=types.get(at) == ControlType.ABORT)
+                    first_pass.add_marker(row, is_abort=types.get(at) == ControlType.ABORT)
                 new_horizon = horizon_of(others[partner]) if partner >= 0 else None
                 marker = Marker(
                     base,
@@ -427,7 +429,7 @@ class Prover:
             reason = f"the log ends at offset {end_after}, before at {end_before}"
             self._findings.add(RefutationKind.LOG_END, last, after.segments[-1].size, end_after, reason)
 
-    def _meet_end(self, rows: Batches, is_read: Mask) -> None:
+    def _note_range_end(self, rows: Batches, is_read: Mask) -> None:
         """Note whether a round can have ended with one of these batches; one that was not read may be such a batch."""
         end = self._rules.end_offset
         holds_end = (rows["base_offset"] < end) & (end <= rows["last_offset"] + 1)
@@ -465,8 +467,8 @@ class Prover:
             ),
             (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone is kept past its horizon"),
         ):
-            places = side.find(offsets[:MOST_FINDINGS].tolist())
+            places = side.find(offsets[:MAX_FINDINGS].tolist())
             for offset, place in zip(offsets.tolist(), places, strict=False):
                 self._findings.add(kind, place.path, place.position, offset, reason)
-            self._findings.total += max(0, len(offsets) - MOST_FINDINGS)
+            self._findings.total += max(0, len(offsets) - MAX_FINDINGS)
         return judged.keys

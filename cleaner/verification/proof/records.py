@@ -102,10 +102,10 @@ class RecordReader:
             at = np.minimum(np.searchsorted(layout.offsets, found.offsets), max(len(layout) - 1, 0))
             partners = np.where(layout.offsets[at] == found.offsets, at, -1) if len(layout) else np.full(len(of), -1)
             is_kept[partners[partners >= 0]] = True
-            self._tell_differences(step, layout, found, partners, positions)
+            self._report_differences(step, layout, found, partners, positions)
             self._check_timestamps(step, found, of, block.batches)
 
-    def _tell_differences(
+    def _report_differences(
         self, step: ProofStep, layout: Layout, found: Layout, partners: Longs, positions: Longs
     ) -> None:
         path = step.after_path
@@ -128,12 +128,12 @@ class RecordReader:
         rows = batches[of[starts]]
         wrong = (np.maximum(largest, -1) != rows["max_timestamp"]) & (rows["attributes"] & TIMESTAMP_TYPE_FLAG == 0)
         for row in rows[wrong]:
-            self._tell_header(step, row, "maxTimestamp is not the largest of its records")
+            self._report_header(step, row, "maxTimestamp is not the largest of its records")
         wrong = (found.timestamps_ms[starts] != rows["base_timestamp"]) & (
             rows["attributes"] & DELETE_HORIZON_FLAG == 0
         )
         for row in rows[wrong]:
-            self._tell_header(step, row, "baseTimestamp is not that of its first record")
+            self._report_header(step, row, "baseTimestamp is not that of its first record")
 
     def _check_emptied(self, step: ProofStep, layout: Layout, changed: Longs) -> None:
         """A batch that lost its records keeps the largest timestamp it had when it lost the last of them (R-575)."""
@@ -143,9 +143,9 @@ class RecordReader:
         for row, other in zip(rows[is_other], others[is_other], strict=True):
             mine = (layout.offsets >= row["base_offset"]) & (layout.offsets <= row["last_offset"])
             if other["max_timestamp"] not in layout.timestamps_ms[mine]:
-                self._tell_header(step, other, "maxTimestamp is not that of any record it had")
+                self._report_header(step, other, "maxTimestamp is not that of any record it had")
 
-    def _tell_header(self, step: ProofStep, row: np.void, reason: str) -> None:
+    def _report_header(self, step: ProofStep, row: np.void, reason: str) -> None:
         self._findings.add(RefutationKind.CHANGED, step.after_path, row["position"], row["base_offset"], reason)
 
 

@@ -44,7 +44,7 @@ class ProofRules:
         """Whether a horizon that the first round set may have passed in the last round."""
         return not self.is_one_round and self.now_ms - self.since_ms >= self.delete_retention_ms
 
-    def is_long_ago(self, mtime_ms: int) -> bool:
+    def may_have_expired(self, mtime_ms: int) -> bool:
         """Tell whether some round may have removed a tombstone of magic 0 or 1 in a file with this mtime."""
         return not self.is_one_round and mtime_ms + self.delete_retention_ms <= self.now_ms
 

@@ -21,7 +21,7 @@ from cleaner.format.chunks import (
     ReadBuffer,
 )
 from cleaner.format.parallel_reader import ParallelSegmentReader, WindowBuffer
-from cleaner.kernels.batch_header import LEAST_BATCH_BYTES, MAGIC, size_of
+from cleaner.kernels.batch_header import MAGIC, MIN_BATCH_BYTES, size_of
 from cleaner.kernels.scan_status import KIND_LEGACY
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.load.loaded_log import list_segments
@@ -205,7 +205,7 @@ class BatchStream:
         file, position = self._file, error.position
         assert file is not None  # noqa: S101 - it was being read
         size = size_of(file.read(LOG_OVERHEAD_BYTES, position))
-        if not LEAST_BATCH_BYTES[MAGIC] <= size <= self.segment.size - position:
+        if not MIN_BATCH_BYTES[MAGIC] <= size <= self.segment.size - position:
             raise error
         order_from = max(self.segment.base_offset, self._read_up_to)
         reader = ParallelSegmentReader(

@@ -32,7 +32,7 @@ class ProofStep:
         segment: of `before`.
         before_path, after_path: the files.
         partners: for each batch before its row after, or -1.
-        strangers: rows after without a partner before.
+        unmatched: rows after without a partner before.
         before_damage, after_damage: the error in the single batch of that log; None if the batches are sound.
     """
 
@@ -42,7 +42,7 @@ class ProofStep:
     before_path: Path
     after_path: Path
     partners: Longs
-    strangers: Longs
+    unmatched: Longs
     before_damage: CorruptBatchError | None = None
     after_damage: CorruptBatchError | None = None
 
@@ -60,7 +60,7 @@ def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[ProofStep]
             return
         taken_before, taken_after = _share(before, after, has_before, has_after)
         first, second = before.take(taken_before), after.take(taken_after)
-        partners, strangers = _partners(first, second)
+        partners, unmatched = _partners(first, second)
         yield ProofStep(
             first,
             second,
@@ -68,7 +68,7 @@ def side_by_side(before: BatchStream, after: BatchStream) -> Iterator[ProofStep]
             before.segment.log_path,
             after.segment.log_path,
             partners,
-            strangers,
+            unmatched,
             before.damage,
             after.damage if len(second.batches) else None,
         )

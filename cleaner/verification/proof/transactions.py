@@ -154,9 +154,9 @@ class Transactions:
             elif batch.is_passed_over or may_be_passed_over:
                 self._doubtful.append((batch.base_offset, batch.last_offset))
             if batch.has_lost:
-                self._tell(RefutationKind.LOST, batch, "records after the cleaned range are missing")
+                self._report(RefutationKind.LOST, batch, "records after the cleaned range are missing")
             if batch.is_hidden and batch.became == WITH_RECORDS:
-                self._tell(RefutationKind.TRANSACTION, batch, "committed, but a transaction index calls it aborted")
+                self._report(RefutationKind.TRANSACTION, batch, "committed, but a transaction index calls it aborted")
 
     def _may_be_missed(self, marker: Marker, data: list[DataBatch]) -> bool:
         """
@@ -187,9 +187,9 @@ class Transactions:
             if batch.became != WITH_RECORDS or is_unknown:
                 continue
             if batch.base_offset < self._recopied_end:
-                self._tell(RefutationKind.REVIVED, batch, "records of an aborted transaction are kept")
+                self._report(RefutationKind.REVIVED, batch, "records of an aborted transaction are kept")
             elif not batch.is_hidden:
-                self._tell(
+                self._report(
                     RefutationKind.TRANSACTION, batch, "aborted, but no transaction index says so: readers would see it"
                 )
 
@@ -207,18 +207,18 @@ class Transactions:
         if marker.became != WITH_RECORDS:
             if not may_go:
                 reason = "its transaction still has data" if is_seen else "its horizon has not passed"
-                self._tell_marker(marker, f"the marker is gone, but {reason}")
+                self._report_marker(marker, f"the marker is gone, but {reason}")
         elif rules.is_now_exact and is_end and has_passed and not data:
-            self._tell_marker(marker, "the marker is kept past its horizon", RefutationKind.REVIVED)
+            self._report_marker(marker, "the marker is kept past its horizon", RefutationKind.REVIVED)
         elif marker.horizon_ms is not None:
             if marker.new_horizon_ms != marker.horizon_ms:
-                self._tell_marker(marker, "its delete horizon has changed", RefutationKind.HORIZON)
+                self._report_marker(marker, "its delete horizon has changed", RefutationKind.HORIZON)
         elif marker.new_horizon_ms is not None:
             had_data = rules.is_one_round and was_seen
             if is_seen or had_data or not is_end or not rules.allows_new_horizon(marker.new_horizon_ms):
-                self._tell_marker(marker, "the marker has a horizon that no round has set", RefutationKind.HORIZON)
+                self._report_marker(marker, "the marker has a horizon that no round has set", RefutationKind.HORIZON)
         elif is_end and not data and rules.sets_horizons and marker.producer_id not in self._unknown:
-            self._tell_marker(
+            self._report_marker(
                 marker, "a marker that was cleaned without data has no delete horizon", RefutationKind.HORIZON
             )
 
@@ -244,20 +244,20 @@ class Transactions:
     def _compare_entries(self) -> None:
         """Compare the transaction indexes of both logs with each other, and with the markers."""
         for at in sorted(self._expected_entries - self._entries_after.keys()):
-            self._tell_entry(at, "the transaction index has no entry for the transaction that a marker here aborts")
+            self._report_entry(at, "the transaction index has no entry for the transaction that a marker here aborts")
         for at, entry in sorted(self._entries_after.items()):
             before = self._entries_before.get(at)
             if at >= self._after.log_start_offset and at not in self._possible_entries:
-                self._tell_entry(at, "an entry of the transaction index without a transaction that was aborted")
+                self._report_entry(at, "an entry of the transaction index without a transaction that was aborted")
             elif before is not None and entry != before:
-                self._tell_entry(at, "an entry of the transaction index has changed")
+                self._report_entry(at, "an entry of the transaction index has changed")
 
-    def _tell_entry(self, marker_offset: int, reason: str) -> None:
+    def _report_entry(self, marker_offset: int, reason: str) -> None:
         path = self._after.segment_of(marker_offset).path(TXN_INDEX)
         self._findings.add(RefutationKind.TRANSACTION, path, 0, marker_offset, reason)
 
-    def _tell(self, kind: RefutationKind, batch: DataBatch, reason: str) -> None:
+    def _report(self, kind: RefutationKind, batch: DataBatch, reason: str) -> None:
         self._findings.add(kind, batch.path, batch.position, batch.base_offset, reason)
 
-    def _tell_marker(self, marker: Marker, reason: str, kind: RefutationKind = RefutationKind.MARKER) -> None:
+    def _report_marker(self, marker: Marker, reason: str, kind: RefutationKind = RefutationKind.MARKER) -> None:
         self._findings.add(kind, marker.path, marker.position, marker.base_offset, reason)

@@ -1,4 +1,4 @@
-"""Every public call of the library, given what it cannot use: a `CleanerError`, and nothing was written."""
+"""Every public call of the library, given values it cannot use: a `CleanerError`, and nothing was written."""
 
 from __future__ import annotations
 
@@ -250,12 +250,12 @@ def manager(tmp_path: Path) -> Iterator[LogManager]:
 
 
 def files_below(path: Path) -> dict[str, bytes]:
-    """What there is, byte for byte."""
+    """Return every file below a directory with its bytes."""
     return {str(each): each.read_bytes() for each in sorted(path.rglob("*")) if each.is_file()}
 
 
 def refuses_all(call: Callable[..., object], usual: dict[str, object], wrong: dict[str, Values]) -> None:
-    """Call with one wrong value after the other."""
+    """Call with each wrong value; every call must raise a CleanerError."""
     for name, values in wrong.items():
         for value in values:
             try:
@@ -273,7 +273,7 @@ def refuses_all(call: Callable[..., object], usual: dict[str, object], wrong: di
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_table_has_every_argument_of_a_class(kind: type, table: Table) -> None:
-    """A method or argument that is added has to say here what it refuses."""
+    """A new method or argument must be added to the table of what it refuses."""
     methods = {
         name: method
         for name, method in inspect.getmembers(kind, inspect.isfunction)
@@ -350,7 +350,7 @@ def test_refused_record_is_named_with_its_field(manager: LogManager, records: ob
 
 @pytest.mark.parametrize("field", NO_STAMPS)
 def test_refused_producer_stamp_is_named_by_its_field(manager: LogManager, field: str) -> None:
-    """What a batch has no room for, and what stands for no producer: appends of that would repeat one another."""
+    """Values that do not fit a batch, and those that mean "no producer": such appends would count as repeats."""
     log = manager.log("prices")
     for value in NO_STAMPS[field]:
         end = log.log_end_offset
@@ -359,8 +359,8 @@ def test_refused_producer_stamp_is_named_by_its_field(manager: LogManager, field
         assert log.log_end_offset == end
 
 
-def test_producer_stamp_is_taken_to_the_last_number(manager: LogManager) -> None:
-    """And numbers of any kind are: what Kafka's format has room for is a producer's to use."""
+def test_producer_stamp_with_the_largest_numbers_is_accepted(manager: LogManager) -> None:
+    """Integers of any kind, and every value that Kafka's format can hold."""
     log = manager.log("prices")
     stamp = cleaner.ProducerStamp(2**63 - 1, np.int16(2**15 - 1), 2**31 - 1, is_transactional=False)
     assert not log.append([Record(b"k", b"v")] * 2, producer=stamp).is_repeat
@@ -368,8 +368,8 @@ def test_producer_stamp_is_taken_to_the_last_number(manager: LogManager) -> None
     assert not log.append(Record(b"k", b"v"), producer=stamp._replace(base_sequence=1)).is_repeat
 
 
-def test_records_are_taken_as_they_are_meant(manager: LogManager) -> None:
-    """One alone, a generator, headers as a dict, times as datetimes or numpy's, keys in any kind of bytes."""
+def test_records_in_every_documented_form_are_accepted(manager: LogManager) -> None:
+    """A single record, a generator, headers as a dict, times as datetime or numpy, keys in any kind of bytes."""
     log = manager.log("prices")
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone(timedelta(hours=2)))
     moment_ms = int(moment.timestamp() * 1000)
@@ -400,8 +400,8 @@ def test_records_are_taken_as_they_are_meant(manager: LogManager) -> None:
     assert [found[key].timestamp_ms for key in (b"d", b"e", b"h", b"i")] == [moment_ms] * 4
 
 
-def test_settings_and_moments_are_taken_as_they_are_meant(tmp_path: Path) -> None:
-    """Numbers, flags and lists for settings; a moment that has a time zone for milliseconds."""
+def test_settings_and_moments_in_every_documented_form_are_accepted(tmp_path: Path) -> None:
+    """Numbers, flags and lists for settings; a datetime with a time zone for milliseconds."""
     with LogManager([tmp_path / "logs"], {"num.partitions": 1, "log.cleaner.enable": True}, create=True) as manager:
         settings: dict[str, Any] = {"segment.bytes": 5_000_000, "preallocate": False, "min.cleanable.dirty.ratio": 0.25}
         manager.create_topic("t", np.int64(1), {**settings, "cleanup.policy": ["compact", "delete"]})
@@ -422,6 +422,6 @@ def test_settings_and_moments_are_taken_as_they_are_meant(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("value", [b"5", THING, None, {"a": 1}, [5]])
 def test_setting_of_a_wrong_kind_is_named(value: object) -> None:
-    """By its key, as any other bad setting is."""
+    """By its key, like any other bad setting."""
     with pytest.raises(ConfigError, match=re.escape("segment.bytes")):
         arguments.setting_texts({"segment.bytes": value})

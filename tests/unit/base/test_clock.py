@@ -1,4 +1,4 @@
-"""A clock that was not set: what looks works, what writes refuses, and nothing is unreadable afterwards."""
+"""A clock that was never set: reading works, writing is refused, and everything stays readable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EARLY_MS = -5000
 
 
 class EarlyClock(SystemClock):
-    """A caller's own clock, that stands before 1970."""
+    """A caller's own clock, before 1970."""
 
     def now_ms(self) -> int:
         return EARLY_MS
@@ -30,21 +30,21 @@ class EarlyClock(SystemClock):
 
 @pytest.fixture
 def early_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine whose own clock stands there."""
+    """A machine whose clock is before 1970."""
     monkeypatch.setattr(time, "time_ns", lambda: EARLY_MS * 1_000_000)
     monkeypatch.setattr(time, "time", lambda: EARLY_MS / 1000)
     yield
 
 
 @pytest.mark.usefixtures("early_machine")
-def test_system_clock_before_1970_says_1970() -> None:
-    """What waits and what is shown goes on from there; the kernels are made ready."""
+def test_system_clock_before_1970_returns_1970() -> None:
+    """Waiting and displaying go on from there, and kernels can be loaded."""
     assert SystemClock().now_ms() == 0
     assert len(warm_up._log()) > 0  # gzip would put the clock into a header it does not fit into
 
 
 @pytest.mark.parametrize("now_ms", [-(2**63), -1, 0])
-def test_moment_before_1970_is_of_a_clock_that_was_not_set(now_ms: int) -> None:
+def test_moment_before_1970_is_refused_as_an_unset_clock(now_ms: int) -> None:
     """The error names the clock."""
     with pytest.raises(ClockError, match="the clock of this machine shows a time before 1970"):
         require_set(now_ms)
@@ -77,7 +77,7 @@ def test_clock_before_1970_makes_no_transactional_id_unusable(
 
 
 def test_transactional_ids_written_before_1970_are_read(tmp_path: Path) -> None:
-    """By a release that wrote such a time."""
+    """Files of a release that wrote such a time."""
     with LogManager(tmp_path / "d", {}, create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t")
         before = manager.log("t").producer("tx").identity
@@ -108,7 +108,7 @@ def test_transaction_that_is_open_when_the_clock_falls_before_1970_is_ended(
 
 @pytest.mark.parametrize("now_ms", [EARLY_MS, 0])
 def test_log_is_not_cleaned_by_a_clock_that_was_not_set(tmp_path: Path, now_ms: int) -> None:
-    """Its delete horizons would pass at once when the clock is set; not a byte has changed."""
+    """Its delete horizons would pass at once when the clock is set; not one byte has changed."""
     log = LogBuilder()
     log.append(("k", "v"), ("k", None))
     log.roll()
@@ -122,8 +122,8 @@ def test_log_is_not_cleaned_by_a_clock_that_was_not_set(tmp_path: Path, now_ms: 
 
 
 @pytest.mark.parametrize("now_ms", [-(2**63), EARLY_MS, 0, LAST_CALENDAR_MS, 253_402_300_800_000, 2**62, 2**63])
-def test_moment_beyond_the_calendar_is_told_by_its_ends(now_ms: int) -> None:
-    """A page is served and a window is judged whatever the clock says."""
+def test_moment_beyond_the_calendar_is_shown_as_its_nearest_end(now_ms: int) -> None:
+    """The page can be served and windows judged at any time of the clock."""
     head = format_head(Response(b""), now_ms).decode().splitlines()
     assert head[1] in ("Date: Thu, 01 Jan 1970 00:00:00 GMT", "Date: Fri, 01 Jan 9999 00:00:00 GMT")
     windows = Windows.parse("22:00-06:00", UTC)

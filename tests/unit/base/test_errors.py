@@ -1,4 +1,4 @@
-"""Errors that are kept: what they came through is not kept with them."""
+"""Errors that are kept do not keep the frames they passed through."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _fail_because_of(cause: Exception, seen: list[weakref.ref[_Buffer]]) -> NoRe
         raise CleanerError("told") from error
 
 
-def test_error_whose_frames_are_forgotten_holds_nothing_of_them() -> None:
-    """Nor do those it came from; where they came from is still told."""
+def test_error_without_frames_keeps_no_locals() -> None:
+    """Neither do its causes; the places in the traceback are still shown."""
     seen: list[weakref.ref[_Buffer]] = []
     with pytest.raises(CleanerError) as raised:
         _fail_because_of(ValueError("cause"), seen)
@@ -55,8 +55,8 @@ def test_error_whose_frames_are_forgotten_holds_nothing_of_them() -> None:
     assert "_fail_with" in "".join(traceback.format_exception(raised.value))
 
 
-def test_error_kept_as_a_value_does_not_know_where_it_came_from() -> None:
-    """It would keep its callers too, and whoever keeps the error is one of them."""
+def test_error_kept_as_a_value_has_no_traceback() -> None:
+    """A traceback would keep its callers alive, and with them the object that keeps the error."""
     try:
         _fail_with(CorruptBatchError("0.log", 7, "damage"), [])
     except CorruptBatchError as error:
@@ -65,8 +65,8 @@ def test_error_kept_as_a_value_does_not_know_where_it_came_from() -> None:
     assert str(kept) == "0.log: at byte 7: damage"
 
 
-def test_mistake_of_ours_kept_as_a_value_still_tells_where_it_is() -> None:
-    """Its traceback goes into the daemon's log; what its functions had in hand does not stay."""
+def test_internal_error_kept_as_a_value_has_its_places() -> None:
+    """Its traceback goes into the daemon's log; local variables of its functions are dropped."""
     seen: list[weakref.ref[_Buffer]] = []
     try:
         _fail_with(IndexError("mistake"), seen)
@@ -76,15 +76,15 @@ def test_mistake_of_ours_kept_as_a_value_still_tells_where_it_is() -> None:
     assert "_fail_with" in "".join(traceback.format_exception(kept))
 
 
-def test_chain_of_errors_that_leads_back_to_itself_has_an_end() -> None:
-    """Python allows it."""
+def test_cyclic_chain_of_errors_ends() -> None:
+    """Python allows such chains."""
     first, second = CleanerError("first"), CleanerError("second")
     first.__context__, second.__context__ = second, first
     assert as_value(first) is first
 
 
 def drawn_tree() -> dict[str, tuple[str, int | None]]:
-    """Return each class of the tree in `cleaner.errors`, with its parent and the exit code beside it."""
+    """Return each class of the tree drawn in `cleaner.errors`, with its parent and exit code."""
     drawn: dict[str, tuple[str, int | None]] = {}
     path: list[str] = []
     for indent, name, code in re.findall(
@@ -96,8 +96,8 @@ def drawn_tree() -> dict[str, tuple[str, int | None]]:
     return drawn
 
 
-def test_tree_of_errors_is_drawn_whole() -> None:
-    """Every class with its parent; the exit code beside it is the one it ends a command with."""
+def test_drawn_tree_of_errors_is_complete() -> None:
+    """Every class with its parent, and the exit code with which it ends a command."""
     classes: dict[str, type[CleanerError]] = {
         name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
     }
@@ -112,7 +112,7 @@ def test_tree_of_errors_is_drawn_whole() -> None:
 
 
 def exceptions_elsewhere() -> dict[str, set[str]]:
-    """Return the public exception classes of all other files, each with its bases, its bases' bases and so on."""
+    """Return the public exception classes of all other files, each with all its base classes."""
     bases: dict[str, set[str]] = {}
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())) if path.name != "errors.py" else ():
@@ -133,6 +133,6 @@ def test_no_error_for_callers_is_defined_elsewhere() -> None:
     assert {name for name, bases in elsewhere.items() if "ValueError" not in bases} == {"InvalidTransitionError"}
 
 
-def test_change_of_a_log_is_no_stop_that_was_asked_for() -> None:
+def test_log_changed_error_is_no_requested_stop() -> None:
     """A reader that may try again must not take it for the end of its work."""
     assert not issubclass(LogChangedError, CleaningAborted)

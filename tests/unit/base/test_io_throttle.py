@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.clock import SystemClock
-from cleaner.base.io_throttle import LOOK_UP_NS, MOST_CREDIT_NS, MOST_DEBT_NS, UNLIMITED_FROM, IoThrottle
+from cleaner.base.io_throttle import LOOK_UP_NS, MAX_CREDIT_NS, MAX_DEBT_NS, UNLIMITED_FROM, IoThrottle
 from cleaner.config.table import UNLIMITED_RATE
 from cleaner.errors import CleaningAborted
 from tests.support.manual_clock import LockstepClock, ManualClock
@@ -23,7 +23,7 @@ OTHER = Path("/logs/b")
 
 
 def go_on() -> None:
-    """Answer of a worker nobody wants to stop."""
+    """Never stop."""
 
 
 def seconds_of(clock: ManualClock | LockstepClock) -> float:
@@ -91,8 +91,8 @@ def test_rate_is_that_of_all_workers_together(rate: int, workers: int) -> None:
     assert min(passed) > 0
 
 
-def test_work_between_chunks_is_made_up_for() -> None:
-    """A worker that works while the account fills loses nothing: only what is missing is slept."""
+def test_time_spent_working_counts_as_waiting() -> None:
+    """A worker that works while the account fills loses nothing: only the missing part is slept."""
     clock = ManualClock()
     throttle = IoThrottle(10 * MB, clock).for_worker(go_on)
     for _ in range(100):
@@ -101,8 +101,8 @@ def test_work_between_chunks_is_made_up_for() -> None:
     assert seconds_of(clock) == pytest.approx(100 * 0.1, rel=0.02)
 
 
-def test_idle_night_is_no_burst_in_the_morning() -> None:
-    """Bytes not read in the night are not read at once later: ten seconds hold the rate again."""
+def test_idle_time_is_not_saved_up() -> None:
+    """Bytes not read during a pause are not read at once later: any ten seconds keep the rate."""
     clock = ManualClock()
     throttle = IoThrottle(10 * MB, clock).for_worker(go_on)
     throttle(MB)
@@ -112,13 +112,13 @@ def test_idle_night_is_no_burst_in_the_morning() -> None:
     assert passed / (seconds_of(clock) - began) == pytest.approx(10 * MB, rel=0.02)
 
 
-def test_small_chunks_are_one_sleep_and_not_many() -> None:
-    """Up to 5 ms of debt nobody sleeps."""
+def test_debt_of_small_chunks_is_slept_at_once() -> None:
+    """There is no sleep for up to 5 ms of debt."""
     clock = ManualClock()
     throttle = IoThrottle(MB, clock).for_worker(go_on)
     for _ in range(100):
         throttle(1000)
-    assert seconds_of(clock) == pytest.approx(0.1, abs=MOST_DEBT_NS / 1e9)
+    assert seconds_of(clock) == pytest.approx(0.1, abs=MAX_DEBT_NS / 1e9)
     assert 1 < len(clock.slept) <= 20
 
 
@@ -144,8 +144,8 @@ def test_rate_that_would_stop_everything_is_refused(rate: float) -> None:
     assert shared.statistics().bytes_per_second == MB
 
 
-def test_stop_is_heard_before_and_during_a_sleep() -> None:
-    """However long there is to wait, `check_done` is asked first and then every 25 ms (R-431)."""
+def test_stop_is_noticed_before_and_during_a_sleep() -> None:
+    """However long the wait, `check_done` is called first and then every 25 ms (R-431)."""
     clock = ManualClock()
     asked: list[int] = []
 
@@ -206,8 +206,8 @@ def test_limit_set_after_an_unlimited_time_begins_even() -> None:
     assert seconds_of(clock) == 1001.0
 
 
-def test_nobody_holds_a_lock_asleep() -> None:
-    """While one worker sleeps others draw, sleep, set rates and ask for statistics (unlike Kafka's, R-715)."""
+def test_no_lock_is_held_during_a_sleep() -> None:
+    """While one worker sleeps, others draw, sleep, set rates and read statistics (unlike Kafka's, R-715)."""
     reached: list[int] = []
 
     class Watched(ManualClock):
@@ -239,15 +239,15 @@ def test_slower_of_two_limits_counts() -> None:
     assert seconds_of(clock) == 5.0
     clock.move_on(1.0)
     shared.for_worker(go_on, OTHER)(5 * MB)
-    assert seconds_of(clock) == pytest.approx(6.5, abs=MOST_CREDIT_NS / 1e9)
+    assert seconds_of(clock) == pytest.approx(6.5, abs=MAX_CREDIT_NS / 1e9)
     shared.change_rate(1000 * MB, DIR)
     began = seconds_of(clock)
     shared.for_worker(go_on, DIR)(5 * MB)
     assert seconds_of(clock) == pytest.approx(began + 0.5)
 
 
-def test_two_limits_do_not_add_up() -> None:
-    """Log dirs whose limits together are the process's get all of it: nobody waits first for one, then the other."""
+def test_log_dir_limits_share_the_process_limit_fully() -> None:
+    """Log dirs whose limits add up to the process's get all of it: no worker waits for one, then for the other."""
     clock = LockstepClock(2)
     shared = IoThrottle(2 * MB, clock)
     passed = {DIR: 0, OTHER: 0}

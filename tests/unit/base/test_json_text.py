@@ -1,4 +1,4 @@
-"""JSON of state files: nothing in a value can end a line, reach a terminal, or fail to be written."""
+"""JSON of state files: no value can end a line, reach a terminal, or fail to be written."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cleaner.base.json_values import NotJsonError, format_json, parse_json
 
 
 @given(st.dictionaries(st.text(st.characters(categories=None)), st.text(st.characters(categories=None))))
-def test_any_text_is_one_printable_line_and_comes_back(values: dict[str, str]) -> None:
-    """Control characters, line separators, lone surrogates: all printable ASCII, and the same when read."""
+def test_any_text_is_one_printable_line_and_read_back(values: dict[str, str]) -> None:
+    """Control characters, line separators, lone surrogates: all printable ASCII, and equal after reading."""
     text = format_json(values)
     assert all(" " <= character <= "~" for character in text)
     assert parse_json(text.encode("ascii")) == values
@@ -19,7 +19,7 @@ def test_any_text_is_one_printable_line_and_comes_back(values: dict[str, str]) -
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), {1, 2}, object(), b"bytes"])
 def test_value_without_a_json_form_is_refused(value: object) -> None:
-    """Rather than written in a way nobody can read back."""
+    """It is not written in a form that cannot be read back."""
     with pytest.raises((TypeError, ValueError)):
         format_json({"value": value})
 

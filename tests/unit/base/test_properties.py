@@ -92,15 +92,15 @@ def test_line_that_is_too_long_is_refused_by_its_number(text: bytes, line: int) 
 
 
 def test_more_settings_than_any_configuration_has_are_refused() -> None:
-    """What a dictionary of millions of them would cost is not paid."""
+    """A dictionary of millions of them would take too much memory."""
     text = b"".join(b"%x\n" % number for number in range(300_000))
     with pytest.raises(ConfigError, match=r"x=line 200001: more than 200000 settings"):
         parse_properties(text, "x")
 
 
 @pytest.mark.parametrize("value", ["x" * 5_000_000, "hunter2" * 30], ids=["long", "longer than a line"])
-def test_mistake_in_a_long_value_shows_no_more_than_its_ends(value: str) -> None:
-    """Nor does a slip in a name show any of its value."""
+def test_error_about_a_long_value_shows_only_its_ends(value: str) -> None:
+    """A typo in a name shows nothing of the value."""
     with pytest.raises(ConfigError) as caught:
         TopicConfig.from_mapping({"segment.ms": value, "cleanup.polcy": "secret"})
     assert all(len(line) < 200 for line in str(caught.value).splitlines())

@@ -1,4 +1,4 @@
-"""Sizes: one notation, whoever reads or writes one."""
+"""Sizes: one notation for everything that reads or writes them."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_size_that_is_shown_can_be_typed(count: int) -> None:
     assert parse_size(human_bytes(count)) == count
 
 
-def test_rate_below_a_mebibyte_is_doubted() -> None:
-    """It is said what it would mean; the usual ones, and none, are not."""
+def test_rate_below_a_mebibyte_draws_a_warning() -> None:
+    """The warning says what the value means; usual rates, and no rate, draw none."""
     assert "249 days" in slow_rate(50) and "50M means" in slow_rate(50)
     assert "B/s is below" in slow_rate(_MIB - 1)
     assert [slow_rate(rate) for rate in (_MIB, 1e300, None)] == ["", "", ""]
@@ -67,7 +67,7 @@ def test_rate_below_a_mebibyte_is_doubted() -> None:
 
 
 def test_every_setting_in_bytes_takes_a_size() -> None:
-    """By the names of all settings: one that is added later is of them, or this fails."""
+    """For all settings by name: one that is added later must be among them."""
     settings = BROKER_SETTINGS | TOPIC_SETTINGS
     named = {key for key in settings if re.search(r"bytes|\.size$|memory$", key)}
     assert named == {key for key, setting in settings.items() if setting.in_bytes}
@@ -80,13 +80,13 @@ def test_every_setting_in_bytes_takes_a_size() -> None:
 
 
 def test_setting_not_in_bytes_takes_no_size() -> None:
-    """A time of 1K would be a mistake."""
+    """A time of 1K would be an error."""
     with pytest.raises(ConfigError, match="whole number"):
         TOPIC_SETTINGS["retention.ms"].parse("1K")
 
 
 def test_settings_with_a_slow_rate_draw_a_warning() -> None:
-    """For all workers and for single log dirs; one that is out of the question does not."""
+    """For all workers and for single log dirs; an invalid rate draws an error instead."""
     slow = {
         "log.cleaner.io.max.bytes.per.second": "50",
         "cleaner.log.dir.io.max.bytes.per.second": "/data=5K,/other=5M",
@@ -96,14 +96,14 @@ def test_settings_with_a_slow_rate_draw_a_warning() -> None:
     assert CleanerConfig.from_mapping({"log.cleaner.io.max.bytes.per.second": "50M"}).warnings == ()
 
 
-def test_spark_options_and_topics_read_the_same() -> None:
-    """Two readers that differ would be two notations."""
+def test_spark_options_and_topics_use_the_same_notation() -> None:
+    """Two parsers would be two notations."""
     assert read_options({"path": "/data", "maxPartitionBytes": "1.5 GiB"}).task_bytes == 3 << 29
     assert TopicConfig.from_mapping({"segment.bytes": "512 MiB", "retention.bytes": "-1"}).segment_bytes == 512 * _MIB
 
 
 def test_units_are_written_in_one_place() -> None:
-    """No other source has a string that is a unit of bytes: whoever formats one by hand has a notation of its own."""
+    """No other source has a string with a unit of bytes: code that formats sizes itself would differ."""
     root = Path(cleaner.__file__).parent
     found = [
         f"{path.relative_to(root)}:{node.lineno}"

@@ -1,4 +1,4 @@
-"""Memory that one round hands to the next: always zeros, never shared, and the system may have it in between."""
+"""Memory passed from one round to the next: always zeros, never shared, and offered to the system in between."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PAGE = mmap.PAGESIZE
 
 @pytest.fixture(autouse=True)
 def nothing_spare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Hide what other tests of this process have given back."""
+    """Hide memory that other tests of this process have returned."""
     monkeypatch.setattr(table_memory._Spare, "pieces", [])
     yield
 
 
-def test_tables_are_zeros_and_lie_apart() -> None:
-    """One behind the other, however many bytes each asks for."""
+def test_tables_are_zeros_and_do_not_overlap() -> None:
+    """One after the other, of any size."""
     memory = TableMemory(8 * PAGE)
     tables = [memory.take(size) for size in (24, PAGE, PAGE + 8, 3 * PAGE)]
     for number, table in enumerate(tables, 1):
@@ -34,7 +34,7 @@ def test_tables_are_zeros_and_lie_apart() -> None:
 
 
 def test_freed_memory_is_zeros_again() -> None:
-    """Regardless of what was stored, and of where the new tables begin and end."""
+    """Whatever was stored, and wherever the new tables begin and end."""
     memory = TableMemory(6 * PAGE)
     for sizes in ((PAGE, 2 * PAGE), (3 * PAGE,), (24, 5 * PAGE), (6 * PAGE,)):
         memory.free_all()
@@ -45,8 +45,8 @@ def test_freed_memory_is_zeros_again() -> None:
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 4 * PAGE), (1, 4 * PAGE - 1), (PAGE + 8, 3 * PAGE + 8), (8, 16)])
-def test_forgotten_pages_are_zeros_and_the_others_stay(first: int, last: int) -> None:
-    """Only whole pages go, and none of the tables beside it."""
+def test_dropped_pages_are_zeros_and_the_others_stay(first: int, last: int) -> None:
+    """Only whole pages are dropped, and none of the neighbouring tables."""
     memory = TableMemory(6 * PAGE)
     before, table, behind = memory.take(PAGE), memory.take(4 * PAGE), memory.take(PAGE)
     for each in (before, table, behind):
@@ -59,8 +59,8 @@ def test_forgotten_pages_are_zeros_and_the_others_stay(first: int, last: int) ->
     assert (behind == 7).all()
 
 
-def test_memory_given_back_is_lent_again_as_zeros() -> None:
-    """To the next who needs no more than there is."""
+def test_returned_memory_is_reused_as_zeros() -> None:
+    """For a request that is not larger than the piece."""
     memory = borrow(4 * PAGE)
     memory.take(4 * PAGE)[:] = 9
     give_back(memory)
@@ -69,15 +69,15 @@ def test_memory_given_back_is_lent_again_as_zeros() -> None:
     assert not again.take(4 * PAGE).any()
 
 
-def test_memory_that_is_too_small_is_not_lent() -> None:
-    """Who needs more gets new memory."""
+def test_memory_that_is_too_small_is_not_reused() -> None:
+    """A larger request gets new memory."""
     small = borrow(PAGE)
     give_back(small)
     assert borrow(2 * PAGE).size == 2 * PAGE
 
 
-def test_two_who_borrow_never_share() -> None:
-    """What two have given back at the same time serves two again, each with the smallest piece that will do."""
+def test_two_borrowers_never_share_memory() -> None:
+    """Pieces returned at the same time serve two requests again, each with the smallest that fits."""
     first, second = borrow(2 * PAGE), borrow(4 * PAGE)
     assert first is not second
     give_back(second)
@@ -88,7 +88,7 @@ def test_two_who_borrow_never_share() -> None:
 
 
 def test_of_many_pieces_the_largest_are_kept() -> None:
-    """And one that is too small makes way for the one that is made in its place."""
+    """A piece that is too small is dropped for the one made instead."""
     for memory in [borrow(pages * PAGE) for pages in range(1, 7)]:
         give_back(memory)
     assert [piece.size for piece in table_memory._Spare.pieces] == [3 * PAGE, 4 * PAGE, 5 * PAGE, 6 * PAGE]
@@ -97,7 +97,7 @@ def test_of_many_pieces_the_largest_are_kept() -> None:
 
 
 def test_pages_are_private() -> None:
-    """Memory that could be shared gets no huge pages; a child's writes are not seen here."""
+    """Shared memory would get no huge pages; writes of a child process are not visible here."""
     memory = zero_pages(PAGE)
     table = np.frombuffer(memory, np.uint64)
     assert not table.any()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.look import BOUNDS, look_again_and_again, write_logs
+from benchmarks.look import BOUNDS, look_repeatedly, write_logs
 
 
 def test_look_benchmark_finds_every_log_dirty(tmp_path: Path) -> None:
     """Every look of it sees all logs, and each figure has a bound."""
-    assert look_again_and_again(write_logs(tmp_path, 12), 12).keys() == BOUNDS.keys()
+    assert look_repeatedly(write_logs(tmp_path, 12), 12).keys() == BOUNDS.keys()

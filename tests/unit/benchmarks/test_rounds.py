@@ -42,7 +42,7 @@ def test_guarded_asks_half_and_aims_at_nothing() -> None:
 
 
 def test_add_run_that_kept_other_records_fails() -> None:
-    """Who keeps other records than Kafka has done other work, and its time says nothing."""
+    """A cleaner that keeps other records than Kafka has done other work; its time means nothing."""
     found = measured([5.0], [])
     with pytest.raises(RoundFailed, match="W1: ours"):
         found.add(OURS, run_of(0.5, written=11))

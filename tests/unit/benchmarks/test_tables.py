@@ -10,19 +10,19 @@ from benchmarks.tables import AIM_MET, MISSED, MUST_MET, Bounds, table
 @pytest.mark.parametrize(
     ("figure", "verdict"), [(5.99, MISSED), (6.0, MUST_MET), (11.99, MUST_MET), (12.0, AIM_MET), (13.0, AIM_MET)]
 )
-def test_verdict_on_ratio_says_what_it_reaches(figure: float, verdict: str) -> None:
-    """A bound itself is met."""
+def test_verdict_names_the_bounds_that_a_ratio_meets(figure: float, verdict: str) -> None:
+    """A value equal to a bound meets it."""
     assert Bounds(6, 12).verdict(figure) == verdict
 
 
 @pytest.mark.parametrize(("figure", "verdict"), [(1.51, MISSED), (1.5, MUST_MET), (1.01, MUST_MET), (1.0, AIM_MET)])
-def test_verdict_on_what_is_to_stay_below_is_the_other_way_round(figure: float, verdict: str) -> None:
+def test_verdict_on_an_upper_bound_is_reversed(figure: float, verdict: str) -> None:
     """Of seconds and bytes less is better."""
     assert Bounds(1.5, 1.0, at_most=True).verdict(figure) == verdict
 
 
-def test_verdict_without_aim_knows_two_answers() -> None:
-    """However good a figure, no aim is met where none is set."""
+def test_verdict_without_aim_is_one_of_two() -> None:
+    """Without an aim even a good figure meets none."""
     assert [Bounds(2).verdict(figure) for figure in (1, 2, 100)] == [MISSED, MUST_MET, MUST_MET]
 
 

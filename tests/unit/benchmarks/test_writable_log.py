@@ -1,4 +1,4 @@
-"""What the writable log is measured beside, and that each measurement does what it says, on a few records."""
+"""The comparisons of the writable log: each measurement does what it says, on a few records."""
 
 from __future__ import annotations
 

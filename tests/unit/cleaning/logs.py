@@ -79,7 +79,7 @@ def clean(
     log = load(around.fs, directory, settings)
     found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
 
-    def lanes(count: int, limit_bytes: int, *, most_kept: int) -> nullcontext[list[LaneMemory]]:
+    def lanes(count: int, limit_bytes: int, *, max_kept: int) -> nullcontext[list[LaneMemory]]:
         return nullcontext([LaneMemory(WindowBuffer(chunk_bytes), Unpacker(limit_bytes)) for _ in range(count)])
 
     with patch("cleaner.cleaning.round.round.borrowed_lanes", lanes):

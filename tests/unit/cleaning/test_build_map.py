@@ -107,7 +107,7 @@ def test_packed_and_old_batches_are_indexed_like_others(tmp_path: Path, magic: i
     assert built.messages_read == 51
 
 
-def test_offset_index_that_leads_astray_is_found(tmp_path: Path) -> None:
+def test_wrong_offset_index_is_found(tmp_path: Path) -> None:
     """The first pass compares each index with its log (R-333)."""
     directory = keyed_log(segments=2, batches=20).write(tmp_path)
     path = directory / f"{0:020d}.index"

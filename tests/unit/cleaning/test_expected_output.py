@@ -52,7 +52,7 @@ def missing(expected: ExpectedOutput, group: list[Segment], free_bytes: int) -> 
     return 0
 
 
-def test_roomy_disk_is_not_asked_about_in_detail(tmp_path: Path) -> None:
+def test_large_free_space_needs_no_estimate(tmp_path: Path) -> None:
     """If twice the sources fit, the map is not read."""
     offset_map = FixedMap({0: 100})
     assert missing(ExpectedOutput(offset_map, {0: 100}), segments(tmp_path, 0), 3 * SIZE) == 0

@@ -151,7 +151,7 @@ def test_group_that_keeps_all_is_its_sources_end_to_end(tmp_path: Path) -> None:
     assert recopy(directory, ByPlace(1))[0] == sources
 
 
-def test_caller_is_told_of_every_window_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_is_called_before_every_window_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A speed limit applied afterwards would let windows of all lanes pass at once."""
     directory = log_of(20).write(tmp_path)
     events: list[tuple[str, int]] = []
@@ -169,7 +169,7 @@ def test_caller_is_told_of_every_window_before_it_is_read(tmp_path: Path, monkey
     assert events == [event for size in told for event in (("told", size), ("read", size))]
 
 
-def test_caller_is_told_of_every_chunk_before_and_after(tmp_path: Path) -> None:
+def test_caller_is_called_before_and_after_every_chunk(tmp_path: Path) -> None:
     """Bytes read before they are processed, bytes written after (R-715)."""
     directory = log_of(6, 9).write(tmp_path)
     steps: list[tuple[int, int]] = []
@@ -187,7 +187,7 @@ def test_aborts_are_collected_for_each_source_up_to_the_next(tmp_path: Path) -> 
     assert ranges == [(0, 12), (12, 30), (30, 36)]
 
 
-def test_aborted_data_is_not_asked_about_and_its_marker_is_kept(tmp_path: Path) -> None:
+def test_aborted_data_is_not_judged_and_its_marker_is_kept(tmp_path: Path) -> None:
     """Survivors see only batches that are read; the abort goes into the new transaction index (R-533, R-540)."""
     log = LogBuilder()
     log.append(("a", "v"))

@@ -31,7 +31,7 @@ def batches(sizes: list[tuple[int, int]]) -> Batches:
     return rows
 
 
-def said(entries: Entries, rows: Batches, cuts: list[int], check: type[OffsetIndexCheck]) -> str:
+def error_of(entries: Entries, rows: Batches, cuts: list[int], check: type[OffsetIndexCheck]) -> str:
     """Follow an index through the batches, cut into chunks; returns its error."""
     follower = check(entries, PATH, BASE)
     bounds = [0, *sorted(cut % (len(rows) + 1) for cut in cuts), len(rows)]
@@ -52,7 +52,7 @@ sizes = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4)), min_size=1, ma
 
 
 @given(sizes, st.data())
-def test_follower_says_what_the_check_says(shape: list[tuple[int, int]], data: st.DataObject) -> None:
+def test_follower_agrees_with_the_check(shape: list[tuple[int, int]], data: st.DataObject) -> None:
     """For good entries and for any others that ascend, however the log is cut into chunks."""
     rows = batches(shape)
     chosen = data.draw(st.lists(st.sampled_from(range(len(rows))), unique=True).map(sorted))
@@ -66,7 +66,7 @@ def test_follower_says_what_the_check_says(shape: list[tuple[int, int]], data: s
         return  # such an index is refused when it is read
     entries = offset_entries([offset for offset, _ in pairs], [position for _, position in pairs])
     cuts = data.draw(st.lists(st.integers(0, 20), max_size=4))
-    assert said(entries, rows, cuts, IndexFollower) == said(entries, rows, cuts, OffsetIndexCheck)
+    assert error_of(entries, rows, cuts, IndexFollower) == error_of(entries, rows, cuts, OffsetIndexCheck)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_follower_says_what_the_check_says(shape: list[tuple[int, int]], data: s
         ((9, 6), "beyond the segment's last"),
     ],
 )
-def test_entry_that_leads_astray_is_refused(entry: tuple[int, int], reason: str) -> None:
-    """Each in the words of the check."""
+def test_wrong_entry_is_refused(entry: tuple[int, int], reason: str) -> None:
+    """With the words of the check."""
     rows = batches([(3, 2), (3, 2), (3, 2)])
-    assert reason in said(offset_entries([entry[0]], [entry[1]]), rows, [1], IndexFollower)
+    assert reason in error_of(offset_entries([entry[0]], [entry[1]]), rows, [1], IndexFollower)
 
 
 def test_good_index_is_good() -> None:
     """An entry for each batch except the first."""
     rows = batches([(3, 2), (3, 2), (3, 2)])
-    assert said(offset_entries([3, 5], [3, 6]), rows, [1, 2], IndexFollower) == "good"
+    assert error_of(offset_entries([3, 5], [3, 6]), rows, [1, 2], IndexFollower) == "good"

@@ -127,7 +127,7 @@ def outcome(
     config = CleanerConfig(
         dedupe_buffer_size=24 * key_limit, io_buffer_load_factor=1.0, configured_pipeline_threads=threads
     )
-    said: RoundResult | str
+    result: RoundResult | str
     try:
         result = clean(
             directory,
@@ -137,10 +137,10 @@ def outcome(
             config=config,
             chunk_bytes=chunk_bytes,
         )
-        said = replace(result, map_seconds=0, copy_seconds=0)
+        result = replace(result, map_seconds=0, copy_seconds=0)
     except (CleanerError, CleaningAborted) as error:
-        said = f"{type(error).__name__}: {error}".replace(str(place), "")
-    return state_of(directory), said
+        result = f"{type(error).__name__}: {error}".replace(str(place), "")
+    return state_of(directory), result
 
 
 def outcomes(log: LogBuilder, place: Path, **options: object) -> list[Outcome]:
@@ -150,7 +150,7 @@ def outcomes(log: LogBuilder, place: Path, **options: object) -> list[Outcome]:
 
 def same(found: list[Outcome]) -> Outcome:
     """Return the common outcome: all must be equal."""
-    assert [said for _, said in found] == [found[0][1]] * len(found)
+    assert [result for _, result in found] == [found[0][1]] * len(found)
     assert all(files == found[0][0] for files, _ in found)
     return found[0]
 
@@ -169,10 +169,10 @@ def test_any_number_of_threads_leaves_the_same_files(
     for chunk_bytes in (64, SMALL, 900, DEFAULT_CHUNK_BYTES):
         place = tmp_path / str(chunk_bytes)
         found += outcomes(log, place, settings=settings, checkpoint=checkpoint, chunk_bytes=chunk_bytes)
-    _, said = same(found)
-    assert isinstance(said, RoundResult)
-    assert 0 < said.messages_written < said.messages_read
-    assert not said.map_full
+    _, result = same(found)
+    assert isinstance(result, RoundResult)
+    assert 0 < result.messages_written < result.messages_read
+    assert not result.map_full
 
 
 @pytest.mark.parametrize("kind", LOGS)
@@ -181,12 +181,12 @@ def test_any_number_of_threads_fills_a_small_map_in_the_same_place(tmp_path: Pat
     log = LOGS[kind]()
     ends = []
     for key_limit in range(1, 40):
-        _, said = same(outcomes(log, tmp_path / str(key_limit), key_limit=key_limit))
-        assert isinstance(said, RoundResult)
-        ends.append(said.end_offset)
-        if not said.map_full:
+        _, result = same(outcomes(log, tmp_path / str(key_limit), key_limit=key_limit))
+        assert isinstance(result, RoundResult)
+        ends.append(result.end_offset)
+        if not result.map_full:
             break
-        assert said.map_entries == key_limit
+        assert result.map_entries == key_limit
     assert len(ends) > 3
     assert ends == sorted(ends)
     assert ends[-1] == log.base_offsets[-1]
@@ -198,10 +198,10 @@ def test_any_number_of_threads_ends_at_the_same_limit(tmp_path: Path, kind: str)
     log = LOGS[kind]()
     ends = set()
     for limit in range(1, 20_000, 900):
-        _, said = same(outcomes(log, tmp_path / str(limit), max_dirty_bytes=limit))
-        assert isinstance(said, RoundResult)
-        assert said.map_bytes_read >= limit or not said.map_full
-        ends.add(said.end_offset)
+        _, result = same(outcomes(log, tmp_path / str(limit), max_dirty_bytes=limit))
+        assert isinstance(result, RoundResult)
+        assert result.map_bytes_read >= limit or not result.map_full
+        ends.add(result.end_offset)
     assert len(ends) > 2
 
 
@@ -255,13 +255,13 @@ def test_damage_in_any_chunk_of_the_dirty_section_is_the_same_error(tmp_path: Pa
     ends = ends[:: 1 + len(ends) // 30]
     for number, (base, position) in enumerate(ends):
         place = tmp_path / str(number)
-        files, said = same(outcomes(log, place, damage=flip(base, position)))
-        assert isinstance(said, str)
-        assert said.startswith(CorruptBatchError.__name__)
+        files, result = same(outcomes(log, place, damage=flip(base, position)))
+        assert isinstance(result, str)
+        assert result.startswith(CorruptBatchError.__name__)
         before = log.write(tmp_path / "whole" / str(number))
         flip(base, position)(before)
         assert segment_files(files) == segment_files(state_of(before))
-        words.add(said)
+        words.add(result)
     assert len(words) == len(ends)
 
 
@@ -275,11 +275,11 @@ def test_damage_in_any_chunk_of_the_clean_section_is_the_same_error(tmp_path: Pa
     ends = ends[:: 1 + len(ends) // 30]
     for number, (base, position) in enumerate(ends):
         place = tmp_path / str(number)
-        files, said = same(outcomes(log, place, damage=flip(base, position), checkpoint=checkpoint))
-        assert isinstance(said, str)
-        assert said.startswith(CorruptBatchError.__name__)
+        files, result = same(outcomes(log, place, damage=flip(base, position), checkpoint=checkpoint))
+        assert isinstance(result, str)
+        assert result.startswith(CorruptBatchError.__name__)
         assert not [name for name in files if name.endswith((".cleaned", ".swap", ".deleted"))]
-        words.add(said)
+        words.add(result)
         swapped.add(base)
     assert len(words) == len(ends)
     assert len(swapped) > 1
@@ -297,9 +297,9 @@ def test_damage_in_two_chunks_is_the_error_of_the_first(tmp_path: Path, percent:
             continue  # a segment's last batch is read before the others, for its offset (R-536)
         place = tmp_path / str(number)
         _, alone = outcome(log, place / "alone", 1, damage=flip(*one), checkpoint=checkpoint)
-        _, said = same(outcomes(log, place, damage=both(flip(*one), flip(*other)), checkpoint=checkpoint))
+        _, result = same(outcomes(log, place, damage=both(flip(*one), flip(*other)), checkpoint=checkpoint))
         assert isinstance(alone, str)
-        assert said == alone
+        assert result == alone
 
 
 def test_damage_around_the_end_of_a_full_map_is_the_same_error_or_none(tmp_path: Path) -> None:
@@ -310,16 +310,16 @@ def test_damage_around_the_end_of_a_full_map_is_the_same_error_or_none(tmp_path:
     for key_limit in (2, 5, 8):
         for number, (base, position) in enumerate(ends[:14:2]):
             place = tmp_path / f"{key_limit}-{number}"
-            _, said = same(outcomes(log, place, damage=flip(base, position), key_limit=key_limit))
-            assert isinstance(said, str) == (base == 0)
-            refused.add(isinstance(said, str))
+            _, result = same(outcomes(log, place, damage=flip(base, position), key_limit=key_limit))
+            assert isinstance(result, str) == (base == 0)
+            refused.add(isinstance(result, str))
     assert refused == {True, False}
 
 
 def test_index_that_does_not_fit_behind_a_full_map_is_no_concern_of_the_round(tmp_path: Path) -> None:
     """Even if another thread has found it; the index of the segment in which the map ends does count."""
 
-    def lead_astray(base: int) -> Callable[[Path], None]:
+    def make_index_wrong(base: int) -> Callable[[Path], None]:
         def change(directory: Path) -> None:
             path = directory / f"{base:020d}.index"
             data = bytearray(path.read_bytes())
@@ -330,11 +330,11 @@ def test_index_that_does_not_fit_behind_a_full_map_is_no_concern_of_the_round(tm
 
     log = LOGS["plain"]()
     first, second = log.base_offsets[:2]
-    _, said = same(outcomes(log, tmp_path / "behind", damage=lead_astray(second), key_limit=2))
-    assert isinstance(said, RoundResult)
-    _, said = same(outcomes(log, tmp_path / "within", damage=lead_astray(first), key_limit=2))
-    assert isinstance(said, str)
-    assert said.startswith(CorruptIndexError.__name__)
+    _, result = same(outcomes(log, tmp_path / "behind", damage=make_index_wrong(second), key_limit=2))
+    assert isinstance(result, RoundResult)
+    _, result = same(outcomes(log, tmp_path / "within", damage=make_index_wrong(first), key_limit=2))
+    assert isinstance(result, str)
+    assert result.startswith(CorruptIndexError.__name__)
 
 
 class StopAt:
@@ -356,8 +356,8 @@ def test_round_stopped_anywhere_leaves_the_same_files(tmp_path: Path, kind: str)
     log = LOGS[kind]()
     for call in range(0, 200, 3):
         found = [outcome(log, tmp_path / f"{call}-{threads}", threads, check_done=StopAt(call)) for threads in THREADS]
-        _, said = same(found)
-        if isinstance(said, RoundResult):
+        _, result = same(found)
+        if isinstance(result, RoundResult):
             break
-    assert isinstance(said, RoundResult)
+    assert isinstance(result, RoundResult)
     assert call > 15

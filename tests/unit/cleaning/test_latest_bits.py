@@ -27,11 +27,11 @@ def test_round_whose_bitmap_ends_anywhere_leaves_the_same_files(
     log = LOGS[kind]()
     first, last = log.base_offsets[0], log.base_offsets[-1]
     checkpoint = first + (last - first) * percent // 100
-    files, said = outcome(log, tmp_path / "whole", 2, checkpoint=checkpoint)
-    assert isinstance(said, RoundResult)
-    assert said.removed.superseded > 0
-    monkeypatch.setattr(offset_map_module, "_MOST_BITS", most)
-    assert outcome(log, tmp_path / "bounded", 2, checkpoint=checkpoint) == (files, said)
+    files, result = outcome(log, tmp_path / "whole", 2, checkpoint=checkpoint)
+    assert isinstance(result, RoundResult)
+    assert result.removed.superseded > 0
+    monkeypatch.setattr(offset_map_module, "_MAX_BITS", most)
+    assert outcome(log, tmp_path / "bounded", 2, checkpoint=checkpoint) == (files, result)
 
 
 SETTINGS = {

@@ -209,7 +209,7 @@ def test_map_of_any_log_ends_where_kafkas_does(
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])
-def test_bad_checksum_behind_a_full_map_is_told_although_a_bad_record_comes_first(tmp_path: Path, lanes: int) -> None:
+def test_bad_checksum_after_a_full_map_is_reported_before_a_bad_record(tmp_path: Path, lanes: int) -> None:
     """After the end, only checksums of its last segment are verified, not its records: it will be recopied (R-512)."""
     head = batch(0, b"a") + batch(1, b"b")
     bad_record = data_batch([Record(b"c", b"v")], 2, payload=b"\xff" * 7)

@@ -23,7 +23,7 @@ TRANSACTION = Producer(1, 0, 0, True)
 
 
 def bits_of(offset_map: OffsetMap) -> set[int]:
-    """Return the offsets whose bits are set."""
+    """Return the offsets with a set bit."""
     places = np.flatnonzero(np.unpackbits(offset_map.latest, bitorder="little"))
     return {offset_map.latest_base + int(place) for place in places}
 
@@ -64,7 +64,7 @@ def test_bitmap_reaches_to_the_end_of_the_dirty_section_or_its_limit(
     monkeypatch: pytest.MonkeyPatch, first_dirty: int, end: int, most: int, reach: int
 ) -> None:
     """In whole bytes; none if nothing is dirty."""
-    monkeypatch.setattr(offset_map_module, "_MOST_BITS", most)
+    monkeypatch.setattr(offset_map_module, "_MAX_BITS", most)
     offset_map = OffsetMap(10, 10)
     offset_map.clear(first_dirty, end)
     assert (offset_map.latest.size * 8, offset_map.latest_base) == (reach, first_dirty)
@@ -122,7 +122,7 @@ def test_verdicts_do_not_depend_on_how_far_the_bitmap_reaches(
     found = []
     with pytest.MonkeyPatch.context() as patched:
         for reach in (0, most):
-            patched.setattr(offset_map_module, "_MOST_BITS", reach)
+            patched.setattr(offset_map_module, "_MAX_BITS", reach)
             offset_map = filled(log, first_dirty, offset)
             in_reach = range(first_dirty, first_dirty + 8 * offset_map.latest.size)
             assert bits_of(offset_map) == {at for at in offset_map.offsets().tolist() if at in in_reach}

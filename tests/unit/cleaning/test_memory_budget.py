@@ -97,7 +97,7 @@ def test_too_many_pipeline_threads_are_named_when_one_worker_is_too_much() -> No
 
 
 def test_limit_below_any_settings_says_what_is_needed() -> None:
-    """No setting would help; the limit has to be raised to the size named."""
+    """No setting would help; the limit must be raised to the size named."""
     error = refusal(config(), 64 * MIB)
     found = re.search(r"at least ([0-9]+) are needed whatever is set", error.reason)
     assert found is not None

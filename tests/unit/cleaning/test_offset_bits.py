@@ -33,7 +33,7 @@ def is_set(bits: OffsetBits, place: int) -> bool:
 
 
 @given(st.lists(st.sets(st.one_of(st.integers(0, 9000), st.integers(0, FAR)), max_size=20), max_size=5))
-def test_bits_set_in_any_order_come_back_from_bytes(parts: list[set[int]]) -> None:
+def test_bits_set_in_any_order_are_read_back_from_bytes(parts: list[set[int]]) -> None:
     """In any order and however far apart; blocks without a bit take no room."""
     bits = OffsetBits(77)
     for part in parts:

@@ -166,7 +166,7 @@ def test_map_that_grows_overwrites_what_it_moved() -> None:
     assert [offset_map.get(b"key-%d" % i) for i in (0, 1, 29_999)] == [60_000, 60_001, 89_999]
 
 
-def test_cleared_map_is_small_empty_and_keyed_anew() -> None:
+def test_cleared_map_is_small_empty_and_has_a_new_key() -> None:
     """Nothing of one round is left for the next."""
     offset_map = OffsetMap(100_000, 100_000)
     index(offset_map, batch(0, *[b"key-%d" % i for i in range(40_000)]))
@@ -208,8 +208,8 @@ def test_keys_made_to_collide_do_so_in_murmur_hash() -> None:
         assert len({mmh3.hash128(key, seed) for key in keys}) == 1
 
 
-def test_keys_made_to_collide_are_told_apart() -> None:
-    """Each has its own entry, since half of the digest uses a secret key."""
+def test_keys_made_to_collide_have_separate_entries() -> None:
+    """Half of the digest uses a secret key."""
     keys = colliding_keys(12)
     offset_map = OffsetMap(5000, 5000)
     index(offset_map, b"".join(batch(base, *keys[base : base + 256]) for base in range(0, 4096, 256)))

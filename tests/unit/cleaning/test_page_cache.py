@@ -86,7 +86,7 @@ def test_windows_of_a_cold_segment_are_dropped_and_those_of_a_warm_one_stay(tmp_
     assert chunks.found_cold
 
 
-def test_nothing_is_dropped_unless_asked(tmp_path: Path) -> None:
+def test_nothing_is_dropped_by_default(tmp_path: Path) -> None:
     """A short log's first pass keeps the pages that the second will read."""
     fs = ToldFileSystem(warm=set())
     assert read_all(fs, two_segments(tmp_path), drops_behind=False).found_cold

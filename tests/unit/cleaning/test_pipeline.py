@@ -71,7 +71,7 @@ class Book:
         self._broken = set(broken)
         self._lock = threading.Lock()
         self._inside: dict[str, int] = dict.fromkeys(STEPS, 0)
-        self.most_inside: dict[str, int] = dict.fromkeys(STEPS, 0)
+        self.max_inside: dict[str, int] = dict.fromkeys(STEPS, 0)
         self.done: dict[str, list[int]] = {step: [] for step in STEPS}
         self.threads: set[str] = set()
         self.next_chunk = 0
@@ -83,7 +83,7 @@ class Book:
         with self._lock:
             self.threads.add(threading.current_thread().name)
             self._inside[step] += 1
-            self.most_inside[step] = max(self.most_inside[step], self._inside[step])
+            self.max_inside[step] = max(self.max_inside[step], self._inside[step])
         try:
             self.before(step, chunk)
             if (step, chunk) in self._broken:
@@ -180,13 +180,13 @@ def test_every_chunk_takes_every_step_and_those_that_need_it_are_in_order(lanes:
     everything = list(range(chunks))
     for step in ("take", "arrange", "commit"):
         assert book.done[step] == everything
-        assert book.most_inside[step] <= 1
+        assert book.max_inside[step] <= 1
     for step in ("fill", "work", "finish"):
         assert sorted(book.done[step]) == everything
 
 
 @pytest.mark.parametrize("lanes", LANES)
-def test_source_is_asked_no_more_once_it_is_exhausted(lanes: int) -> None:
+def test_exhausted_source_is_not_called_again(lanes: int) -> None:
     """Whichever lane finds the end: a generator as the source must not be resumed."""
     book = Book(5)
     run(book, lanes)
@@ -207,7 +207,7 @@ def test_as_many_chunks_are_worked_on_at_once_as_there_are_lanes(lanes: int) -> 
     """The caller's thread is one of them; the others have the pipeline's name."""
     book = Book(lanes, before=Meeting(*[("work", chunk) for chunk in range(lanes)]))
     run(book, lanes)
-    assert book.most_inside["work"] == lanes
+    assert book.max_inside["work"] == lanes
     named = {f"{NAME}-{number}" for number in range(1, lanes)}
     assert book.threads == named | {threading.current_thread().name}
 
@@ -230,7 +230,7 @@ def test_finishes_may_overlap_and_need_no_order() -> None:
     """The bytes of two chunks may be written at the same time."""
     book = Book(2, before=Meeting(("finish", 0), ("finish", 1)))
     run(book, 2)
-    assert book.most_inside["finish"] == 2
+    assert book.max_inside["finish"] == 2
     book = Book(2, before=After(late=("finish", 0), early=("finish", 1)))
     run(book, 2)
     assert sorted(book.done["finish"]) == [0, 1]
@@ -409,7 +409,7 @@ def test_pipeline_starts_as_many_threads_as_its_lanes_are_for() -> None:
     for threads in (1, 2, 4):
         book = Book(threads, before=Meeting(*[("work", chunk) for chunk in range(threads)]))
         OrderedPipeline([PagedLane(book) for _ in range(lanes_for(threads))], NAME).run()
-        assert book.most_inside["work"] == len(book.threads) == threads
+        assert book.max_inside["work"] == len(book.threads) == threads
 
 
 @pytest.mark.parametrize("late", ["fill", "arrange", "work", "commit"])
@@ -504,7 +504,7 @@ def test_any_schedule_ends_as_a_single_lane_does(
         assert error == min(((chunk, STEPS.index(step)) for step, chunk in steps), default=None), seed
         committed = book.done["commit"]
         assert committed == list(range(len(committed))), seed
-        assert all(book.most_inside[step] <= 1 for step in ("take", "arrange", "commit")), seed
+        assert all(book.max_inside[step] <= 1 for step in ("take", "arrange", "commit")), seed
         if error is None:
             assert len(committed) == len(book.done["finish"]) == chunks, seed
         elif STEPS[error[1]] != "finish":
@@ -564,7 +564,7 @@ def test_threads_stand_aside_while_they_would_only_take_the_gil_from_each_other(
     assert len(helpers) == len(set(helpers)) <= threads - 1
 
 
-def test_threads_that_stood_aside_come_back_when_chunks_are_worth_it() -> None:
+def test_paused_threads_return_when_parallel_work_pays() -> None:
     """A codec may change in the middle of a log."""
     book = Book(40, before=Meeting(("work", 30), ("work", 31)))
     book.library_calls = lambda chunk: CROWDED if chunk < 20 else 0

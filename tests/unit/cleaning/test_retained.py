@@ -56,7 +56,7 @@ def full_batch(codec: str = "none", **options: object) -> bytes:
     return data_batch(RECORDS, 100, **(values | options))  # type: ignore[arg-type]
 
 
-def equal_but_for_packing(found: bytes, expected: bytes) -> bool:
+def equal_except_packing(found: bytes, expected: bytes) -> bool:
     """Compare two batches: all fields except length and CRC, and the records; all bytes if nothing is packed."""
     (one,), (other,) = read_batches(found), read_batches(expected)
     if one.codec == "none":
@@ -82,7 +82,7 @@ def test_rebuilt_batch_is_the_slow_builders(codec: str, kept: tuple[int, ...], a
     """Every field of R-570 to R-574: offsets, epochs, sequence, flags, both timestamps, deltas, count, CRC."""
     batch = full_batch(codec, append_time_ms=append_time_ms)
     found = retain(batch, [keeping(batch, *kept)])
-    assert equal_but_for_packing(found.data, slow_rebuild(batch, kept))
+    assert equal_except_packing(found.data, slow_rebuild(batch, kept))
     (rebuilt,) = found.batches
     assert (rebuilt.base_offset, rebuilt.last_offset, rebuilt.leader_epoch) == (100, 109, 12)
     assert (rebuilt.producer_id, rebuilt.producer_epoch, rebuilt.base_sequence) == (4711, 3, 17)
@@ -102,7 +102,7 @@ def test_kept_tombstone_gives_the_batch_a_horizon(codec: str, kept: tuple[int, .
     """Also if all records stay: bit 6, the horizon as base timestamp, deltas from there (R-561, R-563, R-573)."""
     batch = full_batch(codec)
     found = retain(batch, [keeping(batch, *kept)], new_horizon_ms=NOW_MS + 1)
-    assert equal_but_for_packing(found.data, slow_rebuild(batch, kept, NOW_MS + 1))
+    assert equal_except_packing(found.data, slow_rebuild(batch, kept, NOW_MS + 1))
     assert found.batches[0].delete_horizon == NOW_MS + 1
 
 
@@ -159,7 +159,7 @@ def test_empty_header_keeps_identity_and_drops_codec_and_horizon(codec: str, bat
     assert found.largest_offset == 109
 
 
-def test_empty_batch_read_again_is_itself_or_gone() -> None:
+def test_empty_batch_read_again_is_unchanged_or_removed() -> None:
     """It is treated like any other batch without survivors (R-564)."""
     batch = empty_batch(50, 59, producer=Producer(1, 0, 5), leader_epoch=2, log_append_time=True)
     assert retain(batch, [[]], retention=[BatchRetention.KEEP_EVEN_EMPTY]).data == batch
@@ -179,7 +179,7 @@ def test_batch_that_keeps_nothing_goes() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_counts_tell_what_was_read_what_stayed_and_why_the_rest_went(codec: str) -> None:
+def test_counts_of_read_retained_and_removed_records_add_up(codec: str) -> None:
     """Each verdict has a counter; discarded records of a control batch are markers (R-560, R-718)."""
     records = [Record(b"k%d" % i, b"v") for i in range(6)]
     batch = data_batch(records, 0, codec=codec)
@@ -277,7 +277,7 @@ def test_legacy_batch_becomes_one_of_magic_2(magic: int, codec: str, kept: tuple
         expected = b"".join(slow_rebuild(entries[i].raw, (0,)) for i in kept)
         assert found.data == expected
     else:
-        assert equal_but_for_packing(found.data, slow_rebuild(batch, kept))
+        assert equal_except_packing(found.data, slow_rebuild(batch, kept))
         (rebuilt,) = found.batches
         assert (rebuilt.base_offset, rebuilt.last_offset) == (100 + 2 * kept[0], 100 + 2 * kept[-1])
     assert {b.magic for b in found.batches} == {2}
@@ -347,7 +347,7 @@ def test_record_with_odd_bytes_is_written_as_kafka_writes_it(form: str, codec: s
     expected = slow_rebuild(batch, (1, 2), NOW_MS if tombstone else -1)
     parts = [read.raw for read in found.batches]
     assert parts[0] == slow_rebuild(neighbours[0], (1,))
-    assert equal_but_for_packing(parts[1], expected)
+    assert equal_except_packing(parts[1], expected)
     assert parts[2] == neighbours[1]
     assert found.counts.messages_read == 6
     assert found.counts.messages_written == 4
@@ -355,7 +355,7 @@ def test_record_with_odd_bytes_is_written_as_kafka_writes_it(form: str, codec: s
     assert untouched.data == batch
 
 
-def test_odd_bytes_of_a_record_that_goes_do_not_matter() -> None:
+def test_odd_bytes_of_a_removed_record_do_not_matter() -> None:
     """Only retained records are written."""
     batch = data_batch([Record(b"a", b"v", attributes=9), Record(b"b", b"v")], 10)
     assert retain(batch, [keeping(batch, 1)]).data == slow_rebuild(batch, (1,))
@@ -397,10 +397,10 @@ def test_packed_output_larger_than_its_buffers_arrives_whole(codec: str) -> None
         if i % 3 == 2:
             assert result == batch
         else:
-            assert equal_but_for_packing(result, slow_rebuild(batch, kept[i % 3]))
+            assert equal_except_packing(result, slow_rebuild(batch, kept[i % 3]))
 
 
-def test_writer_begins_each_chunk_anew_and_counts_them_all() -> None:
+def test_writer_resets_for_each_chunk_and_sums_all_counts() -> None:
     """The next chunk's output begins at its first byte; the output of a failed chunk is gone, too."""
     good = data_batch([Record(b"a", b"v"), Record(b"b", b"w")], 0)
     bad = full_batch(producer=Producer(5, -1, 3))
@@ -491,5 +491,5 @@ def test_any_batch_is_written_as_the_slow_builder_writes_it(
         assert found.data == batch
     else:
         horizon = new_horizon_ms if needs_horizon else -1 if horizon_ms is None else horizon_ms
-        assert equal_but_for_packing(found.data, slow_rebuild(batch, kept, horizon))
+        assert equal_except_packing(found.data, slow_rebuild(batch, kept, horizon))
         assert [record.offset for record in records_of(found.data)] == [placed[i].offset for i in kept]

@@ -167,27 +167,27 @@ def test_checkpoint_is_written_once_at_the_end(tmp_path: Path) -> None:
     assert written == [(result.end_offset, False)]
 
 
-def test_throttle_is_told_of_every_byte_read_and_written(tmp_path: Path) -> None:
+def test_throttle_gets_every_byte_read_and_written(tmp_path: Path) -> None:
     """The reads of both passes and everything that is written (R-715)."""
     directory = keyed_log().write(tmp_path)
-    told: list[int] = []
-    result = clean(directory, context(throttle=told.append), chunk_bytes=SMALL)
-    assert sum(told) == result.map_bytes_read + result.bytes_read + result.bytes_written
+    reported: list[int] = []
+    result = clean(directory, context(throttle=reported.append), chunk_bytes=SMALL)
+    assert sum(reported) == result.map_bytes_read + result.bytes_read + result.bytes_written
     assert result.bytes_written == (directory / f"{0:020d}.log").stat().st_size
-    assert max(told) <= 500
+    assert max(reported) <= 500
 
 
 def test_progress_never_goes_back_and_ends_at_its_total(tmp_path: Path) -> None:
     """First the map, then the copy."""
     directory = keyed_log().write(tmp_path)
-    told: list[tuple[str, int, int]] = []
-    around = context(progress=lambda *step: told.append(step))
+    reported: list[tuple[str, int, int]] = []
+    around = context(progress=lambda *step: reported.append(step))
     clean(directory, around, settings=ONE_BY_ONE, chunk_bytes=SMALL)
-    phases = [phase for phase, _, _ in told]
+    phases = [phase for phase, _, _ in reported]
     assert phases == sorted(phases, reverse=True)
     assert set(phases) == {"map", "copy"}
     for phase in ("map", "copy"):
-        steps = [(done, total) for named, done, total in told if named == phase]
+        steps = [(done, total) for named, done, total in reported if named == phase]
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)
         assert len({total for _, total in steps}) == 1
         assert steps[-1][0] == steps[-1][1]
@@ -290,7 +290,7 @@ def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:
     assert files_of(directory) == before
 
 
-def test_room_for_the_expected_output_is_asked_for_before_it_is_written(tmp_path: Path) -> None:
+def test_room_for_the_expected_output_is_checked_before_writing(tmp_path: Path) -> None:
     """The records that stay by the map must fit, not the sources (rule C-3)."""
     log = LogBuilder()
     for _ in range(2000):
@@ -399,7 +399,7 @@ def repeat_last_bytes(data: bytes) -> bytes:
         pytest.param(".timeindex.cleaned", lambda data: data + data[-12:], CorruptIndexError, id="time-index-twice"),
     ],
 )
-def test_cleaned_segment_that_is_not_what_was_written_is_not_swapped_in(
+def test_cleaned_segment_that_differs_on_disk_is_not_swapped_in(
     tmp_path: Path, ending: str, change: Callable[[bytes], bytes], error: type[CleanerError]
 ) -> None:
     """It is read back while the old data exists (rule C-6); the group is unchanged, no temporary file is left."""
@@ -412,7 +412,7 @@ def test_cleaned_segment_that_is_not_what_was_written_is_not_swapped_in(
     assert segment_files(files_of(directory)) == before
 
 
-def test_round_told_not_to_verify_does_not_read_back(tmp_path: Path) -> None:
+def test_round_without_verification_does_not_read_back(tmp_path: Path) -> None:
     """Without verification the damage is not found: so it is the verification that finds it."""
     directory = keyed_log(keys=40).write(tmp_path)
     clean(directory, context(MeddlingFileSystem(".timeindex.cleaned", flip(-1)), verify=False))
@@ -471,7 +471,7 @@ def transactional_log() -> LogBuilder:
     return log
 
 
-def test_aborted_data_goes_and_its_marker_stays_one_round_longer(tmp_path: Path) -> None:
+def test_aborted_data_is_removed_one_round_before_its_marker(tmp_path: Path) -> None:
     """The abort stays in the transaction index with its marker, and leaves it once its data is gone (R-534)."""
     directory = transactional_log().write(tmp_path)
     index_path = directory / f"{0:020d}.txnindex"
@@ -501,7 +501,7 @@ def test_batch_that_claims_billions_of_records_is_refused_in_the_clean_section(t
         clean(directory, checkpoint=end)
 
 
-def test_context_without_callbacks_goes_on() -> None:
+def test_round_without_callbacks_runs() -> None:
     """The defaults do not stop, throttle or watch."""
     around = RoundContext(FileSystem(), ManualClock(), NOW_MS)
     around.check_done()

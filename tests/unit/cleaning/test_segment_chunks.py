@@ -176,9 +176,9 @@ def test_first_segment_is_read_from_the_position_given(tmp_path: Path) -> None:
     found = collect(segments, 2, position)
     assert position > 0
     assert b"".join(data for n, data in found if n == 0) == segments[0].log_path.read_bytes()[position:]
-    lead_astray(segments[0])
+    make_wrong(segments[0])
     assert collect(segments, 2, position) == found
-    lead_astray(segments[1])
+    make_wrong(segments[1])
     with pytest.raises(CorruptIndexError):
         collect(segments, 2, position)
 
@@ -222,7 +222,7 @@ def test_files_of_windows_never_released_are_closed_in_the_end(tmp_path: Path) -
 
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize("damaged", [0, 1, 2])
-def test_damage_is_told_where_it_is_and_all_files_are_closed(tmp_path: Path, lanes: int, damaged: int) -> None:
+def test_damage_is_reported_with_its_place_and_all_files_are_closed(tmp_path: Path, lanes: int, damaged: int) -> None:
     """All chunks before it are committed, though later windows were claimed."""
     fs, segments = written(log_of(7, 7, 7), tmp_path)
     position = segments[damaged].position_at(segments[damaged].base_offset + 8)
@@ -233,7 +233,7 @@ def test_damage_is_told_where_it_is_and_all_files_are_closed(tmp_path: Path, lan
     assert fs.closed == [1] * len(fs.logs)
 
 
-def lead_astray(segment: Segment, entry: int = 0, offset_by: int = 0, position_by: int = 1) -> None:
+def make_wrong(segment: Segment, entry: int = 0, offset_by: int = 0, position_by: int = 1) -> None:
     """Change an index entry."""
     data = bytearray(segment.index_path.read_bytes())
     data[8 * entry + 3] += offset_by
@@ -243,12 +243,12 @@ def lead_astray(segment: Segment, entry: int = 0, offset_by: int = 0, position_b
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8])
-def test_index_is_held_against_the_batches_in_order(tmp_path: Path, lanes: int) -> None:
+def test_index_is_compared_with_the_batches_in_order(tmp_path: Path, lanes: int) -> None:
     """Good indexes pass, whichever lane is faster; an entry that points into a batch does not (R-333)."""
     for entry in (0, 3, 6):
         _, segments = written(log_of(3, 9, 4), tmp_path / str(entry))
         collect(segments, lanes)
-        lead_astray(segments[1], entry)
+        make_wrong(segments[1], entry)
         with pytest.raises(CorruptIndexError, match="middle of a batch") as raised:
             collect(segments, lanes)
         assert (raised.value.path, raised.value.position) == (segments[1].index_path, 8 * entry)
@@ -263,12 +263,12 @@ def test_index_is_checked_to_its_end_once_the_segment_has_ended(tmp_path: Path, 
     _, segments = written(log, tmp_path)
     collect(segments, lanes)
     last = len(segments[0].offset_index()) - 1
-    lead_astray(segments[0], last, offset_by=5, position_by=0)
+    make_wrong(segments[0], last, offset_by=5, position_by=0)
     with pytest.raises(CorruptIndexError, match="beyond the segment's last"):
         collect(segments, lanes)
 
 
-def test_end_of_a_segment_is_told_once(tmp_path: Path) -> None:
+def test_end_of_a_segment_is_reported_once(tmp_path: Path) -> None:
     """With the chunk that reaches it; windows within a large last batch come after it and are empty."""
     log = log_of(2)
     log.append(("large", "value" * 300))
@@ -286,7 +286,7 @@ def test_end_of_a_segment_is_told_once(tmp_path: Path) -> None:
     assert all(one.chunk.length == 0 for one in arranged[end + 1 :])
 
 
-def test_damaged_index_is_told_by_the_claim_of_its_segments_first_window(tmp_path: Path) -> None:
+def test_damaged_index_is_reported_by_the_claim_of_its_segments_first_window(tmp_path: Path) -> None:
     """Windows claimed before stay good, and no file is left open."""
     fs, segments = written(log_of(2, 2), tmp_path)
     segments[1].index_path.write_bytes(b"\xff" * 8)

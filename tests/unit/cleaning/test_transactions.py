@@ -126,7 +126,7 @@ def retained(state: CleanedTransactions) -> list[AbortedTxn]:
         ),
     ],
 )
-def test_transactions_of_a_log_are_told_apart(
+def test_transactions_of_a_log_are_distinguished(
     log: list[bytes], aborts: list[AbortedTxn], expected: list[int], staying: list[AbortedTxn]
 ) -> None:
     """Which batches may go, and which entries the new transaction index gets, verbatim (R-532, R-533)."""

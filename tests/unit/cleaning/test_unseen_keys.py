@@ -34,7 +34,7 @@ SHAPES: dict[str, Callable[[np.random.Generator], Keys]] = {
 }
 
 
-def met_in(keys: Keys, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def drawn_cells_of(keys: Keys, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return for each sampled key the number of drawn cells that contain it."""
     cell = np.arange(RECORDS) * CELLS // RECORDS
     seen = np.isin(cell, drawn)
@@ -48,7 +48,7 @@ def test_keys_are_estimated_from_a_tenth_of_the_cells(shape: str) -> None:
     draw = np.random.default_rng(7)
     keys = SHAPES[shape](draw)
     drawn = draw.choice(CELLS, CELLS // 10, replace=False)
-    found = Occurrences.estimate(met_in(keys, drawn), len(drawn) / CELLS)
+    found = Occurrences.estimate(drawn_cells_of(keys, drawn), len(drawn) / CELLS)
     assert found.total == pytest.approx(len(np.unique(keys)), rel=0.1)
 
 
@@ -56,7 +56,7 @@ def test_keys_are_estimated_from_a_tenth_of_the_cells(shape: str) -> None:
 def test_all_cells_give_the_exact_number(shape: str) -> None:
     """Nothing is estimated if everything was read."""
     keys = SHAPES[shape](np.random.default_rng(7))
-    found = Occurrences.estimate(met_in(keys, np.arange(CELLS)), 1.0)
+    found = Occurrences.estimate(drawn_cells_of(keys, np.arange(CELLS)), 1.0)
     assert found.total == len(np.unique(keys))
     assert found.chances_of_last(np.array([1, 99]), np.array([0.0, 1.0])).tolist() == [1, 1]
 
@@ -64,7 +64,7 @@ def test_all_cells_give_the_exact_number(shape: str) -> None:
 def test_part_of_the_log_with_so_many_keys_is_found() -> None:
     """It ends where a map of that many keys would be full."""
     keys = SHAPES["zipf-1.0"](np.random.default_rng(7))
-    found = Occurrences.estimate(met_in(keys, np.arange(CELLS)), 1.0)
+    found = Occurrences.estimate(drawn_cells_of(keys, np.arange(CELLS)), 1.0)
     part = found.part_with(10_000)
     assert len(np.unique(keys[: int(part * RECORDS)])) == pytest.approx(10_000, rel=0.05)
     assert found.part_with(RECORDS) == 1
@@ -73,7 +73,7 @@ def test_part_of_the_log_with_so_many_keys_is_found() -> None:
 def test_chances_of_being_last_rise_with_the_place_and_add_up() -> None:
     """As many as there are keys whose last cell was drawn."""
     draw = np.random.default_rng(7)
-    met = met_in(SHAPES["uniform-ten-each"](draw), draw.choice(CELLS, CELLS // 10, replace=False))
+    met = drawn_cells_of(SHAPES["uniform-ten-each"](draw), draw.choice(CELLS, CELLS // 10, replace=False))
     found = Occurrences.estimate(met, 0.1)
     places = draw.random(len(met))
     chances = found.chances_of_last(met, places)

@@ -53,6 +53,6 @@ def test_round_after_warm_up_compiles_nothing(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(root)}
     # If kernels are not in the cache, a message says that they are compiled.
     command = [sys.executable, "-W", "ignore::RuntimeWarning", "-c", SCRIPT, str(tmp_path)]
-    said = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
-    assert said.stderr == ""
-    assert said.stdout == "[]\n"
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout == "[]\n"

@@ -17,7 +17,7 @@ class Pipe:
 
     def __init__(self) -> None:
         self.reader, self.writer = os.pipe()
-        self.stream = BackgroundStream(self.writer, lambda count: f"{count} lost\n", most_bytes=1000)
+        self.stream = BackgroundStream(self.writer, lambda count: f"{count} lost\n", max_bytes=1000)
 
     def read(self) -> str:
         """Read what is there."""
@@ -42,10 +42,10 @@ def test_lines_come_out_in_order(pipe: Pipe) -> None:
     assert not pipe.stream.isatty()
 
 
-def test_reader_that_stopped_holds_up_nobody_and_is_told_what_it_missed(pipe: Pipe) -> None:
+def test_reader_that_stopped_blocks_no_writer_and_learns_what_it_missed(pipe: Pipe) -> None:
     """Lines for which there is no room are left out and counted."""
     blocked = "x" * (1 << 17)  # more than a pipe holds
-    pipe.stream = BackgroundStream(pipe.writer, lambda count: f"{count} lost\n", most_bytes=len(blocked) + 100)
+    pipe.stream = BackgroundStream(pipe.writer, lambda count: f"{count} lost\n", max_bytes=len(blocked) + 100)
     pipe.stream.write(blocked)
     for number in range(30):
         pipe.stream.write(f"line {number:04}\n")

@@ -26,7 +26,7 @@ from cleaner.present.http.exposition import encode
 from cleaner.present.metrics.metrics import SnapshotCollector
 from tests.integration.daemons import RunningDaemon, made, settings_for
 from tests.support.fake_steering import FakeSteering
-from tests.support.sample_daemons import at_work, in_trouble
+from tests.support.sample_daemons import at_work, with_problems
 from tests.support.snapshots import log, snapshot
 from tests.unit.daemon.looks import log_status, look
 
@@ -201,7 +201,7 @@ def test_counts_of_a_log_dir_that_is_offline_are_those_of_its_last_look(
     assert (shown.counts.waiting, shown.counts.dirtiest) == (0, None)
 
 
-@pytest.mark.parametrize("sample", [at_work, in_trouble])
+@pytest.mark.parametrize("sample", [at_work, with_problems])
 def test_counts_of_the_samples_are_the_same_wherever_they_are_shown(
     sample: Callable[[], ServiceSnapshot], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,7 +233,7 @@ def test_log_that_was_taken_since_the_survey_no_longer_waits(daemon: RunningDaem
     assert next(view.why for view in shown.logs if view.partition == C).startswith("next: ")
 
 
-def test_log_that_retention_has_is_not_said_to_be_paused(daemon: RunningDaemon) -> None:
+def test_log_that_retention_has_is_not_shown_as_paused(daemon: RunningDaemon) -> None:
     """Nobody has paused it, and nobody can resume it."""
     seen_by(daemon, look(*LOGS))
     retention(daemon.service.manager)

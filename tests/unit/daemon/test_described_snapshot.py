@@ -10,11 +10,11 @@ import pytest
 from cleaner.base.json_values import described, format_json, json_value
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.selection_context import DirCondition
-from tests.support.sample_daemons import at_work, hostile, in_trouble
+from tests.support.sample_daemons import at_work, hostile, with_problems
 from tests.support.snapshots import log, log_dir, partition, retry, round_of, snapshot
 
 
-@pytest.mark.parametrize("daemon", [at_work, in_trouble, hostile])
+@pytest.mark.parametrize("daemon", [at_work, with_problems, hostile])
 def test_snapshot_json_of_any_daemon_is_strict_json_in_ascii(daemon: Callable[[], ServiceSnapshot]) -> None:
     """What holds odd text, too, is JSON that every reader takes, without a control character."""
     text = format_json(described("snapshot", daemon()))

@@ -49,10 +49,10 @@ class CountingFileSystem(FileSystem):
         self.calls["stat"] += 1
         return super().stat_followed(path)
 
-    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
+    def scan_dir(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         """Count."""
         self.calls["list"] += 1
-        return super().look_through(directory, suffixes)
+        return super().scan_dir(directory, suffixes)
 
 
 class Watch:

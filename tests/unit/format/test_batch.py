@@ -1,4 +1,4 @@
-"""Walking a `.log` chunk by chunk: all batches in order, whatever the buffer, and the position of the first bad one."""
+"""Walking a `.log` chunk by chunk: all batches in order, with any buffer, and the position of the first bad one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.kernels
 
 
 class MemoryFile:
-    """A `.log` that is not on any disk; `shrink_to` makes it end earlier than its reader was told."""
+    """A `.log` in memory; `shrink_to` makes it end earlier than the size its reader was given."""
 
     def __init__(self, content: bytes, shrink_to: int | None = None) -> None:
         self.path = Path("some.log")
@@ -51,7 +51,7 @@ def read_all(log: bytes, chunk_bytes: int = 4096, **options: int) -> list[tuple[
 
 
 def check_chunk(chunk: Chunk) -> None:
-    """A chunk's batches cover it from end to end."""
+    """A chunk's batches cover it completely."""
     sizes = chunk.batches["size"]
     assert chunk.batches["start"].tolist() == [0, *np.cumsum(sizes)[:-1].tolist()]
     assert chunk.length == int(sizes.sum()) > 0
@@ -87,7 +87,7 @@ def test_reader_with_more_batches_than_its_table_gives_them_in_several_chunks() 
 
 
 def test_reader_begins_at_start_and_stops_at_size() -> None:
-    """Whatever lies behind `size` is not looked at, and nothing before `start`."""
+    """Bytes after `size` and before `start` are ignored."""
     log = batches(10, 20, 30)
     first = len(batches(10))
     end = len(batches(10, 20))
@@ -102,7 +102,7 @@ def test_reader_of_an_empty_file_gives_nothing() -> None:
 
 
 def test_reader_gives_the_buffer_back_at_its_usual_size() -> None:
-    """A large batch does not cost memory for ever."""
+    """A large batch does not take memory forever."""
     buffer = ReadBuffer(1000)
     log = batches(50_000, 10)
     assert sum(chunk.length for chunk in SegmentReader(MemoryFile(log), size=len(log), buffer=buffer)) == len(log)
@@ -130,7 +130,7 @@ def test_reader_fills_the_buffers_it_is_given_in_turn(chunk_bytes: int) -> None:
 
 
 def test_reader_at_damage_gives_the_good_batches_first_and_then_fails_every_time() -> None:
-    """Whoever asks next, and with whatever buffer."""
+    """For every later call, with any buffer."""
     reader = SegmentReader(MemoryFile(GOOD + bytes(200)), size=len(GOOD) + 200, check_order_from=0)
     chunk = reader.next_chunk(ReadBuffer(4096))
     assert chunk is not None
@@ -187,14 +187,14 @@ def test_reader_at_damage_names_where_the_bad_batch_begins(damage: bytes, reason
     ],
 )
 def test_reader_that_checks_order_finds_false_headers(bad: bytes, reason: str) -> None:
-    """Only when told from which offset on; recovery passes over them."""
+    """Only with a first offset to check from; recovery skips this check."""
     position, said, count = bad_position(GOOD + bad, check_order_from=0)
     assert (position, count) == (len(GOOD), 3)
     assert reason in said
     assert len(read_all(GOOD + bad)) == 4
 
 
-def test_reader_that_checks_order_wants_offsets_from_the_segments_base() -> None:
+def test_reader_that_checks_order_refuses_offsets_below_the_segments_base() -> None:
     """The first offset may be the base offset, not one below it; order is checked across chunks too."""
     assert len(read_all(batches(1, 1, base=5), check_order_from=5)) == 2
     assert bad_position(batches(1, 1, base=5), check_order_from=6)[0] == 0
@@ -213,8 +213,8 @@ def test_reader_checks_the_older_checksum_of_legacy_entries(magic: int) -> None:
         assert (position, "CRC-32 " in said) == (len(GOOD), True)
 
 
-def test_reader_whose_file_becomes_shorter_says_so() -> None:
-    """Cut by somebody else while it was read: no crash, and no endless loop."""
+def test_reader_whose_file_becomes_shorter_reports_damage() -> None:
+    """Another process cut it during the read: no crash, and no endless loop."""
     file = MemoryFile(GOOD, shrink_to=len(GOOD) - 5)
     with pytest.raises(CorruptBatchError, match="shorter while it was read"):
         list(SegmentReader(file, size=len(GOOD)))

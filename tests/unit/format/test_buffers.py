@@ -24,7 +24,7 @@ def test_buffer_large_enough_stays_where_it_is() -> None:
 
 
 def test_buffer_growth_doubles_but_not_beyond_its_bound() -> None:
-    """Doubling stops at the caller's bound; a larger wish is still granted."""
+    """Doubling stops at the caller's bound; a larger request is still granted."""
     buffer = GrowingBuffer(64)
     buffer.ensure(65, at_most=100)
     assert buffer.capacity == 100
@@ -40,8 +40,8 @@ def test_buffer_array_ends_with_padding_that_view_shares() -> None:
     assert buffer.array[9] == 7
 
 
-def test_buffer_shrunk_gives_back_what_a_large_batch_took() -> None:
-    """One large batch must not hold its memory for ever; a small buffer stays."""
+def test_buffer_shrunk_frees_the_memory_of_a_large_batch() -> None:
+    """One large batch must not hold memory forever; a small buffer stays."""
     buffer = GrowingBuffer(10)
     buffer.ensure(1000)
     buffer.shrink(100)

@@ -14,12 +14,12 @@ from cleaner.format.checksums import crc32c, crc32c_by_table
 
 @given(st.binary(max_size=300))
 def test_table_and_kernel_agree_with_another_library(data: bytes) -> None:
-    """R-125, R-201: one checksum, whoever computes it."""
+    """R-125, R-201: one checksum, by either way."""
     assert crc32c(data) == crc32c_by_table(memoryview(data)) == google_crc32c.value(data)
 
 
 def test_kernel_is_loaded_once_many_bytes_were_checked() -> None:
-    """The table is slow: a process checks only so many bytes by it."""
+    """The table is slow, so a process uses it only for a limited number of bytes."""
     program = (
         "import sys\n"
         "from cleaner.format import checksums\n"

@@ -11,7 +11,7 @@ ROOMS = Path(chunks.__file__).parents[1]
 
 
 def test_arrays_of_flags_have_one_name_each() -> None:
-    """`Flags` are numbers, as kernels take them, `Mask` is numpy's; no other file gives either name a meaning."""
+    """`Flags` are uint8 for kernels, `Mask` is numpy's bool; no other file defines either name."""
     found = [
         str(path.relative_to(ROOMS))
         for path in sorted(ROOMS.rglob("*.py"))

@@ -121,8 +121,8 @@ def test_bytes_packed_and_unpacked_are_the_same(codec: int, size: int, kind: str
 
 @settings(deadline=None)
 @given(st.integers(0, 4), st.binary(max_size=3000), st.integers(0, 100), st.integers(0, 100))
-def test_codec_keeps_what_lies_before_its_output(codec: int, data: bytes, packed_at: int, unpacked_at: int) -> None:
-    """Output goes behind the bytes already there, in both directions, however the buffer grows."""
+def test_codec_keeps_the_bytes_before_its_output(codec: int, data: bytes, packed_at: int, unpacked_at: int) -> None:
+    """Output follows the bytes already there, in both directions, however the buffer grows."""
     packed, unpacked = GrowingBuffer(packed_at), GrowingBuffer(unpacked_at)
     packed.view[:packed_at] = b"p" * packed_at
     unpacked.view[:unpacked_at] = b"u" * unpacked_at
@@ -264,7 +264,7 @@ def test_zstd_stream_of_several_frames_is_read_whole() -> None:
     ],
 )
 def test_stream_damaged_is_refused(codec: int, stream: bytes) -> None:
-    """Streams that are cut, garbled or of another codec do not pass (R-212)."""
+    """Streams that are cut, garbled or of another codec (R-212)."""
     with pytest.raises(DecompressionError):
         _unpack(codec, stream)
 
@@ -294,7 +294,7 @@ def test_stream_at_its_limit_passes_and_one_byte_over_is_refused(codec: int, siz
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_bomb_is_refused_and_the_buffer_stays_within_the_limit(codec: int) -> None:
-    """Whatever a stream unpacks to, no more than the limit is ever set aside for it."""
+    """Whatever a stream unpacks to, no more than the limit is allocated for it."""
     out = GrowingBuffer(1000)
     with pytest.raises(DecompressedTooLargeError):
         compression.decompress(codec, 2, memoryview(BOMBS[codec](64 << 20)), out, 10, 3_000_000)

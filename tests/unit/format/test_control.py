@@ -1,4 +1,4 @@
-"""Control records: types, coordinator epochs, and what is too damaged to tell."""
+"""Control records: types, coordinator epochs, and damage that hides them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_control_record_damaged_is_refused(body: memoryview) -> None:
 
 @pytest.mark.parametrize("value", [None, b"", b"\x00", b"\x00\x00\x00\x00\x00"])
 def test_marker_with_short_value_has_a_type_but_no_epoch(value: bytes | None) -> None:
-    """The cleaner needs the type only; whoever wants the epoch learns that there is none (R-231)."""
+    """The cleaner needs only the type; a caller that needs the epoch gets none (R-231)."""
     body = _body(_key(1), value)
     assert read_control_type(body) is ControlType.COMMIT
     with pytest.raises(MarkerTooShortError):

@@ -32,7 +32,7 @@ def build(
     append_time_ms: int | None = None,
     producer: BatchProducer | None = None,
 ) -> tuple[list[NewBatch], list[bytes]]:
-    """Build batches from offset 100 on; returns what is told of them, and their bytes."""
+    """Build batches from offset 100 on; returns their descriptions and bytes."""
     keys, values, times, headers = (list(column) for column in zip(*records, strict=True))
     columns = join_columns(values, keys, times, headers)
     out = GrowingBuffer(64)
@@ -138,9 +138,9 @@ def test_marker_equals_the_slow_builders(commit: bool) -> None:
     ],
     ids=["keys", "times", "negative", "headers", "text", "number", "words", "header-bytes", "surrogate"],
 )
-def test_columns_that_make_no_records_are_refused(
+def test_columns_that_are_no_records_are_refused(
     values: list[object], keys: list[bytes] | None, times: int, headers: list[list[object]] | None
 ) -> None:
-    """Nothing that a kernel would read past its end, or that has no form on disk, gets so far."""
+    """A kernel would read past their ends, or they have no form on disk."""
     with pytest.raises((ValueError, TypeError)):
         join_columns(values, keys, times, headers)  # type: ignore[arg-type]

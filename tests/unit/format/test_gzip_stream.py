@@ -1,4 +1,4 @@
-"""gzip members of stored blocks, put together without a library; all else of gzip is in test_compression.py."""
+"""gzip members of stored blocks, read without a library; other gzip tests are in test_compression.py."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _read(stream: bytes, limit_bytes: int = LIMIT) -> bytes:
 
 @pytest.fixture
 def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail when a library is asked to unpack."""
+    """Fail if a library is called to unpack."""
     monkeypatch.delattr(isal_zlib, "decompressobj")
 
 
@@ -59,7 +59,7 @@ def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_stored_blocks_are_read_without_a_library(stream: bytes) -> None:
-    """What cannot be compressed comes in such blocks from every producer."""
+    """Every producer writes incompressible data in such blocks."""
     assert _read(stream) == NOISE
 
 
@@ -84,8 +84,8 @@ def test_stored_blocks_are_read_without_a_library(stream: bytes) -> None:
         pytest.param(gzip.compress(NOISE + bytes(90_000)), NOISE + bytes(90_000), id="stored-then-packed"),
     ],
 )
-def test_what_is_not_stored_blocks_alone_is_read_by_the_library(stream: bytes, expected: bytes) -> None:
-    """The short way takes what is sound and usual."""
+def test_other_blocks_are_read_by_the_library(stream: bytes, expected: bytes) -> None:
+    """The short way accepts only what is sound and usual."""
     assert _read(stream) == expected
 
 
@@ -103,7 +103,7 @@ def test_what_is_not_stored_blocks_alone_is_read_by_the_library(stream: bytes, e
     ],
 )
 def test_damaged_stored_blocks_are_refused(damaged: bytes) -> None:
-    """The library finds what is wrong, so that the reason is its own."""
+    """The library finds the error, so the reason is the library's."""
     with pytest.raises(DecompressionError):
         _read(damaged)
 

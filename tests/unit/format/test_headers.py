@@ -28,7 +28,7 @@ INTERESTING = (0, 1, 2, 3, 5, 7, 12, 14, 33, 60, 61, 0x7F, 0x80, 0xFF, 2**31 - 1
 
 
 class MemoryFile:
-    """A `.log` that is not on any disk, and how much of it was read."""
+    """A `.log` in memory that counts the bytes read."""
 
     def __init__(self, content: bytes) -> None:
         self.path = Path("some.log")
@@ -44,7 +44,7 @@ class MemoryFile:
 
 
 def mixed_log() -> bytes:
-    """Every kind of batch, some of them larger than what the reader reads ahead."""
+    """Every kind of batch, some of them larger than the reader's read-ahead."""
     log = LogBuilder()
     log.append(("a", "1"), magic=0)
     log.append(("b", "1"), ("c", "1"), magic=1, codec="gzip")
@@ -79,7 +79,7 @@ def walk(reader: Iterable[Chunk]) -> tuple[list[tuple[int, ...]], list[bytes], t
 
 
 def assert_agree(log: bytes, start: int = 0, check_order_from: int | None = None, size: int | None = None) -> None:
-    """Both readers tell the same of a log."""
+    """Both readers return the same for a log."""
     size = len(log) if size is None else size
     found = walk(HeaderReader(MemoryFile(log), size=size, start=start, check_order_from=check_order_from))
     assert found == walk(SegmentReader(MemoryFile(log), size=size, start=start, check_order_from=check_order_from))
@@ -102,14 +102,14 @@ def test_walk_gives_the_rows_of_the_checking_reader(check_order_from: int | None
 
 def test_walk_hands_out_chunks_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many batches there are."""
-    monkeypatch.setattr(headers, "_MOST_ROWS", 7)
+    monkeypatch.setattr(headers, "_MAX_ROWS", 7)
     log = b"".join(data_batch([Record(b"k", b"v")], offset) for offset in range(40))
     assert [len(chunk.batches) for chunk in HeaderReader(MemoryFile(log), size=len(log))] == [7, 7, 7, 7, 7, 5]
     assert_agree(log)
 
 
-def test_walk_skips_what_lies_behind_the_headers() -> None:
-    """Records are not read, but for a window at each header."""
+def test_walk_skips_the_records() -> None:
+    """Only a window at each header is read."""
     log = b"".join(data_batch([Record(b"k", bytes(1 << 20))], offset) for offset in range(4))
     file = MemoryFile(log)
     assert sum(len(chunk.batches) for chunk in HeaderReader(file, size=len(log))) == 4
@@ -126,8 +126,8 @@ def test_walk_of_a_cut_log_ends_where_the_checking_reader_ends(check_order_from:
 
 @pytest.mark.parametrize("check_order_from", [None, 0, 11])
 @pytest.mark.parametrize("name", [name for name in FIELDS if name != "crc"])
-def test_header_that_makes_no_sense_is_the_same_error(name: str, check_order_from: int | None) -> None:
-    """Each field with each extreme value, the checksum being right: the checks are those of the kernel (R-202)."""
+def test_invalid_header_is_the_same_error(name: str, check_order_from: int | None) -> None:
+    """Each field with each extreme value and a right checksum: the checks are those of the kernel (R-202)."""
     before, batch = data_batch([Record(b"k", b"v")], 10), data_batch([Record(b"k", b"v"), Record(b"l", b"")], 11)
     offset, width = FIELDS[name]
     for value in INTERESTING:
@@ -157,7 +157,7 @@ def test_random_bytes_are_damage_and_nothing_else() -> None:
 
 
 def test_file_that_became_shorter_is_damage() -> None:
-    """A broker may be at work in it."""
+    """A broker may be writing it."""
     log = mixed_log()
     rows, _, damage = walk(HeaderReader(MemoryFile(log[:-40]), size=len(log)))
     assert len(rows) < len(split_batches(log))
@@ -165,10 +165,10 @@ def test_file_that_became_shorter_is_damage() -> None:
     assert "shorter" in damage[1]
 
 
-def test_records_of_an_absurd_control_batch_are_read_in_part() -> None:
-    """What a producer controls does not decide how much memory is used."""
+def test_huge_control_batch_is_read_only_in_part() -> None:
+    """Values that a producer controls do not decide how much memory is used."""
     batch = bytearray(data_batch([Record(b"k", bytes(1 << 20))], 0))
     batch[22] |= CONTROL_FLAG
     (chunk,) = HeaderReader(MemoryFile(bytes(batch)), size=len(batch))
-    assert chunk.data.nbytes == headers._MOST_CONTROL_BYTES
+    assert chunk.data.nbytes == headers._MAX_CONTROL_BYTES
     assert np.count_nonzero(chunk.batches["body_end"]) == 1

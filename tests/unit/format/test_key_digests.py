@@ -1,4 +1,4 @@
-"""Digests of keys, block by block, and that nobody else makes any."""
+"""Digests of keys, block by block; no other module makes any."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_row_names_key_offset_and_messages_before() -> None:
 
 
 def test_rows_are_added_in_memory_that_grows() -> None:
-    """And begin anew when asked for one block's."""
+    """They start again if one block's rows are requested."""
     block = block_of(data_batch(RECORDS, 10))
     digests = KeyDigests(GrowingBuffer(32))
     for _ in range(5):
@@ -66,7 +66,7 @@ def test_skipped_batch_has_no_rows() -> None:
 
 @pytest.mark.parametrize("first_offset", [0, NO_OFFSET])
 def test_damaged_record_is_named_and_rows_before_it_stay(first_offset: int) -> None:
-    """Whether or not anybody wants digests."""
+    """Whether digests are wanted or not."""
     good, bad = data_batch(RECORDS, 10), bytearray(data_batch(RECORDS, 20))
     bad[61] ^= 2  # the first record's length
     block = block_of(good, sealed(bytes(bad)))
@@ -78,7 +78,7 @@ def test_damaged_record_is_named_and_rows_before_it_stay(first_offset: int) -> N
 
 
 def test_key_digests_are_made_in_one_place() -> None:
-    """Whoever called the kernel by itself would have sizes of arrays, and words for damage, of its own."""
+    """A second caller of the kernel would need its own array sizes and words for damage."""
     callers = set()
     for path in CLEANER.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""The checksum of magic 0 and 1, which is another one than that of magic 2 (R-240)."""
+"""The checksum of magic 0 and 1, which differs from that of magic 2 (R-240)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def flipped(log: bytes, position: int) -> bytes:
 
 
 @pytest.mark.parametrize("log", [b"", NEW, OLDEST, OLD, OLDEST + OLD + NEW + OLDEST], ids=len)
-def test_good_checksums_are_none_of_them_bad(log: bytes) -> None:
-    """Entries, packed ones, and none at all."""
+def test_good_checksums_are_accepted(log: bytes) -> None:
+    """Entries, packed ones, and an empty log."""
     assert first_bad_legacy_checksum(*listed(log)) is None
 
 
@@ -44,19 +44,19 @@ def test_every_byte_from_the_checksum_on_counts() -> None:
 
 
 def test_offset_lies_outside_of_the_checksum() -> None:
-    """A broker sets it after the checksum was made."""
+    """A broker sets it after the checksum was computed."""
     for position in range(8):
         assert first_bad_legacy_checksum(*listed(flipped(OLDEST, position))) is None
 
 
-def test_first_of_several_bad_ones_is_told() -> None:
-    """Counted among all batches, those of magic 2 too."""
+def test_first_of_several_bad_checksums_is_returned() -> None:
+    """Counted among all batches, including those of magic 2."""
     bad = flipped(OLD, len(OLD) - 1)
     assert first_bad_legacy_checksum(*listed(NEW + OLD + NEW + bad + NEW + bad)) == 3
 
 
-def test_batches_of_magic_2_are_not_looked_at() -> None:
-    """They have a CRC-32C elsewhere, which somebody else verifies."""
+def test_batches_of_magic_2_are_ignored() -> None:
+    """Their CRC-32C is verified elsewhere."""
     data, rows = listed(OLDEST + NEW)
     data[len(OLDEST) + len(NEW) - 1] ^= 4
     assert first_bad_legacy_checksum(data, rows) is None

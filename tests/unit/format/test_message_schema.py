@@ -36,7 +36,7 @@ def read(version: int, data: bytes) -> dict[str, object]:
 
 
 def test_first_version_has_wide_lengths_and_its_own_fields() -> None:
-    """Nothing of later versions is read or told."""
+    """No field of a later version is read or returned."""
     data = b"\0\2ab" + b"\0\0\0\5" + b"\0\0\0\1" + bytes.fromhex("3ff8000000000000") + b"\0\0\0\3xyz"
     assert read(0, data) == {"name": "ab", "size": 5, "parts": [{"ratio": 1.5, "data": "eHl6"}]}
 
@@ -50,7 +50,7 @@ def test_later_version_may_have_null_where_the_first_may_not() -> None:
 
 
 def test_flexible_version_has_compact_lengths_and_tagged_fields() -> None:
-    """Tagged fields at their default are left out, as are those nobody knows; a struct is null then."""
+    """Tagged fields at their default are left out, and so are unknown ones; a struct is then null."""
     head = b"\3ab" + b"\0\0\0\5" + bytes(8) + b"\2" + UUID + b"\2" + bytes(8) + b"\1" + b"\0"
     expected = {"name": "ab", "size": 5, "since": 0, "ids": ["AAECAwQFBgcICQoLDA0ODw"]}
     expected |= {"parts": [{"ratio": 0.0, "data": ""}]}
@@ -61,8 +61,8 @@ def test_flexible_version_has_compact_lengths_and_tagged_fields() -> None:
     assert list(told) == ["name", "size", "since", "ids", "parts", "mark", "extra"]
 
 
-def test_version_that_is_not_in_the_table_is_told() -> None:
-    """Its fields are anybody's guess."""
+def test_version_that_is_not_in_the_table_is_refused() -> None:
+    """Its fields are unknown."""
     with pytest.raises(UnknownVersionError, match="version 3, only 0 to 2 are known"):
         read(3, b"")
 
@@ -87,7 +87,7 @@ def test_tables_hold_the_messages_of_kafka(table: str, count: int) -> None:
 
 
 def check_fields(fields: list[Field]) -> None:
-    """Names and tags are there once, types are known, and only structs have fields."""
+    """Names and tags occur once, types are known, and only structs have fields."""
     assert len({field.name for field in fields}) == len(fields)
     tags = [field.tag for field in fields if field.tag is not None]
     assert len(set(tags)) == len(tags)

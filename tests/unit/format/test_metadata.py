@@ -1,4 +1,4 @@
-"""KRaft records: what they add up to, and that damage is an error."""
+"""KRaft records: the image they add up to, and damage as an error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _image(*values: bytes) -> MetadataImage:
 
 
 def test_image_of_topic_and_settings_holds_them_by_name() -> None:
-    """Topics, their settings and those of brokers are told apart; other records and resources are passed over."""
+    """Settings of topics and of brokers are kept apart; other records and resources are skipped."""
     other = config_record(16, "group", "x", "1")
     broker = config_record(BROKER, "", "log.cleaner.threads", "2")
     image = _image(NO_OP, topic_record("t", ONE), COMPACT, broker, other)
@@ -48,7 +48,7 @@ def test_image_of_topic_and_settings_holds_them_by_name() -> None:
 
 
 def test_image_of_setting_set_to_null_loses_it() -> None:
-    """A null value takes a setting back; the last value counts otherwise."""
+    """A null value removes a setting; otherwise the last value counts."""
     image = _image(COMPACT, config_record(TOPIC, "t", "a", "1"), config_record(TOPIC, "t", "a", "2"))
     assert image.topic_configs["t"] == {"cleanup.policy": "compact", "a": "2"}
     image.apply(config_record(TOPIC, "t", "cleanup.policy", None))
@@ -75,7 +75,7 @@ def test_image_of_removed_topic_forgets_its_settings() -> None:
 
 
 def test_image_of_aborted_transaction_is_as_before_it() -> None:
-    """What stands between begin and abort never was; what stands between begin and end stays."""
+    """Records between begin and abort do not count; those between begin and end do."""
     image = _image(topic_record("t", ONE), BEGIN, COMPACT, remove_topic_record(ONE), ABORT)
     assert (image.topic_ids, image.topic_configs) == ({"t": ONE}, {})
     image = _image(topic_record("t", ONE), BEGIN, COMPACT, END, BEGIN, remove_topic_record(ONE))

@@ -1,4 +1,4 @@
-"""Where reading goes on behind damage: by a length that leads to a batch, or by searching for a whole one."""
+"""Where reading goes on after damage: by a length that leads to a batch, or by a search for a whole one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = b"\x07" * 40
 
 
 class MemoryFile:
-    """A `.log` that is not on any disk, and how much of it was read."""
+    """A `.log` in memory that counts the bytes read."""
 
     def __init__(self, content: bytes) -> None:
         self.path = Path("some.log")
@@ -65,7 +65,7 @@ def found_in(data: bytes, base_offset: int | None = None) -> int | None:
     ],
 )
 def test_whole_batches_are_found_anywhere(make: Callable[[bytes], bytes], before: int | None, magic: int) -> None:
-    """What tells a torn tail from damage in the middle."""
+    """This distinguishes a torn tail from damage in the middle."""
     expected = None if before is None else len(LOST) + before
     assert found_in(make(batch(magic=magic))) == expected
 
@@ -80,7 +80,7 @@ def test_batch_with_an_offset_too_far_above_its_segments_is_none(base_offset: in
 
 
 def test_batch_without_an_offset_is_none() -> None:
-    """A negative offset is nobody's."""
+    """A negative offset is not valid."""
     assert found_in(batch(-5)) is None
 
 
@@ -106,13 +106,13 @@ FLIPPED = batch()[:-1] + b"!"
     ],
 )
 def test_reading_goes_on_by_length_or_at_a_whole_batch(first: bytes, rest: bytes, expected: NextBatch) -> None:
-    """A length is believed if it leads to the end or to what may be a batch; without any, the end is next."""
+    """A length is used if it leads to the end or to a possible batch; otherwise, the end is next."""
     data = first + rest
     assert next_batch(MemoryFile(data), 0, len(data), 0) == expected
 
 
-def test_crafted_heads_do_not_have_the_rest_read_for_each() -> None:
-    """However many heads there are whose batches would overlap, a byte is read a few times; the whole one is found."""
+def test_crafted_heads_do_not_multiply_reads() -> None:
+    """Even if the batches of many heads would overlap, a byte is read a few times; the whole one is found."""
     size = 1 << 19
     data = bytearray(size)
     for at in range(0, size - 100, 34):

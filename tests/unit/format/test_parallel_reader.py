@@ -1,4 +1,4 @@
-"""A `.log` read window by window, filled by anybody and arranged in order: what one reader would find, and no more."""
+"""A `.log` read window by window, filled by any thread and arranged in order: the same as by a single reader."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Label = tuple[int, str]
 
 @dataclass
 class Found:
-    """Bytes of all good batches, where chunks begin and end, their kinds, and what was wrong behind them."""
+    """Bytes of all good batches, borders of chunks, their kinds, and the damage after them."""
 
     log: bytes = b""
     cuts: list[tuple[int, int]] = field(default_factory=list)
     kinds: int = 0
-    said: Label | None = None
+    failure: Label | None = None
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk, which must be in one piece."""
@@ -58,7 +58,7 @@ def in_one_go(log: bytes, *, start: int = 0, check_order_from: int = 0) -> Found
         for chunk in reader:
             found.add(chunk)
     except CorruptBatchError as error:
-        found.said = (error.position, error.reason)
+        found.failure = (error.position, error.reason)
     return found
 
 
@@ -92,10 +92,10 @@ def read_in_parallel(
 
     def verify() -> None:
         chunk, buffer = arranged.popleft()
-        if found.said is None:
+        if found.failure is None:
             chunk = verify_checksums(PATH, chunk)
             found.add(chunk)
-            found.said = None if chunk.failure is None else (chunk.failure.position, chunk.failure.reason)
+            found.failure = None if chunk.failure is None else (chunk.failure.position, chunk.failure.reason)
         buffers.append(buffer)
 
     for _ in range(1_000_000):
@@ -123,14 +123,14 @@ def read_in_parallel(
 
 
 def assert_agreement(log: bytes, window_bytes: int, lanes: int = 3, seed: int = 0, check_order_from: int = 0) -> Found:
-    """The same good batches and the same error as a single reader's, whoever is faster."""
+    """The same good batches and the same error as a single reader's, whichever thread is faster."""
     expected = in_one_go(log, check_order_from=check_order_from)
     found = read_in_parallel(log, window_bytes, lanes=lanes, seed=seed, check_order_from=check_order_from)
-    assert found.said == expected.said
-    if expected.said is None or "CRC-32 " not in expected.said[1]:
+    assert found.failure == expected.failure
+    if expected.failure is None or "CRC-32 " not in expected.failure[1]:
         assert found.log == expected.log
     else:  # the single reader gives nothing of a chunk with a bad entry of magic 0 or 1
-        assert found.log == log[: expected.said[0]]
+        assert found.log == log[: expected.failure[0]]
     return found
 
 
@@ -159,28 +159,28 @@ def test_windows_of_any_size_give_every_batch(window_bytes: int, lanes: int) -> 
     """Batches cut in two come whole; so do those larger than several windows."""
     log = batches(*[13 * i % 400 for i in range(50)], 20_000, 5, 60_000, 1) + batches(10, 5000, 10, base=60)
     found = assert_agreement(log, window_bytes, lanes)
-    assert (found.log, found.said) == (log, None)
+    assert (found.log, found.failure) == (log, None)
 
 
 @given(st.lists(st.integers(0, 600), max_size=20), st.integers(17, 2000), st.integers(1, 6), st.integers(0, 2**32))
 @example([500, 500], 71, 6, 0)
 def test_windows_of_any_log_give_every_batch(sizes: list[int], window_bytes: int, lanes: int, seed: int) -> None:
-    """Any sizes, any windows, any number of lanes, filled and arranged as the lot falls."""
+    """Any sizes, any windows, any number of lanes, filled and arranged in random order."""
     log = batches(*sizes)
     assert assert_agreement(log, window_bytes, lanes, seed).log == log
 
 
 @given(st.lists(st.integers(0, 900), min_size=1, max_size=20), st.integers(17, 400), st.integers(0, 2**32))
-def test_chunks_are_cut_the_same_whoever_is_faster(sizes: list[int], window_bytes: int, seed: int) -> None:
-    """Windows claimed before a large batch was met and those claimed after: what ends with a chunk ends for certain."""
+def test_chunks_are_cut_the_same_in_any_order_of_threads(sizes: list[int], window_bytes: int, seed: int) -> None:
+    """Windows claimed before a large batch is read, and after it, give the same chunks."""
     log = batches(*sizes)
     alone = read_in_parallel(log, window_bytes).cuts
     for lanes in (2, 4, 7):
         assert read_in_parallel(log, window_bytes, lanes=lanes, seed=seed).cuts == alone
 
 
-def test_windows_within_a_large_batch_are_not_all_read_for_nothing() -> None:
-    """Whoever met it has read it whole; a window behind its middle is claimed only where the batch ends."""
+def test_windows_within_a_large_batch_are_mostly_skipped() -> None:
+    """Its first reader has read it whole; a window after its middle is claimed only where the batch ends."""
     file = MemoryFile(batches(10_000, 10, 10))
     size = len(batches(10_000, 10, 10))
     reader = ParallelSegmentReader(file, size=size, start=0, window_bytes=100, check_order_from=0)
@@ -211,7 +211,7 @@ def test_start_in_the_middle_gives_the_rest(window_bytes: int) -> None:
     """Windows are counted from there."""
     log, first = batches(10, 20, 30, 500, 10), len(batches(10, 20))
     found = read_in_parallel(log, window_bytes, lanes=3, start=first)
-    assert (found.log, found.cuts[0][0], found.said) == (log[first:], first, None)
+    assert (found.log, found.cuts[0][0], found.failure) == (log[first:], first, None)
 
 
 def test_empty_file_has_no_window() -> None:
@@ -239,7 +239,7 @@ def test_more_batches_than_the_table_are_listed_in_one_chunk() -> None:
 
 
 def test_kinds_are_those_of_the_single_reader() -> None:
-    """Joined over all batches; of a chunk they say nothing that is not in it."""
+    """Joined over all batches; a chunk has only the kinds of its own batches."""
     log = of_all_kinds()
     for window_bytes in (100, 1000, 1 << 16):
         found = assert_agreement(log, window_bytes)
@@ -313,7 +313,7 @@ ENDS = [
 def test_damage_in_any_place_of_a_window_is_the_error_of_the_single_reader(damage: bytes, behind: bytes) -> None:
     """Position, reason and the good batches before it, with the border of two windows at every byte of the damage."""
     log = GOOD + damage + behind
-    expected = in_one_go(log).said
+    expected = in_one_go(log).failure
     assert expected is not None
     assert expected[0] in (len(GOOD), len(GOOD) + 82)  # behind a false length what follows is no batch
     borders = [*range(len(GOOD), len(GOOD) + 64), len(GOOD) + len(damage) - 1, len(log)]
@@ -325,7 +325,7 @@ def test_damage_in_any_place_of_a_window_is_the_error_of_the_single_reader(damag
 def test_batch_cut_off_by_the_end_of_the_file_is_the_error_of_the_single_reader(end: bytes) -> None:
     """The position says how many bytes are good."""
     log = GOOD + end
-    expected = in_one_go(log).said
+    expected = in_one_go(log).failure
     assert expected is not None
     assert expected[0] == len(GOOD)
     for seed, window_bytes in enumerate([*range(17, 120), *range(len(GOOD) - 3, len(log) + 2)]):
@@ -358,13 +358,13 @@ def test_any_damage_is_the_error_of_the_single_reader(
 def test_offsets_in_any_order_are_the_error_of_the_single_reader(
     offsets: list[int], check_order_from: int, window_bytes: int
 ) -> None:
-    """Held against the last batch of the window before, and the first against the segment's base offset."""
+    """Compared with the last batch of the window before; the first with the segment's base offset."""
     log = b"".join(data_batch([Record(b"k", b"v")], offset) for offset in offsets)
     assert_agreement(log, window_bytes, check_order_from=check_order_from)
 
 
-def test_checksum_of_a_marker_is_found_while_arranging() -> None:
-    """What it says is needed in order, before anybody verifies; of data it is left for later."""
+def test_bad_checksum_of_a_marker_is_found_while_arranging() -> None:
+    """A marker is needed in order, before other checksums are verified; those of data come later."""
     for damaged, is_found in ((MARKER, True), (NEXT, False)):
         log = GOOD + damaged[:-1] + b"x"
         reader = ParallelSegmentReader(MemoryFile(log), size=len(log), start=0, window_bytes=4096, check_order_from=0)
@@ -377,7 +377,7 @@ def test_checksum_of_a_marker_is_found_while_arranging() -> None:
         assert (verify_checksums(PATH, chunk).failure or chunk).position == len(GOOD)
 
 
-def test_earliest_of_a_bad_checksum_and_what_arranging_found_is_told() -> None:
+def test_earlier_one_of_a_bad_checksum_and_a_bad_header_is_reported() -> None:
     """A chunk whose headers are damaged at its end, and a checksum before that."""
     bad_data = batches(20, base=4)[:-1] + b"x"
     bad_legacy = legacy_batch([Record(b"k", b"v")], 5, 0)[:-1] + b"x"
@@ -388,8 +388,8 @@ def test_earliest_of_a_bad_checksum_and_what_arranging_found_is_told() -> None:
         (GOOD + NEXT + tail, len(GOOD + NEXT)),
     ):
         found = read_in_parallel(log, 4096)
-        assert found.said is not None
-        assert (found.said[0], found.log) == (position, GOOD + NEXT)
+        assert found.failure is not None
+        assert (found.failure[0], found.log) == (position, GOOD + NEXT)
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
@@ -408,7 +408,7 @@ def test_nothing_is_arranged_behind_damage(lanes: int) -> None:
 
 
 def test_file_that_becomes_shorter_fails_where_it_ends() -> None:
-    """While a window is filled; whoever gives it up abandons it, and nothing is arranged any more."""
+    """While a window is filled; the thread abandons it, and no later window is arranged."""
     log = batches(10, 10, 10, 10)
     reader = ParallelSegmentReader(MemoryFile(log, 150), size=len(log), start=0, window_bytes=100, check_order_from=0)
     first, second, third = reader.claim(), reader.claim(), reader.claim()
@@ -427,15 +427,15 @@ def test_file_that_becomes_shorter_fails_where_it_ends() -> None:
 
 
 def test_file_that_becomes_shorter_within_a_large_batch_fails_where_it_ends() -> None:
-    """Found while arranging, it is the chunk's failure like all damage: whether it matters is known later."""
+    """Found while arranging, it is the chunk's failure like other damage: whether it matters is known later."""
     log = batches(10, 2000, 10)
     found = read_in_parallel(log, 100, shrink_to=900)
     assert found.log == batches(10)
-    assert found.said == (900, "the file became shorter while it was read")
+    assert found.failure == (900, "the file became shorter while it was read")
 
 
 def test_chunk_stays_as_it_is_while_others_are_filled_and_arranged() -> None:
-    """What is carried over is a copy, and each window has its own memory."""
+    """Carried-over bytes are a copy, and each window has its own memory."""
     log = batches(*[70] * 30, 900, *[70] * 30)
     reader = ParallelSegmentReader(MemoryFile(log), size=len(log), start=0, window_bytes=200, check_order_from=0)
     kept = []

@@ -1,4 +1,4 @@
-"""Batches made readable: unpacked, converted, in blocks of bounded size, and never more than they may take."""
+"""Batches made readable: unpacked, converted, in blocks of bounded size, within the limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def body_of(records: list[Record], base_offset: int) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_batch_of_any_codec_becomes_its_records(codec: str) -> None:
-    """Unpacked into the buffer; what is not packed is used where it lies."""
+    """Packed batches are unpacked into the buffer; plain ones are used in place."""
     ((block, bodies),) = blocks_of(data_batch(RECORDS, 40, codec=codec))
     assert bodies == [body_of(RECORDS, 40)]
     assert block.batches["unpacked"].tolist() == [int(codec != "none")]
@@ -49,7 +49,7 @@ def test_batch_of_any_codec_becomes_its_records(codec: str) -> None:
 
 
 def test_mixed_batches_keep_their_order_and_places() -> None:
-    """Every codec beside every other, all in one block."""
+    """All codecs next to each other, in one block."""
     log = b"".join(data_batch(RECORDS, 10 * i, codec=codec) for i, codec in enumerate(CODECS * 3))
     ((block, bodies),) = blocks_of(log)
     assert block.first == 0
@@ -57,7 +57,7 @@ def test_mixed_batches_keep_their_order_and_places() -> None:
 
 
 def test_well_compressed_chunk_comes_in_blocks_of_bounded_size() -> None:
-    """However small a chunk is, hardly more than 1 MiB of it are unpacked at a time, unless a batch is larger."""
+    """However small the chunk, about 1 MiB is unpacked at a time, unless a batch is larger."""
     sizes = [256 << 10] * 10 + [3 << 19] + [100] * 3
     log = b"".join(
         data_batch([Record(b"k", bytes(size))], i, codec="zstd") for i, size in enumerate(sizes)
@@ -70,7 +70,7 @@ def test_well_compressed_chunk_comes_in_blocks_of_bounded_size() -> None:
 
 @pytest.mark.parametrize(("codec", "calls"), [("none", 0), ("lz4", 0), ("snappy", 0), ("gzip", 3), ("zstd", 3)])
 def test_batches_that_a_library_unpacks_are_counted(codec: str, calls: int) -> None:
-    """Each lets go of the GIL; whether threads gain anything side by side depends on how many there are."""
+    """Each call releases the GIL; their number decides whether parallel threads gain anything."""
     unpacker = Unpacker(LIMIT)
     log = b"".join(data_batch(RECORDS, 10 * i, codec=codec) for i in range(3))
     list(unpacker.blocks(PATH, only_chunk(log)))
@@ -78,7 +78,7 @@ def test_batches_that_a_library_unpacks_are_counted(codec: str, calls: int) -> N
 
 
 def test_unwanted_batch_is_not_unpacked() -> None:
-    """Nobody will read it, so not even damage in it is noticed."""
+    """It is not read, so even damage in it is not noticed."""
     damaged = data_batch(RECORDS, 0, payload=b"no gzip at all", overrides={"attributes": CODEC_IDS["gzip"]})
     ((block, _),) = blocks_of(damaged + data_batch(RECORDS, 9, codec="gzip"), unwanted=[True, False])
     assert block.batches["unpacked"].tolist() == [0, 1]
@@ -86,8 +86,8 @@ def test_unwanted_batch_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_unwanted_legacy_batch_that_cannot_be_read_is_passed_over(magic: int) -> None:
-    """It stays as its header has it, without records; wanted, it is damage."""
+def test_unwanted_legacy_batch_that_cannot_be_read_is_skipped(magic: int) -> None:
+    """It keeps its header's values, without records; a wanted one is damage."""
     entry = legacy_batch(RECORDS[:1], 7, magic, timestamp_ms=7000)
     at = 18 if magic == 0 else 26
     entry = sealed(entry[:at] + (1000).to_bytes(4, "big") + entry[at + 4 :])
@@ -104,7 +104,7 @@ def test_unwanted_legacy_batch_that_cannot_be_read_is_passed_over(magic: int) ->
 
 
 def test_leaving_out_a_batch_makes_progress_or_raises() -> None:
-    """The second time, and for a place where no batch begins, reading again would never end."""
+    """A second time, or where no batch begins, reading again would never end."""
     batches = only_chunk(data_batch(RECORDS, 0) + data_batch(RECORDS, 9)).batches
     unwanted = np.zeros(2, np.uint8)
     error = CorruptBatchError(PATH, int(batches["position"][1]), "x")
@@ -119,7 +119,7 @@ def test_leaving_out_a_batch_makes_progress_or_raises() -> None:
 
 @pytest.mark.parametrize(("count", "room"), [(-3, 0), (2**31 - 1, 1), (1, 1)])
 def test_room_for_records_is_what_their_bytes_can_hold(count: int, room: int) -> None:
-    """Whatever a header that nobody has checked says of their number."""
+    """Whatever number an unchecked header claims."""
     log = data_batch(RECORDS[:1], 0, overrides={"count": count}) + data_batch(RECORDS, 9)
     block = Block(np.zeros(0, np.uint8), np.zeros(0, np.uint8), only_chunk(log).batches, 0)
     bytes_of_one = int(block.batches["body_end"][0] - block.batches["body_start"][0])
@@ -128,8 +128,8 @@ def test_room_for_records_is_what_their_bytes_can_hold(count: int, room: int) ->
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("unwanted", [False, True])
-def test_legacy_batch_becomes_the_magic_2_batch_it_amounts_to(magic: int, unwanted: bool) -> None:
-    """Rows are rewritten; also where nobody wants the records, as their number is known only then (R-577)."""
+def test_legacy_batch_becomes_the_equivalent_batch_of_magic_2(magic: int, unwanted: bool) -> None:
+    """Rows are rewritten, also for unwanted batches, as their count is known only then (R-577)."""
     log = legacy_batch(RECORDS, 40, magic, timestamp_ms=7000, codec="gzip")
     ((block, bodies),) = blocks_of(log, unwanted=[unwanted])
     row = block.batches[0]
@@ -151,7 +151,7 @@ def test_batch_that_unpacks_to_more_than_the_limit_is_refused(codec: str) -> Non
 
 @pytest.mark.parametrize("codec", CODECS[1:])
 def test_packed_batch_that_claims_more_records_than_it_holds_is_refused(codec: str) -> None:
-    """Before anybody makes room for billions of verdicts."""
+    """Before memory for billions of verdicts is allocated."""
     good = data_batch(RECORDS, 0, codec=codec)
     liar = data_batch(RECORDS, 5, codec=codec, overrides={"count": 2**31 - 1, "last_offset_delta": 2**31 - 2})
     with pytest.raises(CorruptBatchError, match="2147483647 records in") as raised:
@@ -171,7 +171,7 @@ def test_damaged_stream_is_refused_by_position(codec: str) -> None:
 
 
 def test_every_status_of_a_record_has_words() -> None:
-    """The message names batch, place and what is wrong."""
+    """The message names batch, position and reason."""
     statuses = {v for n, v in vars(kernel).items() if n.startswith("RECORD_") and n != "RECORD_GOOD"}
     row = only_chunk(data_batch(RECORDS, 0)).batches[0]
     messages = {str(bad_record(PATH, row, status, 17)) for status in statuses}

@@ -49,14 +49,14 @@ REPLACEMENT = b"\xef\xbf\xbd"
         pytest.param(b"\xff\xfe", 2 * REPLACEMENT, id="no-utf-8-at-all"),
     ],
 )
-def test_header_key_of_any_bytes_is_what_java_makes_of_it(text: bytes, expected: bytes) -> None:
-    """How many replacements a malformed sequence gives; an encoded surrogate gives one (R-223)."""
+def test_header_key_of_any_bytes_is_rewritten_as_by_java(text: bytes, expected: bytes) -> None:
+    """The number of replacements for a malformed sequence; an encoded surrogate gives one (R-223)."""
     assert java_utf8(text) == expected
 
 
 @pytest.mark.kafka
 def test_header_keys_of_random_bytes_agree_with_java() -> None:
-    """All sequences of up to three telling bytes and many longer ones, asked of a JVM."""
+    """All sequences of up to three significant bytes and many longer ones, compared with a JVM."""
     java = shutil.which("java")
     if java is None:
         pytest.skip("NOT CHECKED: no java to compare header keys with")
@@ -80,7 +80,7 @@ def test_header_key_rewritten_twice_stays(text: bytes) -> None:
 
 
 def test_header_key_of_well_formed_text_stays() -> None:
-    """Every code point there is."""
+    """Every code point."""
     text = "".join(chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000).encode()
     assert java_utf8(text) == text
 
@@ -103,7 +103,7 @@ records = st.tuples(fields, fields, headers).map(lambda parts: Record(parts[0], 
     st.lists(st.integers(0, 2), min_size=20, max_size=20),
 )
 def test_canonical_records_are_those_kafka_writes(content: list[tuple[Record, int, int]], extras: list[int]) -> None:
-    """However numbers were spelt and whatever the attributes: the same records in their only canonical form."""
+    """Any form of numbers and any attributes: the same records in their only canonical form."""
     odd, expected = b"", b""
     for delta, (record, time_delta, attributes) in enumerate(content):
         spelling = iter(extras * 2)
@@ -126,6 +126,6 @@ def test_canonical_records_are_those_kafka_writes(content: list[tuple[Record, in
 
 
 def test_canonical_records_of_plain_ones_are_the_same_bytes() -> None:
-    """Nothing changes where nothing is odd."""
+    """Without odd values nothing changes."""
     data = encode_record(Record(b"k", b"v", headers=((b"h", None),)), 1, -5) + encode_record(Record(None, None), 2, 7)
     assert canonical_records(memoryview(data), 2) == data

@@ -1,4 +1,4 @@
-"""zstd frames: bytes of a stream that does not know its size, contexts that survive whatever they met (R-253)."""
+"""zstd frames: bytes of a stream of unknown size, and contexts that can be reused after any error (R-253)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def some_text(size: int) -> bytes:
 
 
 def pack(data: bytes) -> bytes:
-    """Pack to a buffer that has to grow."""
+    """Pack to a buffer that must grow."""
     out = GrowingBuffer(1)
     length = zstd_frame.compress(memoryview(data), out, 0)
     return bytes(out.view[:length])
@@ -39,7 +39,7 @@ def unpack(frame: bytes, room: int) -> bytes | None:
 
 
 def as_a_stream(data: bytes) -> bytes:
-    """Pack with a context of its own as Kafka's stream does: all of it, a flush, the end."""
+    """Pack with a new context as Kafka's stream does: all of it, a flush, the end."""
     stream = cramjam.zstd.Compressor(3)
     stream.compress(data)
     return bytes(stream.flush()) + bytes(stream.finish())
@@ -47,7 +47,7 @@ def as_a_stream(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_frame_is_that_of_a_fresh_stream_whatever_was_packed_before(size: int) -> None:
-    """A context's next frame knows nothing of the last one."""
+    """A context's next frame does not depend on the last one."""
     data = some_text(size)
     for before in (b"", some_text(200_000), data):
         pack(before)
@@ -55,8 +55,8 @@ def test_frame_is_that_of_a_fresh_stream_whatever_was_packed_before(size: int) -
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_frame_comes_back(size: int) -> None:
-    """Of any number of blocks, with one byte to spare; without, nobody knows whether that was all."""
+def test_packed_frame_is_unpacked(size: int) -> None:
+    """Any number of blocks, with one spare byte; without it, the end of the data cannot be known."""
     frame = pack(some_text(size))
     assert zstd_frame.is_one_frame(memoryview(frame))
     assert unpack(frame, size + 1) == some_text(size)
@@ -95,12 +95,12 @@ def test_frame_of_any_usual_header_is_one_frame(frame: bytes) -> None:
         pytest.param(b"\x28\xb5\x2f\xfd\x00\x58" + b"\x00\x00\x00" * 5000 + b"\x01\x00\x00", id="blocks-without-end"),
     ],
 )
-def test_frame_of_another_kind_is_left_to_others(frame: bytes) -> None:
-    """What nobody writes is not looked into any further."""
+def test_frame_of_another_kind_is_left_to_the_library(frame: bytes) -> None:
+    """Frames that no producer writes are not parsed any further."""
     assert not zstd_frame.is_one_frame(memoryview(frame))
 
 
-def test_frame_of_a_large_window_is_left_to_others() -> None:
+def test_frame_of_a_large_window_is_left_to_the_library() -> None:
     """A kept context must not keep a window of 128 MiB."""
     frame = b"\x28\xb5\x2f\xfd\x00\x88" + (5 << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"a"
     assert zstd_frame.is_one_frame(memoryview(frame))
@@ -111,7 +111,7 @@ def test_frame_of_a_large_window_is_left_to_others() -> None:
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))
 def test_contexts_serve_the_next_frame_whatever_the_last_one_was(changes: list[tuple[int, int]]) -> None:
-    """Damage is refused, or unpacked as a fresh context does, and nothing of it stays behind."""
+    """Damage is refused or unpacked as by a new context, and has no effect on the next frame."""
     sound = pack(some_text(5000))
     damaged = bytearray(sound)
     for position, byte in changes:
@@ -124,7 +124,7 @@ def test_contexts_serve_the_next_frame_whatever_the_last_one_was(changes: list[t
 
 
 def test_packing_given_up_leaves_the_context_usable() -> None:
-    """An output that cannot grow ends one call, not the next."""
+    """An output that cannot grow ends one call, not the next one."""
 
     class Full(GrowingBuffer):
         def ensure(self, size: int, keep: int = 0, at_most: int | None = None) -> None:
@@ -136,8 +136,8 @@ def test_packing_given_up_leaves_the_context_usable() -> None:
     assert pack(some_text(300_000)) == expected
 
 
-def test_threads_have_contexts_of_their_own() -> None:
-    """Side by side each gets its own bytes."""
+def test_threads_have_their_own_contexts() -> None:
+    """Each gets its own bytes."""
     expected = {size: as_a_stream(some_text(size)) for size in (20_000, 20_001, 20_002, 20_003)}
     wrong: list[int] = []
 

@@ -22,7 +22,7 @@ _GUARD = 0xA5
 
 @dataclass
 class Guards:
-    """Arrays whose surroundings must not change."""
+    """Arrays between guards that must not change."""
 
     _whole: list[tuple[Bytes, int]] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ def guarded() -> Iterator[Guards]:
 
 
 def padded(data: bytes) -> Bytes:
-    """Return `data` as the readers hold it: writable, with spare bytes behind it."""
+    """Return `data` as the readers hold it: writable, with spare bytes after it."""
     array = np.zeros(len(data) + PAD_BYTES, np.uint8)
     array[: len(data)] = np.frombuffer(data, np.uint8)
     return array

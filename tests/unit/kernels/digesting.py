@@ -1,4 +1,4 @@
-"""Digests of the keys of a log held in memory, listed as the engine's first pass lists them."""
+"""Digests of the keys of a log in memory, listed as the engine's first pass lists them."""
 
 from __future__ import annotations
 

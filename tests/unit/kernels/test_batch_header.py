@@ -1,4 +1,4 @@
-"""The one table of a batch's header: it has Kafka's positions, and nothing else in the house has numbers of its own."""
+"""The single table of a batch's header has Kafka's positions, and no other module has such numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOMS = Path(header.__file__).parents[1]
 # Positions and sizes that mean a batch's header and hardly anything else; those of magic 0 and 1, too.
 POSITIONS = {header.HEADER_BYTES, header.CRC_AT, header.CRC_FROM, header.COUNT_AT}
 POSITIONS |= {header.PRODUCER_ID_AT, header.PRODUCER_EPOCH_AT, header.BASE_SEQUENCE_AT, header.MAX_TIMESTAMP_AT}
-POSITIONS |= {header.LAST_OFFSET_DELTA_AT, header.BASE_TIMESTAMP_AT, header.LEAST_BATCH_BYTES[0]}
+POSITIONS |= {header.LAST_OFFSET_DELTA_AT, header.BASE_TIMESTAMP_AT, header.MIN_BATCH_BYTES[0]}
 # In places where any number is looked for: a part of some bytes, a position added to another.
 CUTS = {header.LENGTH_AT, header.LOG_OVERHEAD_BYTES, header.MAGIC_AT, header.LEGACY_TIMESTAMP_AT}
 BITS = {header.COMPRESSION_MASK, header.TIMESTAMP_TYPE_FLAG, header.TRANSACTIONAL_FLAG, header.CONTROL_FLAG}
@@ -26,7 +26,7 @@ BATCH_BYTES = re.compile(r"head|header|batch|entry|record")
 STRUCT_CODES = ">qii"
 
 
-def test_header_table_has_the_positions_of_another_writer() -> None:
+def test_header_table_reads_batches_of_another_writer() -> None:
     """The table's struct and dtype read what the tests' own builder writes (R-210)."""
     assert header.HEADER.size == header.HEADER_DTYPE.itemsize == header.HEADER_BYTES == batch_builder.HEADER.size
     values = (1 << 40, 2, 3, 4, 1 << 31, 6, 7, 8 << 33, 9 << 33, 10 << 33, 11, 12, 13)
@@ -37,12 +37,12 @@ def test_header_table_has_the_positions_of_another_writer() -> None:
 
 def test_least_batches_are_as_the_rules_have_them() -> None:
     """A batch has at least 14 bytes behind its length, 22 of magic 1, and 49 of magic 2 (R-202, R-240)."""
-    assert [size - 12 for size in header.LEAST_BATCH_BYTES] == [14, 22, 49]
+    assert [size - 12 for size in header.MIN_BATCH_BYTES] == [14, 22, 49]
 
 
 @pytest.mark.parametrize("magic, expected", [(0, -1), (1, 77), (2, 77), (3, -1)])
 def test_max_timestamp_is_found_by_magic(magic: int, expected: int) -> None:
-    """Magic 0 and unknown ones have no timestamp, and so has a head that ends too early (R-243)."""
+    """Magic 0 and unknown magics have no timestamp, and neither has a head that ends too early (R-243)."""
     head = bytearray(header.HEADER_BYTES)
     head[16] = magic
     at = 18 if magic == 1 else 35
@@ -52,7 +52,7 @@ def test_max_timestamp_is_found_by_magic(magic: int, expected: int) -> None:
 
 
 def _words(node: ast.AST) -> str:
-    """Return all names in some code, those of fields, too."""
+    """Return all names in some code, including those of fields."""
     found = []
     for each in ast.walk(node):
         found += [str(each.value)] if isinstance(each, ast.Constant) else []
@@ -66,7 +66,7 @@ def _has(node: ast.AST | None, numbers: set[int]) -> bool:
 
 
 def _own_numbers(source: str) -> list[int]:
-    """Return the lines that take a header apart by numbers of their own."""
+    """Return the lines that parse a header with numbers of their own."""
     lines = []
     for node in ast.walk(ast.parse(source)):
         is_cut = is_bit = is_struct = False
@@ -92,8 +92,8 @@ def _own_numbers(source: str) -> list[int]:
     return lines
 
 
-def test_headers_are_taken_apart_by_the_table_only() -> None:
-    """No file has positions, sizes, bits or formats of a batch's header but the table."""
+def test_headers_are_parsed_by_the_table_only() -> None:
+    """No other file has positions, sizes, bits or formats of a batch's header."""
     found = [
         f"{path.relative_to(ROOMS)}:{line}"
         for path in sorted(ROOMS.rglob("*.py"))
@@ -117,6 +117,6 @@ def test_headers_are_taken_apart_by_the_table_only() -> None:
         "codec = rows['attributes'] & 7",
     ],
 )
-def test_numbers_of_ones_own_are_found(line: str) -> None:
-    """What used to stand in other rooms is found by the test above."""
+def test_search_finds_such_numbers(line: str) -> None:
+    """The test above finds code as it used to be in other rooms."""
     assert _own_numbers(line)

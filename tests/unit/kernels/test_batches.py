@@ -1,4 +1,4 @@
-"""Scanning a chunk for batches: what is listed, what stops the scan and where (R-201, R-202, R-210, R-212)."""
+"""Scanning a chunk for batches: which are listed, what stops the scan and where (R-201, R-202, R-210, R-212)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEXT = data_batch([Record(b"k", b"w")], 110)
 
 
 def scan_bytes(data: bytes, previous_offset: int = -1, **options: int) -> Scan:
-    """Scan some bytes; strictly unless told."""
+    """Scan some bytes; strictly by default."""
     return scan(padded(data), len(data), previous_offset, **options)
 
 
@@ -107,7 +107,7 @@ def test_scan_of_legacy_entry_lists_what_its_header_says(magic: int, size: int, 
 
 
 def test_scan_cut_anywhere_in_last_batch_lists_those_before() -> None:
-    """A batch cut off by the end of the chunk is left for the next read, and its size told once it can be seen."""
+    """A batch cut by the end of the chunk is left for the next read; its size is returned once it is known."""
     data = padded(GOOD + NEXT)
     for length in range(len(GOOD), len(GOOD) + len(NEXT)):
         found = scan(data, length, -1)
@@ -121,14 +121,14 @@ def test_scan_of_nothing_ends() -> None:
     assert (len(found.rows), found.covered, found.status, found.size) == (0, 0, SCAN_END, 0)
 
 
-def test_scan_with_full_table_says_so() -> None:
+def test_scan_with_full_table_returns_that_status() -> None:
     """The caller scans again from where the table filled up."""
     found = scan_bytes(GOOD + NEXT, room=1)
     assert (len(found.rows), found.covered, found.status) == (1, len(GOOD), SCAN_TABLE_FULL)
 
 
 def with_size(batch: bytes, size: int) -> bytes:
-    """Lie in the length field."""
+    """Return a batch with a false length."""
     return batch[:8] + struct.pack(">i", size) + batch[12:]
 
 
@@ -174,26 +174,26 @@ DAMAGED_HEADERS = [
 
 @pytest.mark.parametrize(("damaged", "status"), [*DAMAGED, *DAMAGED_HEADERS])
 def test_scan_of_damaged_batch_stops_there_and_says_why(damaged: bytes, status: int) -> None:
-    """The good batch before it is listed; the position covered is where the bad one begins."""
+    """The good batch before it is listed; the scan covers the bytes up to the bad one."""
     found = scan_bytes(GOOD + damaged)
     assert (len(found.rows), found.covered, found.status) == (1, len(GOOD), status)
 
 
 @pytest.mark.parametrize(("damaged", "status"), DAMAGED)
 def test_scan_without_order_check_still_finds_damaged_framing(damaged: bytes, status: int) -> None:
-    """What Kafka's recovery checks is checked always."""
+    """Checks of Kafka's recovery are always made."""
     assert scan_bytes(GOOD + damaged, NO_ORDER_CHECK).status == status
 
 
 @pytest.mark.parametrize(("damaged", "status"), DAMAGED_HEADERS)
-def test_scan_without_order_check_passes_what_recovery_passes(damaged: bytes, status: int) -> None:
-    """Counts, codecs and order are nothing to Kafka's recovery."""
+def test_scan_without_order_check_accepts_what_recovery_accepts(damaged: bytes, status: int) -> None:
+    """Kafka's recovery ignores counts, codecs and order."""
     found = scan_bytes(GOOD + damaged, NO_ORDER_CHECK)
     assert (len(found.rows), found.status) == (2, SCAN_END), status
 
 
 def test_scan_takes_as_many_records_as_the_bytes_can_hold() -> None:
-    """Seven bytes are the smallest record; of a packed batch nobody can tell yet."""
+    """Seven bytes are the smallest record; for a packed batch the number is not yet known."""
     smallest = data_batch([Record(None, None)] * 5, 110)
     assert len(smallest) == 61 + 5 * 7
     assert len(scan_bytes(GOOD + smallest).rows) == 2
@@ -230,7 +230,7 @@ def headers(data: bytes, previous_offset: int = -1) -> tuple[npt.NDArray[np.void
 
 
 def test_scan_of_headers_leaves_checksums_of_data_alone() -> None:
-    """They are verified later, by any thread; all else is the same."""
+    """They are verified later, by any thread; the rest is the same."""
     bad = NEXT[:-1] + b"x"
     rows, covered, status, _ = headers(GOOD + bad)
     assert (len(rows), covered, status) == (2, len(GOOD + bad), SCAN_END)
@@ -248,15 +248,15 @@ def test_scan_of_headers_finds_damaged_framing(damaged: bytes, status: int) -> N
 
 
 @pytest.mark.parametrize(("damaged", "status"), DAMAGED_HEADERS)
-def test_scan_of_headers_calls_damage_by_its_name(damaged: bytes, status: int) -> None:
-    """A header that makes no sense under a bad checksum is damage to the bytes; under a good one it was written so."""
+def test_scan_of_headers_tells_damage_from_a_bad_writer(damaged: bytes, status: int) -> None:
+    """An invalid header with a bad checksum is damage to the bytes; with a good one it was written so."""
     assert headers(GOOD + damaged)[1:3] == (len(GOOD), status)
     if damaged[16] == 2:
         assert headers(GOOD + damaged[:-1] + bytes([damaged[-1] ^ 1]))[1:3] == (len(GOOD), SCAN_BAD_CRC)
 
 
 def test_scan_of_headers_verifies_control_batches() -> None:
-    """What a marker says is needed in order, so before anybody verifies."""
+    """Markers are needed in order, before other checksums are verified."""
     marker = marker_batch(110, 5, 0, commit=False)
     assert headers(GOOD + marker)[2] == SCAN_END
     assert headers(GOOD + marker[:-1] + b"x")[1:3] == (len(GOOD), SCAN_BAD_CRC)
@@ -308,7 +308,7 @@ def test_good_checksums_are_counted_up_to_the_first_bad_one() -> None:
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=6), st.integers(0, 2000), st.integers(1, 255))
 def test_headers_and_checksums_later_find_what_one_scan_finds(sizes: list[int], position: int, value: int) -> None:
-    """One byte changed anywhere; what headers alone say of batches behind a bad checksum does not matter."""
+    """With any byte changed; what headers say about batches behind a bad checksum does not matter."""
     log = bytearray(b"".join(data_batch([Record(b"k", bytes(size))], i) for i, size in enumerate(sizes)))
     log[position % len(log)] ^= value
     expected = scan_bytes(bytes(log))

@@ -1,4 +1,4 @@
-"""Streams of snappy and lz4 in kernels: what they take, `format/compression.py` takes with the same bytes."""
+"""Streams of snappy and lz4 in kernels: they accept what `format/compression.py` accepts, with the same bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def unpack(codec: int, stream: bytes, room: int) -> bytes | None:
 
 
 def slowly(codec: int, stream: bytes, limit_bytes: int) -> bytes | None:
-    """Unpack block by block as whoever asks for reasons does."""
+    """Unpack block by block, as the code does that finds reasons."""
     out = GrowingBuffer(1)
     try:
         length = compression.decompress(codec, 2, memoryview(stream), out, 0, limit_bytes)
@@ -71,11 +71,11 @@ def frame(data: bytes, flags: int = 0, descriptor: int = 0x40, step: int = 500) 
 
 @pytest.mark.parametrize("codec", BOTH)
 @pytest.mark.parametrize("size", [0, 1, 100, 32_768, 32_769, 65_536, 65_537, 300_000])
-def test_stream_packed_comes_back(codec: int, size: int) -> None:
-    """Through the kernel and through another library, in the room that was promised."""
+def test_packed_stream_is_unpacked(codec: int, size: int) -> None:
+    """By the kernel and by another library, within the promised size."""
     for data in (some_data(size), random.Random(size).randbytes(size), bytes(size)):
         with guarded() as guards:
-            target = guards.room(7 + int(codecs.most_packed_bytes(size)))
+            target = guards.room(7 + int(codecs.max_packed_bytes(size)))
             table = np.full(codecs.TABLE_WORDS, 0xFFFF, np.uint16)
             source = np.frombuffer(bytearray(b"#" + data), np.uint8)
             end = int(codecs.pack_stream(codec, source, 1, source.size, table, target, 7))
@@ -99,7 +99,7 @@ def test_stream_packed_comes_back(codec: int, size: int) -> None:
     ],
 )
 def test_stream_of_any_producer_is_unpacked(codec: int, stream: bytes) -> None:
-    """None of those that are written is left to the slow way."""
+    """Every usual stream is unpacked by the kernel."""
     assert unpack(codec, stream, 100_000) == some_data(100_000)
     assert unpack(codec, stream, 99_999) is None
 
@@ -151,7 +151,7 @@ def test_random_stream_is_unpacked_as_slowly_or_refused(codec: int, header: byte
 
 
 def test_batches_are_unpacked_up_to_the_one_that_is_not_for_the_kernel() -> None:
-    """One behind the other; it stops before the caller's, and where enough is used up."""
+    """In order; it stops before a batch for the caller, and when enough is unpacked."""
     names = ["lz4", "snappy", "none", "lz4", "zstd", "snappy"]
     records = [Record(b"k%d" % i, b"value") for i in range(9)]
     with guarded() as guards:
@@ -178,7 +178,7 @@ def test_batches_are_unpacked_up_to_the_one_that_is_not_for_the_kernel() -> None
 
 
 def test_batch_that_claims_more_records_than_it_holds_is_left_to_the_caller() -> None:
-    """Who has the words for it."""
+    """The caller has the words for the error."""
     liar = data_batch([Record(b"k", b"v")], 0, codec="lz4", overrides={"count": 1000, "last_offset_delta": 999})
     with guarded() as guards:
         log = guards.bytes(liar)

@@ -1,4 +1,4 @@
-"""Laying records out as columns, held against the reference; damage is told by its kind and place."""
+"""Laying records out as columns, compared with the reference; damage is reported by kind and place."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def layouts(log: bytes, first: int = 0, end: int = 2**63 - 1) -> list[tuple[obje
 
 @given(batches, st.integers(0, 20), st.integers(0, 20))
 def test_layout_agrees_with_the_reference(chosen: list[tuple[list[Record], str, bool]], first: int, end: int) -> None:
-    """Offsets, times, nulls and bytes, whatever is packed beside what is not, within any range."""
+    """Offsets, times, nulls and bytes, for packed and plain batches and any range."""
     log, offset = b"", 0
     for some, codec, appended in chosen:
         log += data_batch(some, offset, codec=codec, append_time_ms=12 if appended else None)
@@ -83,7 +83,7 @@ def test_layout_agrees_with_the_reference(chosen: list[tuple[list[Record], str, 
     ],
 )
 def test_damaged_record_is_named(body: bytes, reason: str) -> None:
-    """With its batch's position; the checksum is right, as whoever made it computed it."""
+    """With its batch's position; the checksum is right, as its writer computed it."""
     good = data_batch([Record(b"k", b"v")], 0)
     log = good + data_batch([Record(b"k", b"v")], 1, payload=body)
     with pytest.raises(CorruptBatchError, match=rf"at byte {len(good)}: in the record 0? ?.*{reason}"):

@@ -1,4 +1,4 @@
-"""What kernels are compiled for and what became of them; that a bounds-checked build checks."""
+"""What kernels are compiled for and how they are cached; a bounds-checked build checks bounds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps([checksum, HAS_INSTRUCTION, done.compiled, done.saved, done.loa
 
 
 class Report(NamedTuple):
-    """What a process says that computed one checksum."""
+    """The output of a process that computed one checksum."""
 
     checksum: int
     instruction: str
@@ -40,7 +40,7 @@ class Report(NamedTuple):
     loaded: int
     cpu_name: str
     kept_in: str
-    said: str
+    output: str
 
 
 def checksum_in_a_process(cache: Path, *, before: str = "", prefix: tuple[str, ...] = (), **environment: str) -> Report:
@@ -69,7 +69,7 @@ NEEDS_BASELINE = pytest.mark.skipif(not host_has_baseline(), reason="this proces
 
 @NEEDS_BASELINE
 def test_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
-    """For the baseline, whatever this machine is; numba counts what it compiled and what it found."""
+    """For the baseline, on any machine; numba counts compiled and loaded kernels."""
     first = checksum_in_a_process(tmp_path)
     second = checksum_in_a_process(tmp_path)
     assert (first.checksum, second.checksum) == (CRC, CRC)
@@ -77,12 +77,12 @@ def test_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
     assert first.instruction in ("x86", "arm")
     assert first.compiled == first.saved > 0
     assert (second.compiled, second.loaded > 0, second.kept_in) == (0, True, first.kept_in)
-    assert (first.said, second.said) == ("compiling\n", "")
+    assert (first.output, second.output) == ("compiling\n", "")
 
 
 @NEEDS_BASELINE
 def test_cache_is_the_same_for_an_installation_elsewhere(tmp_path: Path) -> None:
-    """What an image's build stage compiled is found wherever the package lies later."""
+    """Kernels compiled in an image's build stage are found wherever the package is installed later."""
     first = checksum_in_a_process(tmp_path / "cache")
     package = Path(__file__).parents[3] / "cleaner"
     (tmp_path / "other").mkdir()
@@ -94,8 +94,8 @@ def test_cache_is_the_same_for_an_installation_elsewhere(tmp_path: Path) -> None
 
 
 @NEEDS_BASELINE
-def test_target_named_by_the_operator_has_code_of_its_own(tmp_path: Path) -> None:
-    """NUMBA_CPU_NAME is respected, and what is made for one target is never loaded for another."""
+def test_target_named_by_the_operator_has_its_own_code(tmp_path: Path) -> None:
+    """NUMBA_CPU_NAME is respected, and code for one target is never loaded for another."""
     ours = checksum_in_a_process(tmp_path)
     plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     theirs = checksum_in_a_process(tmp_path, **plain)
@@ -130,14 +130,14 @@ atexit.register(lambda: print(double.nopython_signatures, double(0.5), file=sys.
 
 @NEEDS_BASELINE
 def test_numba_in_use_keeps_its_target(tmp_path: Path) -> None:
-    """A process that compiled before us goes on as it was; kernels are made for its target, and kept apart."""
+    """A process that used numba before us is not changed; kernels are made for its target and kept apart."""
     ours = checksum_in_a_process(tmp_path)
     theirs = checksum_in_a_process(tmp_path, before=SOMEBODY_ELSE)
     assert theirs.checksum == CRC
     assert theirs.cpu_name not in ("nehalem", "generic")
     assert theirs.compiled > 0
     assert theirs.kept_in != ours.kept_in
-    assert theirs.said.endswith(" 1.0\n")
+    assert theirs.output.endswith(" 1.0\n")
     assert checksum_in_a_process(tmp_path, before=SOMEBODY_ELSE).compiled == 0
 
 
@@ -152,11 +152,11 @@ def test_complete_cache_that_is_read_only_is_enough(tmp_path: Path) -> None:
     Path(first.kept_in).chmod(0o555)
     second = checksum_in_a_process(tmp_path, prefix=no_override())
     assert (second.checksum, second.compiled, second.kept_in) == (CRC, 0, "None")
-    assert second.said == ""
+    assert second.output == ""
 
 
-def test_what_a_read_only_cache_lacks_goes_to_the_next_place(tmp_path: Path) -> None:
-    """Without one it is compiled at every start, and that is no error."""
+def test_kernel_missing_in_a_read_only_cache_goes_to_the_next_place(tmp_path: Path) -> None:
+    """Without a next place it is compiled at every start, and that is no error."""
     home = tmp_path / "home"
     home.mkdir()
     cache = tmp_path / "cache"
@@ -176,8 +176,8 @@ def test_what_a_read_only_cache_lacks_goes_to_the_next_place(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "left", [lambda _: b"", lambda _: bytes(64), lambda whole: whole[:-1]], ids=["empty", "zeros", "short"]
 )
-def test_damaged_entry_is_compiled_again_and_mended(tmp_path: Path, left: Callable[[bytes], bytes]) -> None:
-    """A power cut leaves files empty, of zeros, or short; numba's own cache would fail on them for ever."""
+def test_damaged_entry_is_compiled_again_and_replaced(tmp_path: Path, left: Callable[[bytes], bytes]) -> None:
+    """A power cut leaves files empty, of zeros, or short; numba's own cache would fail on them forever."""
     first = checksum_in_a_process(tmp_path)
     for path in cache_files(tmp_path, "kernel"):
         path.write_bytes(left(path.read_bytes()))
@@ -187,7 +187,7 @@ def test_damaged_entry_is_compiled_again_and_mended(tmp_path: Path, left: Callab
 
 
 def test_file_of_another_kernel_is_not_run(tmp_path: Path) -> None:
-    """Machine code believes its caller: whatever renamed the file, it is compiled again."""
+    """Machine code trusts its caller: a renamed file is compiled again."""
     first = checksum_in_a_process(tmp_path)
     path, other = cache_files(tmp_path, "kernel")[:2]
     other.replace(path)
@@ -208,7 +208,7 @@ def test_versions_compiled_by_two_processes_at_a_time_are_kept_apart(tmp_path: P
 
 
 def test_entries_are_closed_to_others_whatever_the_umask(tmp_path: Path) -> None:
-    """Else a user whose files the group may write would be told that his own cache is not safe."""
+    """Otherwise a user with a group-writable umask would get a warning about his own cache."""
     checksum_in_a_process(tmp_path, before="import os; os.umask(0)\n")
     modes = {path.stat().st_mode & 0o777 for path in cache_files(tmp_path, "")}
     assert modes == {0o644}
@@ -221,36 +221,36 @@ cache_places().writable.write_text("")
 """
 
 
-def test_kernels_that_cannot_be_kept_end_nothing(tmp_path: Path) -> None:
-    """What cannot be kept is only warned about: a round goes on."""
+def test_kernels_that_cannot_be_stored_are_used(tmp_path: Path) -> None:
+    """There is only a warning; the round goes on."""
     done = checksum_in_a_process(tmp_path, before=IN_THE_WAY)
     assert (done.checksum, done.saved) == (CRC, 0)
     assert done.compiled > 0
-    assert "are not kept in" in done.said
+    assert "are not kept in" in done.output
 
 
-def test_without_any_place_kernels_are_compiled_all_the_same() -> None:
-    """Some seconds later, still right; why is said once."""
+def test_without_a_place_kernels_are_compiled_at_each_start() -> None:
+    """It takes some seconds, the results are right, and one warning says why."""
     done = checksum_in_a_process(Path("/dev/null/nowhere"))
     assert (done.checksum, done.saved, done.kept_in) == (CRC, 0, "None")
-    assert done.said.endswith("\ncompiling\n")
-    assert done.said.count("are not used: /dev/null is not a directory") == done.said.count("Warning") == 1
+    assert done.output.endswith("\ncompiling\n")
+    assert done.output.count("are not used: /dev/null is not a directory") == done.output.count("Warning") == 1
 
 
 @pytest.mark.parametrize("of_the_file", [False, True], ids=["directory", "file"])
 def test_cache_that_others_can_write_to_is_not_used(tmp_path: Path, of_the_file: bool) -> None:
-    """Its files are programs; a warning names what is open. It is given once."""
+    """Its files are programs; one warning names what is writable."""
     first = checksum_in_a_process(tmp_path)
     path = cache_files(tmp_path, "kernel")[0] if of_the_file else Path(first.kept_in)
     path.chmod(0o777)
     done = checksum_in_a_process(tmp_path)
     assert (done.checksum, done.compiled, done.saved, done.loaded) == (CRC, first.compiled, 0, 0)
-    assert done.said.count(f"others may write to {path}") == 1
+    assert done.output.count(f"others may write to {path}") == 1
 
 
 @NEEDS_BASELINE
-def test_processor_below_the_baseline_has_code_of_its_own(tmp_path: Path) -> None:
-    """That for the baseline has instructions it lacks."""
+def test_processor_below_the_baseline_has_its_own_code(tmp_path: Path) -> None:
+    """Code for the baseline has instructions it lacks."""
     ours = checksum_in_a_process(tmp_path)
     lacking = "import llvmlite.binding as binding; binding.get_host_cpu_features = binding.FeatureMap\n"
     theirs = checksum_in_a_process(tmp_path, before=lacking)
@@ -278,10 +278,10 @@ print(array.tolist(), memory.load_u64_be(array, 2))
 """
 
 
-def test_bounds_checked_build_refuses_what_lies_outside(tmp_path: Path) -> None:
-    """The tests of the kernels are repeated with such a build; so it must notice."""
+def test_bounds_checked_build_raises_outside_of_an_array(tmp_path: Path) -> None:
+    """Kernel tests are repeated with such a build, so it must notice."""
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", BEYOND]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
-    assert said[:10] == ["refused"] * 10
-    assert said[10] == "[0, 0, 0, 0, 0, 0, 0, 0, 0, 1] 1"
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split("\n")
+    assert output[:10] == ["refused"] * 10
+    assert output[10] == "[0, 0, 0, 0, 0, 0, 0, 0, 0, 1] 1"

@@ -64,7 +64,7 @@ def test_table_steps_at_lane_boundaries_equal_google() -> None:
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview], ids=["bytes", "bytearray", "memoryview"])
 def test_crc32c_takes_any_buffer(kind: type) -> None:
-    """Readers and writers hand in what they have."""
+    """Readers and writers pass several types."""
     assert crc32c(kind(b"record batch")) == google_crc32c.value(b"record batch")
 
 
@@ -102,7 +102,7 @@ print("equal")
 
 
 def test_crc32c_on_a_processor_without_the_instruction_equals_google(tmp_path: Path) -> None:
-    """The lanes run on the tables then; in a process that is told of no processor features."""
+    """The lanes then use the tables; tested in a process that sees no processor features."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", OLD_PROCESSOR]
     assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == "equal\n"

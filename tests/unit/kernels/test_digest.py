@@ -73,7 +73,7 @@ def test_murmur3_low_at_every_size_is_low_half_of_mmh3(size: int) -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=20))
-def test_murmur3_low_of_any_key_ignores_what_lies_around_it(key: bytes, around: bytes) -> None:
+def test_murmur3_low_of_any_key_ignores_neighbouring_bytes(key: bytes, around: bytes) -> None:
     """The wide loads behind a key's end do not change its digest."""
     low, _ = mmh3.hash64(key, 0, signed=False)
     assert murmur3_low(padded(around + key + around), len(around), len(key)) == low

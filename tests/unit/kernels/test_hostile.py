@@ -30,7 +30,7 @@ from tests.unit.kernels.arrays import Bytes, Guards, Scan, guarded, scan, unpack
 pytestmark = pytest.mark.kernels
 
 _SLOTS = 101
-_MOST_RECORDS = 100_000
+_MAX_RECORDS = 100_000
 _LATEST_BYTES = 9  # some offsets of the seed log lie beyond their bits
 KNOWN_RECORD_STATUSES = {
     value for name, value in vars(record_kernel).items() if name.startswith("RECORD_") and name != "RECORD_GOOD"
@@ -72,7 +72,7 @@ def run_all(log: bytes, first_dirty: int, choices: bytes) -> tuple[int, ...]:
             assert records == bytes(unpacked[int(rows["body_start"][at]) : int(rows["body_end"][at])])
         table, latest = guards.words(map_kernel.WORDS * _SLOTS), guards.room(_LATEST_BYTES)
         status = _index(guards, data, unpacked, rows, table, latest, first_dirty, choices)
-        if int(rows["count"].sum()) > _MOST_RECORDS:
+        if int(rows["count"].sum()) > _MAX_RECORDS:
             assert status != map_kernel.DIGEST_GOOD
             return (found.status, status)
         unread = _flags(guards, len(rows), choices, 1)

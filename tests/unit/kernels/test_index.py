@@ -23,7 +23,7 @@ _BATCH = np.dtype([("size", np.int64), ("last_offset", np.int64), ("max_timestam
 
 @dataclass
 class Written:
-    """What became of some batches."""
+    """Index entries of some batches."""
 
     status: int
     offsets: list[tuple[int, int]]
@@ -63,8 +63,8 @@ def test_first_batch_never_gets_an_entry() -> None:
     assert write([(1000, 100, 5)], interval=0).offsets == []
 
 
-def test_entry_comes_once_more_than_the_interval_lies_behind() -> None:
-    """Strictly more; the entry names the batch's last offset and where the batch begins (R-320)."""
+def test_entry_is_written_after_more_than_the_interval() -> None:
+    """Strictly more; the entry has the batch's last offset and its position (R-320)."""
     batches = [(50, 100, 1), (10, 105, 1), (60, 110, 1), (10, 120, 1)]
     assert write(batches).offsets == [(10, 60), (20, 120)]
     assert write(batches, interval=49).offsets == [(5, 50), (20, 120)]
@@ -132,7 +132,7 @@ def test_full_offset_index_stops_before_the_batch() -> None:
 
 
 def test_full_time_index_stops_even_without_anything_to_write() -> None:
-    """One slot is reserved for closing, and fullness is asked before need (R-311)."""
+    """One slot is reserved for closing, and fullness is checked before the entry is needed (R-311)."""
     batches = [(60, 100 + i, 5) for i in range(3)]
     found = write(batches, max_bytes=24)
     assert found.status == kernel.INDEX_TIME_FULL

@@ -66,7 +66,7 @@ def library_unpack(block: bytes, room: int) -> bytes | None:
 
 @pytest.mark.parametrize("size", [1, 5, 11, 12, 13, 14, 15, 16, 17, 31, 270, 271, 4096, 32768, 65535, 65536])
 @pytest.mark.parametrize("kind", KINDS)
-def test_block_packed_has_the_librarys_bytes_and_comes_back(kind: str, size: int) -> None:
+def test_packed_block_has_the_librarys_bytes_and_is_unpacked(kind: str, size: int) -> None:
     """Sizes around every margin; the fast compressor's choices, one by one (R-254)."""
     data = some_data(kind, size)
     packed = pack(data)
@@ -88,7 +88,7 @@ _DATA = st.builds(
 
 @settings(deadline=None, max_examples=300)
 @given(_DATA)
-def test_block_of_repeated_pieces_has_the_librarys_bytes_and_comes_back(data: bytes) -> None:
+def test_block_of_repeated_pieces_has_the_librarys_bytes_and_is_unpacked(data: bytes) -> None:
     """Overlapping matches, long ones and literals of every length class."""
     packed = pack(data)
     assert packed == bytes(cramjam.lz4.compress_block(data, store_size=False))

@@ -36,7 +36,7 @@ def made_place(name: str) -> Path:
 
 
 def test_cache_is_closed_to_writers(places: dict[str, Path]) -> None:
-    """Everybody may read, nobody else may write."""
+    """Everyone may read, only the owner may write."""
     directory = made_place("kernels-1")
     assert directory.parent == places["NUMBA_CACHE_DIR"]
     assert directory.stat().st_mode & 0o777 == 0o755
@@ -44,7 +44,7 @@ def test_cache_is_closed_to_writers(places: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("missing", range(1, 4))
-def test_cache_takes_the_first_place_there_is(
+def test_cache_uses_the_first_available_place(
     places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, missing: int
 ) -> None:
     """numba's own variable, systemd's, XDG's, the home directory."""
@@ -56,7 +56,7 @@ def test_cache_takes_the_first_place_there_is(
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])
 def test_cache_others_can_write_to_is_not_used(places: dict[str, Path], mode: int) -> None:
-    """Whoever can write there can run code as us; the next place is taken."""
+    """A user who can write there can run code as us; the next place is used."""
     first = made_place("kernels-1")
     first.chmod(mode)
     with pytest.warns(RuntimeWarning, match=f"others may write to {first}"):
@@ -66,7 +66,7 @@ def test_cache_others_can_write_to_is_not_used(places: dict[str, Path], mode: in
 
 
 def test_cache_behind_a_link_is_not_used(places: dict[str, Path], tmp_path: Path) -> None:
-    """A link may be bent elsewhere later."""
+    """A link may be changed later."""
     first = made_place("kernels-1")
     elsewhere = tmp_path / "elsewhere"
     first.rename(elsewhere)
@@ -90,7 +90,7 @@ def test_cache_with_a_file_others_can_write_to_is_not_used(places: dict[str, Pat
 
 
 def test_cache_of_another_user_is_not_used(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even one that only its owner can write to: that is neither us nor root. Without any place there is none."""
+    """Even if only its owner can write there: that is neither us nor root. Without any place there is no cache."""
     for name in VARIABLES[1:]:
         monkeypatch.delenv(name)
     first = made_place("kernels-1")
@@ -104,7 +104,7 @@ def test_cache_of_another_user_is_not_used(places: dict[str, Path], monkeypatch:
 
 @pytest.mark.parametrize("mode", [0o775, 0o777])
 def test_cache_below_a_directory_others_can_write_to_is_not_used(places: dict[str, Path], mode: int) -> None:
-    """Whoever can rename what is above can put another directory in its place; there nothing is made either."""
+    """A user who can rename a parent can replace the directory; nothing is created there either."""
     above = places["NUMBA_CACHE_DIR"]
     (above / "own").mkdir(mode=0o755)
     os.environ["NUMBA_CACHE_DIR"] = str(above / "own" / "cache")
@@ -117,7 +117,7 @@ def test_cache_below_a_directory_others_can_write_to_is_not_used(places: dict[st
 
 
 def test_cache_below_a_sticky_directory_is_used(places: dict[str, Path]) -> None:
-    """As in `/tmp`: others can add names there, and neither rename nor remove ours."""
+    """As in `/tmp`: others can add names there, but neither rename nor remove ours."""
     above = places["NUMBA_CACHE_DIR"]
     os.environ["NUMBA_CACHE_DIR"] = str(above / "cache")
     above.chmod(0o1777)
@@ -125,7 +125,7 @@ def test_cache_below_a_sticky_directory_is_used(places: dict[str, Path]) -> None
 
 
 def test_cache_in_a_sticky_directory_others_can_write_to_is_not_used(places: dict[str, Path]) -> None:
-    """The directory of the files itself has to be closed: a name that is not there yet is for whoever comes first."""
+    """The directory of the files itself must be closed: others could create a missing name first."""
     directory = places["NUMBA_CACHE_DIR"] / "kernels-1"
     directory.mkdir()
     directory.chmod(0o1777)
@@ -141,7 +141,7 @@ def test_cache_in_a_sticky_directory_others_can_write_to_is_not_used(places: dic
 def test_cache_of_root_below_another_users_directory_is_not_used(
     places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, variable: str, is_there: bool
 ) -> None:
-    """As under `sudo -E`: their home directory, in which root has left a cache once, or has none yet."""
+    """As under `sudo -E`: in their home directory, with or without a cache that root once left there."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     for name in VARIABLES:
@@ -157,7 +157,7 @@ def test_cache_of_root_below_another_users_directory_is_not_used(
 
 
 def test_cache_is_looked_for_behind_links_on_the_way(places: dict[str, Path], tmp_path: Path) -> None:
-    """What a link leads to now is looked at, and used by that name."""
+    """The current target of a link is checked, and used by its own name."""
     (tmp_path / "link").symlink_to(places["NUMBA_CACHE_DIR"])
     os.environ["NUMBA_CACHE_DIR"] = str(tmp_path / "link")
     assert find_cache_places("kernels-1").writable == places["NUMBA_CACHE_DIR"] / "kernels-1"
@@ -176,7 +176,7 @@ def test_cache_is_made_closed_to_others_whatever_the_umask(places: dict[str, Pat
 
 @pytest.mark.root
 def test_cache_of_root_is_used(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Baked into an image by root, used by whoever the image runs as."""
+    """Baked into an image by root, used by any user the image runs as."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     first = made_place("kernels-1")
@@ -184,8 +184,8 @@ def test_cache_of_root_is_used(places: dict[str, Path], monkeypatch: pytest.Monk
     assert find_cache_places("kernels-1").readable == (first,)
 
 
-def test_cache_that_cannot_be_made_is_passed_over(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file in the way, as an unwritable place would be."""
+def test_cache_that_cannot_be_made_is_skipped(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is in the way, or the place is not writable."""
     in_the_way = places["NUMBA_CACHE_DIR"] / "file"
     in_the_way.write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(in_the_way))
@@ -193,8 +193,8 @@ def test_cache_that_cannot_be_made_is_passed_over(places: dict[str, Path], monke
     assert directory.parent == places["CACHE_DIRECTORY"]
 
 
-def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Machine code is run as it is, on what numba's versions have in common with nobody else's: exact ones."""
+def test_cache_name_depends_on_everything_that_code_depends_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Machine code is run unchanged, so exact versions count."""
     names = {cache_key(TARGET, bounds_checked=False), cache_key(TARGET, bounds_checked=True)}
     for field in Target._fields:
         names.add(cache_key(TARGET._replace(**{field: "other"}), bounds_checked=False))
@@ -213,7 +213,7 @@ def test_cache_is_named_after_all_that_code_depends_on(monkeypatch: pytest.Monke
     assert cache_key(TARGET, bounds_checked=False) in names
 
 
-def test_places_are_looked_for_once(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_are_searched_once(places: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """And warned about once."""
     monkeypatch.setattr(module, "cache_places", functools.cache(cache_places.__wrapped__))
     first = module.cache_places()
@@ -223,7 +223,7 @@ def test_places_are_looked_for_once(places: dict[str, Path], monkeypatch: pytest
 
 
 def test_places_are_found_without_being_made(places: dict[str, Path]) -> None:
-    """What is there counts as it does when something is to be kept; what is missing is made only then."""
+    """Existing places are found as when a kernel is stored; missing ones are created only then."""
     before = sorted(path for place in places.values() for path in place.rglob("*"))
     found = find_cache_places("kernels-1")
     assert sorted(path for place in places.values() for path in place.rglob("*")) == before
@@ -235,8 +235,8 @@ def test_places_are_found_without_being_made(places: dict[str, Path]) -> None:
         assert find_cache_places("kernels-1").writable != made
 
 
-def test_place_that_somebody_else_has_made_meanwhile_is_not_used(places: dict[str, Path]) -> None:
-    """In a directory like `/tmp` a name that is not there yet is for whoever comes first."""
+def test_place_that_another_user_creates_first_is_not_used(places: dict[str, Path]) -> None:
+    """In a directory like `/tmp` any user can create a missing name first."""
     found = find_cache_places("kernels-1").writable
     assert found is not None
     found.mkdir()

@@ -37,7 +37,7 @@ class Memory:
 
 
 def digest(text: bytes, key: bytes = bytes(range(16))) -> str:
-    """Digest a text with the kernel, at an odd place of an array that ends with it."""
+    """Digest a text with the kernel, at an odd position of an array that ends with it."""
     data = np.frombuffer(bytearray(b"???" + text), np.uint8)
     out = np.zeros(2, np.uint64)
     starts, sizes = np.array([3], np.int64), np.array([len(text)], np.int64)

@@ -1,4 +1,4 @@
-"""Reading one record: every limit a producer could overstep (R-220, R-221)."""
+"""Reading one record: every limit that a producer could exceed (R-220, R-221)."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ INT_EDGES = [0, -1, 1, 63, -64, 64, -65, 8191, -8192, 8192, -8193, 1 << 20, MIN_
 LONG_EDGES = [*INT_EDGES, 1 << 40, -(1 << 40), 1 << 62, MIN_LONG, MAX_LONG, MIN_LONG + 1, MAX_LONG - 1]
 
 
-def read(data: bytes, most_bytes: int, end: int | None = None) -> tuple[int, int, bool]:
+def read(data: bytes, max_bytes: int, end: int | None = None) -> tuple[int, int, bool]:
     """Read a varint at the head of `data`."""
-    value, at, shortest = read_varint(padded(data), 0, len(data) if end is None else end, most_bytes)
+    value, at, shortest = read_varint(padded(data), 0, len(data) if end is None else end, max_bytes)
     return int(value), int(at), bool(shortest)
 
 
@@ -56,8 +56,8 @@ def test_varint_of_any_long_is_read_back(value: int) -> None:
 @pytest.mark.parametrize(
     ("value", "size"), [(value, size) for value in (0, -1, 5, 100) for size in range(len(varint(value)) + 1, 6)]
 )
-def test_varint_longer_than_needed_is_read_and_told(value: int, size: int) -> None:
-    """Legal, though no writer of Kafka does it: the value is right, but a rewrite would change the bytes."""
+def test_varint_longer_than_needed_is_read_and_reported(value: int, size: int) -> None:
+    """Legal, though Kafka never writes it: the value is right, but a rewrite would change the bytes."""
     short = varint(value)
     long = short[:-1] + bytes([short[-1] | 0x80]) + b"\x80" * (size - len(short) - 1) + b"\0"
     assert len(long) == size
@@ -65,7 +65,7 @@ def test_varint_longer_than_needed_is_read_and_told(value: int, size: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("data", "most_bytes"),
+    ("data", "max_bytes"),
     [
         pytest.param(b"", 5, id="nothing"),
         pytest.param(b"\x80", 5, id="cut-after-one"),
@@ -79,32 +79,32 @@ def test_varint_longer_than_needed_is_read_and_told(value: int, size: int) -> No
         pytest.param(b"\xff" * 9 + b"\x81\x00", 10, id="long-of-eleven-bytes"),
     ],
 )
-def test_varint_too_long_or_cut_off_is_refused(data: bytes, most_bytes: int) -> None:
+def test_varint_too_long_or_cut_off_is_refused(data: bytes, max_bytes: int) -> None:
     """Bits that would be lost, and numbers that do not end in time."""
-    assert read(data, most_bytes)[1] == -1
+    assert read(data, max_bytes)[1] == -1
 
 
 def test_varint_is_not_read_beyond_its_end() -> None:
-    """What lies behind the end belongs to somebody else."""
-    for most_bytes in (5, 10):
-        assert read(b"\x81\x01", most_bytes, end=1)[1] == -1
-        assert read(b"\x01", most_bytes, end=0)[1] == -1
+    """Bytes after the end do not belong to it."""
+    for max_bytes in (5, 10):
+        assert read(b"\x81\x01", max_bytes, end=1)[1] == -1
+        assert read(b"\x01", max_bytes, end=0)[1] == -1
 
 
 @given(st.binary(min_size=1, max_size=12), st.sampled_from([5, 10]))
-def test_varint_of_random_bytes_equals_slow_reading(data: bytes, most_bytes: int) -> None:
+def test_varint_of_random_bytes_equals_slow_reading(data: bytes, max_bytes: int) -> None:
     """Any bytes: the value, the end and whether it was the shortest form, as arithmetic on integers has them."""
     number, used = 0, 0
-    for used, byte in enumerate(data[:most_bytes], 1):
+    for used, byte in enumerate(data[:max_bytes], 1):
         number |= (byte & 0x7F) << 7 * (used - 1)
         if byte < 0x80:
             break
-    bits = 32 if most_bytes == 5 else 64
+    bits = 32 if max_bytes == 5 else 64
     if data[used - 1] >= 0x80 or number >> bits:
-        assert read(data, most_bytes)[1] == -1
+        assert read(data, max_bytes)[1] == -1
     else:
         value = (number >> 1) ^ -(number & 1)
-        assert read(data, most_bytes) == (value, used, varint(value) == data[:used])
+        assert read(data, max_bytes) == (value, used, varint(value) == data[:used])
 
 
 def record_status(data: bytes, end: int | None = None) -> int:
@@ -113,7 +113,7 @@ def record_status(data: bytes, end: int | None = None) -> int:
 
 
 def test_record_fields_are_found() -> None:
-    """All that later steps need: deltas, where the key lies, sizes, and where the part starts that is copied as is."""
+    """All values that later steps need: deltas, the key's place, sizes, and where the copied part begins."""
     data = encode_record(Record(b"key", b"value"), 7, -300)
     status, after, time_delta, offset_delta, tail, key_start, key_size, value_size, plain = read_record(
         padded(data), 0, len(data)
@@ -126,7 +126,7 @@ def test_record_fields_are_found() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"k"])
 @pytest.mark.parametrize("value", [None, b"", b"v"])
-def test_record_null_and_empty_fields_are_told_apart(key: bytes | None, value: bytes | None) -> None:
+def test_record_null_and_empty_fields_differ(key: bytes | None, value: bytes | None) -> None:
     """A null has size -1, an empty field 0 (R-224)."""
     data = encode_record(Record(key, value), 0, 0)
     found = read_record(padded(data), 0, len(data))
@@ -135,7 +135,7 @@ def test_record_null_and_empty_fields_are_told_apart(key: bytes | None, value: b
 
 
 def body(content: bytes, size: int | None = None) -> bytes:
-    """Frame a record's content; `size` lies about its length."""
+    """Frame a record's content; `size` gives it a false length."""
     return varint(len(content) if size is None else size) + content
 
 
@@ -217,8 +217,8 @@ def test_record_cut_anywhere_is_refused() -> None:
         pytest.param(body(FIELDS + b"\2\2h\2\xff"), True, id="header-value-of-any-bytes"),
     ],
 )
-def test_record_that_may_change_when_rewritten_is_told(data: bytes, plain: bool) -> None:
-    """The quick answer; what is not plain is looked at again before it is rewritten (R-220, R-223)."""
+def test_record_that_may_change_when_rewritten_is_reported(data: bytes, plain: bool) -> None:
+    """A quick answer; a record that is not plain is checked again before it is rewritten (R-220, R-223)."""
     found = read_record(padded(data), 0, len(data))
     assert found[0] == RECORD_GOOD
     assert bool(found[8]) == plain
@@ -231,7 +231,7 @@ headers = st.lists(
 
 @given(headers)
 def test_headers_of_any_content_are_skipped_whole(content: list[Header]) -> None:
-    """The end is found, and keys beyond ASCII are told."""
+    """The end is found, and keys beyond ASCII are reported."""
     data = varint(len(content))
     for key, value in content:
         data += varint(len(key)) + key + (varint(-1) if value is None else varint(len(value)) + value)

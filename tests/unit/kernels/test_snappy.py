@@ -29,8 +29,8 @@ def _pack(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 14, 15, 16, 17, 59, 60, 61, 62, 255, 256, 257, 4096, 32768, 65535, 65536])
 @pytest.mark.parametrize("kind", ["noise", "zeros", "steps", "words"])
-def test_block_of_any_size_comes_back(size: int, kind: str) -> None:
-    """Literals and copies of every length class, near and far, are laid out as snappy wants them."""
+def test_packed_block_of_any_size_is_unpacked(size: int, kind: str) -> None:
+    """Literals and copies of every length class, near and far, have the form that snappy requires."""
     generator = random.Random(size)
     data = {
         "noise": generator.randbytes(size),
@@ -48,7 +48,7 @@ _PIECES = st.one_of(
 
 
 @given(st.lists(st.tuples(_PIECES, st.integers(1, 3)), min_size=1, max_size=40), st.binary(min_size=1, max_size=20))
-def test_block_of_repeated_pieces_comes_back(pieces: list[tuple[bytes, int]], last: bytes) -> None:
+def test_packed_block_of_repeated_pieces_is_unpacked(pieces: list[tuple[bytes, int]], last: bytes) -> None:
     """Overlapping copies, long copies and copies that touch the end give the data back."""
     data = (b"".join(piece * count for piece, count in pieces) + last)[:65536]
     assert bytes(cramjam.snappy.decompress_raw(_pack(data))) == data

@@ -137,9 +137,9 @@ def test_forked_child_is_refused_everywhere(tmp_path: Path) -> None:
             wrong = ["not asked to the end"]
             try:
                 found = [each for thing in things for each in taken_in_a_fork(thing)]
-                for ask in (lambda: appended.durable, lambda: next(under_way)):
+                for under_lock in (lambda: appended.durable, lambda: next(under_way)):
                     with contextlib.suppress(ForkedError):
-                        found.append(f"under way: {ask()}")
+                        found.append(f"under way: {under_lock()}")
                 with manager, log, followers[0]:  # leaving the block closes nothing of the parent's
                     assert "Log(" in repr(log)
                 wrong = found
@@ -183,7 +183,7 @@ def test_closed_reader_refuses_and_its_followers_end(tmp_path: Path) -> None:
         assert open_files() <= before
 
 
-def test_state_that_is_closed_while_it_is_gone_through_says_so(tmp_path: Path) -> None:
+def test_state_closed_during_iteration_raises(tmp_path: Path) -> None:
     """And not with an error about a closed descriptor."""
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
         manager.create_topic("t", 1, {"segment.bytes": 5_000})

@@ -34,7 +34,7 @@ class CountedFile(File):
 
 
 class CountingFileSystem(FileSystem):
-    """Opens files whose reads are counted."""
+    """Counts the reads of the files it opens."""
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """Open it."""
@@ -130,7 +130,7 @@ def test_records_are_read_once_for_many_followers(log: Log) -> None:
 
 def test_follower_that_is_slow_loses_nothing_and_holds_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kept records are bounded; it reads the rest by itself, and then with the others again."""
-    monkeypatch.setattr(broadcast, "MOST_KEPT_BYTES", 4_000)
+    monkeypatch.setattr(broadcast, "MAX_KEPT_BYTES", 4_000)
     slow, *others = [log.follow(0) for _ in range(4)]
     for number in range(60):
         log.append(Record(b"%d" % number, b"v" * 400)).durable.result()
@@ -146,26 +146,26 @@ def test_follower_that_is_slow_loses_nothing_and_holds_nothing(log: Log, monkeyp
 
 
 @pytest.mark.parametrize("regrown", [0, 1, 20], ids=["shorter", "still-shorter", "longer"])
-def test_followers_behind_a_cut_are_told_and_others_go_on(log: Log, regrown: int) -> None:
-    """A follower that has read records cut off later must not read on, even if those offsets were written again."""
-    told, untouched = [log.follow(0) for _ in range(4)], [log.follow(0) for _ in range(2)]
+def test_followers_beyond_a_cut_get_an_error_and_others_go_on(log: Log, regrown: int) -> None:
+    """A follower that has read cut records must not read on, even if those offsets were written again."""
+    woken, untouched = [log.follow(0) for _ in range(4)], [log.follow(0) for _ in range(2)]
     log.append([Record(b"k", b"%d" % number) for number in range(4)])
     log.flush()
     for follower in untouched:
         assert read_up_to(follower, 4) == list(range(4))
     log.append([Record(b"k", b"%d" % number) for number in range(4, 10)])
     log.flush()
-    for follower in told:
+    for follower in woken:
         assert read_up_to(follower, 10) == list(range(10))
     log.truncate_to(4)
     for number in range(regrown):
         log.append(Record(b"k", b"new %d" % number)).durable.result()
-    for follower in told:
+    for follower in woken:
         with pytest.raises(LogTruncatedError):
             follower.poll(WAIT_SECONDS)
     for follower in untouched:
         assert read_up_to(follower, 4 + regrown) == list(range(4, 4 + regrown))
-    for follower in told + untouched:
+    for follower in woken + untouched:
         follower.close()
 
 

@@ -37,7 +37,7 @@ def test_new_log_dir_has_what_kafka_storage_format_writes(tmp_path: Path) -> Non
     assert make_log_dir(FS, tmp_path / "data", MetaProperties(1, "another", 8)) == made
 
 
-def test_log_dir_cannot_be_made_where_there_is_no_parent_or_a_file(tmp_path: Path) -> None:
+def test_log_dir_without_a_parent_or_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
     """Each says what is in the way."""
     with pytest.raises(UsageError, match="parent"):
         make_log_dir(FS, tmp_path / "no" / "where", IDENTITY)

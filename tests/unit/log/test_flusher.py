@@ -128,7 +128,7 @@ def test_flush_ms_counts_from_the_oldest_record_that_is_not_flushed() -> None:
     assert flusher.due_ns == 200_000_000
 
 
-def test_future_of_what_is_flushed_is_done_at_once() -> None:
+def test_future_of_flushed_records_is_done_at_once() -> None:
     """For example of an append that was recognised as a repeat."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
@@ -138,7 +138,7 @@ def test_future_of_what_is_flushed_is_done_at_once() -> None:
     assert later.asked == []
 
 
-def test_what_is_appended_during_an_fsync_waits_for_the_next_one() -> None:
+def test_records_appended_during_an_fsync_wait_for_the_next_one() -> None:
     """An fsync covers the log up to its end when the fsync began."""
     log = _Log()
     log.gate = threading.Event()
@@ -171,8 +171,8 @@ def test_callers_of_flush_share_fsyncs() -> None:
     assert log.flushes <= 2
 
 
-def test_failed_fsync_fails_all_who_wait_and_all_who_ask_later() -> None:
-    """C-2: no caller is told that records are on disk when that is unknown; the fsync is not repeated."""
+def test_failed_fsync_fails_all_current_and_later_callers() -> None:
+    """C-2: no caller gets "on disk" when that is unknown; the fsync is not repeated."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     waiting = [flusher.durable(_append(log, flusher)) for _ in range(3)]
@@ -185,7 +185,7 @@ def test_failed_fsync_fails_all_who_wait_and_all_who_ask_later() -> None:
     assert log.flushes == 1
 
 
-def test_what_was_flushed_before_a_failure_stays_flushed() -> None:
+def test_records_flushed_before_a_failure_stay_flushed() -> None:
     """The future of an earlier record is done, not failed."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
@@ -198,7 +198,7 @@ def test_what_was_flushed_before_a_failure_stays_flushed() -> None:
     assert flusher.durable(first).result(0) is None
 
 
-def test_closing_resolves_what_is_flushed_and_fails_the_rest() -> None:
+def test_close_resolves_flushed_futures_and_fails_the_rest() -> None:
     """No caller waits forever."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
@@ -212,8 +212,8 @@ def test_closing_resolves_what_is_flushed_and_fails_the_rest() -> None:
     assert log.flushes == 0
 
 
-def test_cancelled_future_is_passed_over() -> None:
-    """Later futures are resolved all the same."""
+def test_cancelled_future_is_skipped() -> None:
+    """Later futures are still resolved."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     first, second = (flusher.durable(_append(log, flusher)) for _ in range(2))
@@ -290,7 +290,7 @@ def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
         future.result(0)
 
 
-def test_future_of_what_was_cut_off_fails() -> None:
+def test_future_of_cut_records_fails() -> None:
     """It can never be flushed, whether requested before or after the cut; the rest is flushed."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
@@ -305,7 +305,7 @@ def test_future_of_what_was_cut_off_fails() -> None:
             future.result(0)
 
 
-def test_future_is_flushed_for_though_the_log_was_cut_and_has_grown_beside_its_flush() -> None:
+def test_future_is_resolved_after_a_cut_and_an_append_during_its_flush() -> None:
     """Its own request finds nothing left to flush: it makes another one."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)

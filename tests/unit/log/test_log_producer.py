@@ -1,4 +1,4 @@
-"""Producers with transactions: what is visible, who is fenced off, and what a crash leaves."""
+"""Producers with transactions: what is visible, who is fenced, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_repeat_by_its_number_is_answered_as_before(place: Writing) -> None:
         producer.append([pair("c", "3")], sequence=7)
 
 
-def test_appended_is_durable_when_asked_to_be(place: Writing) -> None:
+def test_append_is_durable_on_request(place: Writing) -> None:
     """Reading the future requests the flush."""
     log = open_log(place)
     appended = log.append([pair("a", "1")])
@@ -172,7 +172,7 @@ def test_epochs_that_are_used_up_bring_another_producer_id(tmp_path: Path) -> No
 
 
 def test_ids_unused_for_long_are_forgotten(tmp_path: Path) -> None:
-    """Unless the log still knows their producer, whose epochs must not come again."""
+    """Unless the log still knows their producer, whose epochs must not be reused."""
     ids = TransactionalIds(FileSystem(), tmp_path)
     kept = ids.begin("kept", lambda _id: -1, 0)
     ids.begin("gone", lambda _id: -1, 0)
@@ -211,7 +211,7 @@ def test_raised_epoch_is_on_disk(tmp_path: Path) -> None:
     assert TransactionalIds(FileSystem(), tmp_path).begin("payments", lambda _id: -1, 0).epoch == 2
 
 
-def test_append_behind_an_interrupted_one_is_never_taken_for_its_repeat(place: Writing) -> None:
+def test_append_after_an_interrupted_one_is_never_its_repeat(place: Writing) -> None:
     """The interrupt comes after the write and before the producer has counted it."""
     log = open_log(place)
     producer = log.producer()
@@ -290,7 +290,7 @@ def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
     assert [record.value for record in log.read(0, isolation="read_committed")] == [b"True"]
 
 
-def test_commit_after_a_cut_of_what_was_appended_fails(place: Writing) -> None:
+def test_commit_after_a_cut_of_its_records_fails(place: Writing) -> None:
     """All of a transaction is committed, or nothing: the producer is fenced off, and another may begin."""
     log = open_log(place)
     producer = log.producer("tx")

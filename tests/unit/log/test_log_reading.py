@@ -108,7 +108,7 @@ def test_followers_and_states_that_are_dropped_leave_no_descriptor_open(tmp_path
     lock.release()
 
 
-def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Path) -> None:
+def test_follower_after_its_timeout_holds_no_file_open_and_goes_on(tmp_path: Path) -> None:
     """A caller that iterates until no more records come seldom closes it."""
     lock, log = _opened(tmp_path)
     before = _descriptors()
@@ -122,7 +122,7 @@ def test_follower_whose_time_is_over_holds_no_file_open_and_goes_on(tmp_path: Pa
     lock.release()
 
 
-def test_signal_is_used_again_by_its_own_thread_while_it_notifies() -> None:
+def test_signal_is_reentrant_while_it_notifies() -> None:
     """A signal handler that appends, or the collector that drops a follower, may run at any moment."""
     signal, heard = Signal(), []
 

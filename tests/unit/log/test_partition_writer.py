@@ -285,7 +285,7 @@ def test_interrupt_in_the_place_of_a_failed_fsync_is_no_success(tmp_path: Path) 
         assert writer.flushed_offset == 0
 
 
-def test_cut_beside_a_flush_waits_for_its_fsync(tmp_path: Path) -> None:
+def test_cut_during_a_flush_waits_for_its_fsync(tmp_path: Path) -> None:
     """A running fsync has not failed."""
     is_in_fsync, may_end = threading.Event(), threading.Event()
 
@@ -393,7 +393,7 @@ def test_cut_log_still_refuses_a_producer_that_was_fenced_off(tmp_path: Path) ->
         writer.close()
 
 
-def test_recovery_after_a_kill_goes_on_where_whole_batches_end(tmp_path: Path) -> None:
+def test_recovery_after_a_kill_continues_after_the_last_whole_batch(tmp_path: Path) -> None:
     """A torn end is cut, whole batches stay with their producers, a leader epoch begins, a transaction is aborted."""
     with writing(tmp_path / "log") as place:
         writer = place.open(SMALL)
@@ -412,7 +412,7 @@ def test_recovery_after_a_kill_goes_on_where_whole_batches_end(tmp_path: Path) -
         assert [batch.leader_epoch for batch in place.batches()] == [0, 0, 1, 1]
 
 
-def test_clean_reopening_goes_on_in_the_same_epoch(tmp_path: Path) -> None:
+def test_clean_reopening_continues_in_the_same_epoch(tmp_path: Path) -> None:
     """An epoch without batches counts too: its number is not used twice (R-123)."""
     with writing(tmp_path / "log") as place:
         place.open().append([pair("a", "b")])
@@ -637,7 +637,7 @@ def test_writer_in_a_forked_child_is_refused(tmp_path: Path) -> None:
                 call()
 
 
-def test_listeners_are_told_of_every_change(tmp_path: Path) -> None:
+def test_listeners_are_called_at_every_change(tmp_path: Path) -> None:
     """Callers that wait for records, for a flush, or for the end, are woken."""
     with writing(tmp_path / "log") as place:
         writer = place.open()
@@ -649,7 +649,7 @@ def test_listeners_are_told_of_every_change(tmp_path: Path) -> None:
         assert seen == [(1, 0, False), (1, 1, False), (1, 1, True)]
 
 
-def test_listeners_are_told_when_the_log_has_to_be_closed(tmp_path: Path) -> None:
+def test_listeners_are_called_when_the_log_must_be_closed(tmp_path: Path) -> None:
     """A follower must not wait forever because the disk failed."""
     fs = FailingFileSystem(None, errno.EIO, kinds=frozenset(("fsync",)))
     with writing(tmp_path / "log", fs) as place:
@@ -660,13 +660,13 @@ def test_listeners_are_told_when_the_log_has_to_be_closed(tmp_path: Path) -> Non
         ):
             writer = place.open()
             writer.append([pair("a", "b")])
-            told: list[bool] = []
-            writer.on_append.append(lambda writer=writer, told=told: told.append(writer.is_closed))
+            calls: list[bool] = []
+            writer.on_append.append(lambda writer=writer, calls=calls: calls.append(writer.is_closed))
             fs._fail_at = fs.calls
             with pytest.raises(FailedFsyncError):
                 fails(writer)
             fs._fail_at = None
-            assert told[-1] is True
+            assert calls[-1] is True
 
 
 def test_threads_that_append_flush_and_roll_share_one_sequence_of_offsets(tmp_path: Path) -> None:
@@ -741,7 +741,7 @@ def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> Non
         assert made.log_dir.recovery_points[PARTITION] <= 1
 
 
-def test_flush_beside_a_roll_that_is_interrupted_before_it_notes_its_fsync_reaches_the_end(tmp_path: Path) -> None:
+def test_flush_during_an_interrupted_roll_reaches_the_end(tmp_path: Path) -> None:
     """The flush finds its segment closed and nothing noted: callers that wait for it need no further flush."""
     with writing(tmp_path / "log") as place:
         writer = place.open()

@@ -34,7 +34,7 @@ def test_keys_go_where_kafka_sends_them(key: bytes, hashed: int, of_ten: int) ->
     assert partition_of(key, 10) == of_ten
 
 
-def test_key_of_a_topic_with_one_partition_goes_there() -> None:
+def test_key_of_a_topic_with_one_partition_gets_that_partition() -> None:
     """There is no other."""
     assert Partitioner(1).partition_for(Record(b"abc", b"")) == 0
 

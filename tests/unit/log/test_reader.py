@@ -77,7 +77,7 @@ def test_read_outside_of_the_log_is_refused(tmp_path: Path) -> None:
         assert offsets(reader.read(3, max_records=2)) == [3, 4]
 
 
-def test_read_ends_at_the_high_watermark_unless_told(tmp_path: Path) -> None:
+def test_read_ends_at_the_high_watermark_by_default(tmp_path: Path) -> None:
     """Records that a crash could lose are shown only on request."""
     with reader_of(tmp_path, filled(), high_watermarks={TOPIC: 6}) as reader:
         assert (reader.high_watermark, reader.log_end_offset) == (6, 24)
@@ -121,8 +121,8 @@ def test_preallocated_indexes_of_an_active_segment_say_nothing(tmp_path: Path) -
         assert reader.log_end_offset == 24
 
 
-def test_index_that_leads_astray_hides_nothing(tmp_path: Path) -> None:
-    """An entry that points after its offset or into a batch is not followed."""
+def test_wrong_index_hides_no_record(tmp_path: Path) -> None:
+    """An entry that points after its offset or into a batch is not used."""
     log = filled()
     directory = log.write(write_log_dir(tmp_path, log))
     for base in log.base_offsets[:-1]:
@@ -136,7 +136,7 @@ def test_index_that_leads_astray_hides_nothing(tmp_path: Path) -> None:
             assert offsets(reader.read(offset)) == list(range(offset, 24))
 
 
-def test_damage_is_told_once_what_comes_before_it_was_read(tmp_path: Path) -> None:
+def test_damage_is_raised_after_the_records_before_it(tmp_path: Path) -> None:
     """The error names file and position."""
     log = filled()
     directory = log.write(write_log_dir(tmp_path, log))
@@ -207,7 +207,7 @@ def transactions() -> LogBuilder:
     return log
 
 
-def test_read_committed_leaves_out_what_was_aborted(tmp_path: Path) -> None:
+def test_read_committed_leaves_out_aborted_records(tmp_path: Path) -> None:
     """Aborted records, and records above the first open transaction; markers are never shown."""
     with reader_of(tmp_path, transactions()) as reader:
         assert offsets(reader.read(0)) == [0, 1, 2, 4, 6, 8, 10, 11]
@@ -264,8 +264,8 @@ def test_end_offset_for_epoch_is_as_kafka_answers(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-def test_cut_below_what_was_read_is_told(tmp_path: Path) -> None:
-    """Also when the log has grown again by then, so that the offset itself is within it."""
+def test_cut_below_the_read_offset_is_an_error(tmp_path: Path) -> None:
+    """Also if the log has grown again by then, so that the offset itself is within it."""
     log = filled(3)
     path = log.write(write_log_dir(tmp_path, log)) / names.segment_file_name(0, names.LOG)
     with open_reader(tmp_path, *TOPIC) as reader:

@@ -68,7 +68,7 @@ class Writing:
         self.log_dir.put(OffsetKind.HIGH_WATERMARK, TOPIC, flushed)
 
     def clean(self) -> None:
-        """One round beside the writer."""
+        """Run one round while the writer is at work."""
         sources = Sources.of_call(None, SETTINGS, None, None)
         for outcome in clean_log_dir(self.path, [str(TOPIC)], sources, CleanOptions(), CallContext()):
             error = getattr(outcome, "error", None)
@@ -93,7 +93,7 @@ def writing(path: Path) -> Iterator[Writing]:
 
 
 def check(shown: list[Record], model: dict[int, tuple[bytes, bytes | None]], end_offset: int) -> None:
-    """Each offset once and in order, each record as it was appended, and none missing but superseded ones."""
+    """Each offset once and in order, each record as appended, and none missing except superseded ones."""
     offsets = [record.offset or 0 for record in shown]
     assert offsets == sorted(set(offsets))
     assert all((record.key, record.value) == model[record.offset or 0] for record in shown)
@@ -103,7 +103,7 @@ def check(shown: list[Record], model: dict[int, tuple[bytes, bytes | None]], end
     assert not missing & set(last.values())
 
 
-def test_readers_beside_a_writer_and_a_cleaner_miss_nothing(tmp_path: Path) -> None:
+def test_readers_during_writing_and_cleaning_miss_nothing(tmp_path: Path) -> None:
     """Following in the process and by the directory, reading everything again, restoring: during swaps."""
     done = threading.Event()
     failures: list[BaseException] = []
@@ -199,8 +199,8 @@ def test_swap_in_the_middle_of_a_read_shows_nothing_aborted(tmp_path: Path, isol
         assert offsets == sorted(set(offsets))
 
 
-def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
-    """By the writer and by the directory; readers that have not read that far go on."""
+def test_cut_log_is_an_error_for_readers_beyond_the_cut(tmp_path: Path) -> None:
+    """With a writer and by the directory; readers that have not read that far go on."""
     with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
         for number in range(8):
             log.append((b"k", b"%d" % number))
@@ -221,8 +221,8 @@ def test_cut_log_is_told_to_who_has_read_beyond(tmp_path: Path) -> None:
             assert [record.key for record in follower.poll()] == [b"k"] * 2 + [b"n"] * 12
 
 
-def test_cut_of_whole_segments_is_told_to_who_has_them_open(tmp_path: Path) -> None:
-    """A deleted file has not changed: the leader epoch that a cut begins shows it."""
+def test_cut_of_whole_segments_is_an_error_for_readers_that_hold_them(tmp_path: Path) -> None:
+    """A deleted file has not changed: the new leader epoch of the cut shows it."""
     with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
         for number in range(8):
             log.append((b"k", b"%d" % number))
@@ -336,8 +336,8 @@ def test_cancelled_task_loses_no_record(tmp_path: Path) -> None:
         assert asyncio.run(main()) == b"v"
 
 
-def test_reader_that_retention_overtakes_is_told(tmp_path: Path) -> None:
-    """The log start offset moved beyond it: `OffsetOutOfRangeError`, as Kafka's consumer."""
+def test_reader_overtaken_by_retention_gets_an_error(tmp_path: Path) -> None:
+    """The log start offset moved beyond it: `OffsetOutOfRangeError`, as in Kafka's consumer."""
     with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
         for number in range(3):
             log.append((b"k%d" % number, b"v"))

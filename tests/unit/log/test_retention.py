@@ -85,9 +85,7 @@ def test_segments_beyond_retention_bytes_go_but_never_below_it(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("policy", "is_trusted"), [(frozenset({"compact"}), True), (frozenset(), True), (frozenset({"delete"}), False)]
 )
-def test_what_is_not_to_be_deleted_stays_whatever_its_age(
-    tmp_path: Path, policy: frozenset[str], is_trusted: bool
-) -> None:
+def test_segments_that_must_stay_are_kept_at_any_age(tmp_path: Path, policy: frozenset[str], is_trusted: bool) -> None:
     """R-901; and a policy that only a default gives deletes nothing."""
     topic = TopicConfig(cleanup_policy=policy, retention_ms=1)
     writer = _open(tmp_path, topic, ManualClock())
@@ -108,7 +106,7 @@ def test_idle_log_that_is_empty_is_left_alone(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_log_goes_on_where_it_was_after_all_of_it_expired(tmp_path: Path) -> None:
+def test_log_continues_at_its_end_after_everything_expired(tmp_path: Path) -> None:
     """Also when it is opened again; the checkpoint has no line, as the log start is the first base offset (R-118)."""
     topic = TopicConfig(retention_ms=1)
     clock = ManualClock()

@@ -52,8 +52,8 @@ def test_task_that_is_due_sooner_is_run_then() -> None:
     assert done == ["flush"]
 
 
-def test_task_that_fails_is_told_of_and_holds_up_no_other() -> None:
-    """It gets its next turn at its next interval."""
+def test_failed_task_is_reported_and_holds_up_no_other() -> None:
+    """It gets its next turn after its interval."""
     clock, done = ManualClock(), list[str]()
     failures: list[str] = []
 

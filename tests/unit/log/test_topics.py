@@ -66,7 +66,7 @@ def test_topic_name_that_kafka_refuses_is_refused(name: str, reason: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 249, "A-z_0.9", "...", "__consumer_offsets", "a.b"])
-def test_topic_name_that_kafka_takes_is_taken(name: str) -> None:
+def test_topic_name_that_kafka_accepts_is_accepted(name: str) -> None:
     """Even unusual ones; a name does not collide with itself."""
     check_topic_name(name, ["a.b"])
 
@@ -84,7 +84,7 @@ def test_created_topic_has_its_id_in_every_partition_and_its_policy_in_the_file(
     assert topics.find("prices") == created
 
 
-def test_topic_with_an_id_of_its_own_keeps_it(tmp_path: Path) -> None:
+def test_topic_with_an_id_keeps_it(tmp_path: Path) -> None:
     """`--topic-id` of a command."""
     chosen = uuid.uuid4()
     assert _topics(tmp_path).create("a", 1, {}, default_policy="delete", topic_id=chosen).topic_id == chosen
@@ -179,7 +179,7 @@ def test_setting_that_would_be_another_topics_is_refused(tmp_path: Path) -> None
 
 
 def test_topic_whose_name_would_take_anothers_setting_is_refused(tmp_path: Path) -> None:
-    """The other way round: the line was there first."""
+    """The reverse case: the line was there first."""
     topics = _topics(tmp_path)
     topics.create("a.delete", 1, {"retention.ms": "1"}, default_policy="compact")
     with pytest.raises(TopicSettingsError, match=r"'a'.*a\.delete"):

@@ -23,7 +23,7 @@ PARTITION = TopicPartition("topic", 0)
 
 
 class Writing:
-    """A log dir whose lock is held, and its one partition."""
+    """A log dir with its lock held, and its one partition."""
 
     def __init__(self, path: Path, fs: FileSystem | None = None, clock: ManualClock | None = None) -> None:
         self.fs = fs or FileSystem()

@@ -1,4 +1,4 @@
-"""A survivor rule that no round goes by: whatever asks the rule has another answer by it."""
+"""A survivor rule that no round uses: with it, every caller of the rule gives another answer."""
 
 from __future__ import annotations
 

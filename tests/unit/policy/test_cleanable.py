@@ -31,7 +31,7 @@ class FakeSegment:
 
 @dataclass
 class FakeLog:
-    """A log as the policy sees it; everything is stable unless said otherwise."""
+    """A log as the policy sees it; everything is stable by default."""
 
     segments: list[FakeSegment]
     log_end_offset: int = 50
@@ -75,7 +75,7 @@ def test_segments_between_returns_floor_of_from_up_to_to(from_offset: int, to_of
 
 
 def test_segments_between_end_below_start_is_refused() -> None:
-    """R-401: a range that runs backwards is a mistake of the caller."""
+    """R-401: a reversed range is an internal error."""
     with pytest.raises(ValueError, match="from 20 to 10"):
         segments_between(five_segments().segments, 20, 10)
 
@@ -131,7 +131,7 @@ def test_range_with_minimum_lag_ends_at_a_young_segment_though_later_ones_are_ol
     assert offsets(cleanable(log, None, topic(100), 1000)) == (0, 10)
 
 
-def test_lag_is_asked_of_segments_from_the_first_dirty_offset_only() -> None:
+def test_lag_applies_from_the_first_dirty_offset_on() -> None:
     """R-406: a young segment in the clean section does not bound the dirty one."""
     log = five_segments()
     log.segments[0].timestamp = 990

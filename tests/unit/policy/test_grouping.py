@@ -53,8 +53,8 @@ def test_groups_fill_up_to_the_limits_in_order(limits: dict[str, int], expected:
     assert expected == bases(SEVEN, **limits)
 
 
-def test_offset_index_has_a_limit_of_its_own() -> None:
-    """R-580: offset and time index are summed apart."""
+def test_offset_and_time_index_have_separate_limits() -> None:
+    """R-580: offset and time index are summed separately."""
     assert bases([Sizes(n, index_bytes=20, time_index_bytes=0) for n in range(3)], index=40) == [[0, 1], [2]]
 
 

@@ -75,7 +75,7 @@ def test_segments_wholly_below_the_log_start_expire(start: int, expected: int) -
         pytest.param(500, 0, id="smaller-than-the-limit"),
     ],
 )
-def test_size_limit_is_never_undershot(retention_bytes: int, expected: int) -> None:
+def test_log_keeps_at_least_its_size_limit(retention_bytes: int, expected: int) -> None:
     """R-911."""
     assert count_expired(log(), Limit.SIZE, TopicConfig(retention_bytes=retention_bytes), NOW_MS) == expected
 
@@ -121,7 +121,7 @@ def test_high_watermark_stops_every_pass(high_watermark: int, expected: int) -> 
 def test_daemon_deletes_by_a_policy_only_where_it_is_known(
     policy: str, is_trusted: bool, expected: tuple[Limit, ...]
 ) -> None:
-    """What lies below the log start offset goes whatever the policy; nothing else goes by a default."""
+    """Segments below the log start offset are deleted under any policy; no others by a default policy."""
     assert daemon_limits(TopicConfig(cleanup_policy=frozenset((policy,))), is_trusted=is_trusted) == expected
 
 
@@ -144,7 +144,7 @@ def test_find_expired_leaves_the_active_segment() -> None:
 
 
 def test_find_expired_takes_the_active_segment_where_it_may() -> None:
-    """R-913: its writer rolls it first. A log without segments has nothing to lose, whoever asks."""
+    """R-913: its writer rolls it first. A log without segments loses nothing."""
     topic = TopicConfig(cleanup_policy=frozenset(("delete",)), retention_bytes=0, retention_ms=0)
     found = find_expired(log(), topic, NOW_MS, is_trusted=True, keeps_active=False)
     assert (found.count, found.by_limit) == (4, {Limit.SIZE: 4})

@@ -77,8 +77,8 @@ def test_delete_retention_point_is_where_old_tombstones_end(
     assert (found.delete_retention_offset, found.delete_retention_bytes) == expected
 
 
-def test_sections_of_a_log_that_is_not_compacted_have_no_dirt() -> None:
-    """All of it is uncleanable but for the active segment."""
+def test_sections_of_a_log_that_is_not_compacted_are_uncleanable() -> None:
+    """Everything except the active segment."""
     found = sections_of(seen(log_start=13), None, 0)
     assert (found.clean_bytes, found.dirty_bytes, found.uncleanable_bytes, found.active_bytes) == (0, 0, 1000, 50)
     assert (found.log_start_offset, found.delete_retention_offset) == (13, None)

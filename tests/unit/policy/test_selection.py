@@ -97,7 +97,7 @@ def queue(logs: list[LogFacts], order: Order, context: SelectionContext = FREE) 
         ),
     ],
 )
-def test_queue_follows_the_order_asked_for(logs: list[LogFacts], kafka: list[int], deadline: list[int]) -> None:
+def test_queue_follows_the_configured_order(logs: list[LogFacts], kafka: list[int], deadline: list[int]) -> None:
     """R-421, R-422: testGrabFilthiestCompactedLogReturnsLogWithDirtiestRatio, and our own order."""
     assert queue(logs, Order.KAFKA) == kafka
     assert queue(logs, Order.DEADLINE) == deadline
@@ -173,10 +173,10 @@ HELD = [
 
 @pytest.mark.parametrize("order", Order)
 @pytest.mark.parametrize(("context", "reason", "words"), HELD)
-def test_obstacle_holds_its_log_alone_and_is_told(
+def test_obstacle_holds_only_its_log_and_is_reported(
     context: SelectionContext, reason: Reason, words: str, order: Order
 ) -> None:
-    """R-420, R-452: what holds a log, with its numbers; logs on other disks go on unless all are held."""
+    """R-420, R-452: the obstacle with its numbers; logs on other disks go on, unless all are held."""
     found = survey([log(0, dirty=90), log(1, log_dir="/b")], context, order)
     assert found.verdicts[0].reason is reason
     assert found.verdicts[0].words() == f"{words}; ratio 0.900 above 0.5"
@@ -211,16 +211,16 @@ def test_obstacle_that_has_passed_holds_nothing(context: SelectionContext, place
         (log(dirty=50), "ratio 0.500 not above 0.5"),
         (log(dirty=50, overdue_ms=-7), "ratio 0.500 not above 0.5; over max.compaction.lag.ms in 8 ms"),
         (replace(log(dirty=50, overdue_ms=-7), max_compaction_lag_ms=LONG_MAX), "ratio 0.500 not above 0.5"),
-        (replace(log(dirty=90), is_compacted=False), "cleanup.policy is without compact; ratio 0.900 above 0.5"),
+        (replace(log(dirty=90), is_compacted=False), "cleanup.policy has no compact; ratio 0.900 above 0.5"),
     ],
 )
-def test_verdict_says_its_numbers(facts: LogFacts, words: str) -> None:
+def test_status_words_have_the_numbers(facts: LogFacts, words: str) -> None:
     """R-421: the words `due` has for them, and when the lag will force a round."""
     assert survey([facts], FREE, Order.KAFKA).verdicts[0].words() == words
 
 
-def test_places_in_the_queue_are_told() -> None:
-    """First, second, and the one somebody asked for."""
+def test_status_has_the_place_in_the_queue() -> None:
+    """First, second, and a requested one."""
     logs = [log(0, dirty=60), log(1, dirty=90), log(2, dirty=10), log(3, dirty=20)]
     found = survey(logs, replace(FREE, requested={logs[3].partition: 1}), Order.KAFKA)
     assert [verdict.place for verdict in found.verdicts] == [3, 2, None, 1]
@@ -278,8 +278,8 @@ def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason
         pytest.param(replace(FREE, is_paused=True), False, id="all-paused"),
     ],
 )
-def test_retention_takes_logs_nobody_has(context: SelectionContext, is_taken: bool) -> None:
-    """R-433, R-452; unlike R-712 it waits for no worker and no window."""
+def test_retention_takes_logs_without_a_worker(context: SelectionContext, is_taken: bool) -> None:
+    """R-433, R-452; unlike R-712 it does not wait for a worker or a window."""
     old = replace(log(), has_segments_to_delete=True)
     assert deletable([log(1), old], context) == ([old] if is_taken else [])
 
@@ -352,7 +352,7 @@ def test_survey_never_queues_a_log_that_is_held(logs: list[LogFacts], context: S
     later_ms=st.sampled_from([0, 1, 6, 30]),
     order=st.sampled_from(Order),
 )
-def test_survey_that_goes_by_the_one_before_says_the_same(
+def test_survey_with_an_earlier_one_equals_a_plain_survey(
     logs: list[LogFacts],
     others: list[LogFacts],
     changed: set[int],
@@ -362,7 +362,7 @@ def test_survey_that_goes_by_the_one_before_says_the_same(
     later_ms: int,
     order: Order,
 ) -> None:
-    """Whatever has changed meanwhile: logs, what holds them, the time, or nothing. The plain survey is its twin."""
+    """After any changes: of logs, their obstacles, the time, or none."""
     first = survey(logs, begin, order)
     seen = [facts for facts in logs if facts.partition.partition not in changed]
     there = {facts.partition for facts in seen}
@@ -391,9 +391,7 @@ def test_survey_judges_only_what_has_changed() -> None:
     order=st.sampled_from(Order),
     held=st.sampled_from([DirCondition.OFFLINE, DirCondition.NEEDS_RECOVERY]),
 )
-def test_log_dir_that_is_held_changes_nothing_for_the_others(
-    logs: list[LogFacts], order: Order, held: DirCondition
-) -> None:
+def test_held_log_dir_does_not_affect_the_others(logs: list[LogFacts], order: Order, held: DirCondition) -> None:
     """The queue is that without its logs."""
     without = queue([facts for facts in logs if facts.log_dir != "/a"], order)
     assert queue(logs, order, replace(FREE, log_dirs={"/a": LogDirFacts(held)})) == without

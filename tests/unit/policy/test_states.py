@@ -110,7 +110,7 @@ def test_checkpoint_is_written_unless_the_round_was_aborted(state: PartitionStat
     assert reach(state).done_cleaning(PRICES, "worker 1") is writes
 
 
-def test_worker_is_told_to_stop_only_when_aborted() -> None:
+def test_worker_must_stop_only_when_aborted() -> None:
     """R-431."""
     asked = {state.phase: reach(state).is_aborted(PRICES) for state in (IDLE, IN_PROGRESS, ABORTED, paused(1))}
     assert asked == {Phase.IDLE: False, Phase.IN_PROGRESS: False, Phase.ABORTED: True, Phase.PAUSED: False}
@@ -209,7 +209,7 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(partition=partitions, worker=workers)
     def begin(self, partition: TopicPartition, worker: str) -> None:
-        """Take a log: only one that nobody has and nobody holds back."""
+        """Take a log that no worker has and no pause holds."""
         if partition in self.holders or self.pauses.get(partition):
             with pytest.raises(InvalidTransitionError):
                 self.states.begin(partition, worker)
@@ -242,7 +242,7 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(partition=partitions, worker=workers, cleaned=st.booleans())
     def finish(self, partition: TopicPartition, worker: str, cleaned: bool) -> None:
-        """Give it back: only who has it."""
+        """Give a log back by its worker."""
         done = self.states.done_cleaning if cleaned else self.states.done_deleting
         if self.holders.get(partition) != worker:
             with pytest.raises(InvalidTransitionError):
@@ -258,7 +258,7 @@ class Partitions(RuleBasedStateMachine):
     @precondition(lambda self: self.holders)
     @rule(data=st.data())
     def die(self, data: st.DataObject) -> None:
-        """A worker dies; whoever buries it gives back what it had."""
+        """A worker dies; its log is given back for it."""
         partition = data.draw(st.sampled_from(sorted(self.holders)))
         self.finish(partition, self.holders[partition], True)
 

@@ -138,8 +138,8 @@ def test_small_logs_on_spark_ask_the_rule(rule: SurvivorRule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_check_asks_the_rule(log: Path, rule: SurvivorRule) -> None:
-    """Of a key that comes twice below the checkpoint, all but the record that stays are told of."""
+def test_check_uses_the_rule(log: Path, rule: SurvivorRule) -> None:
+    """Of a key that comes twice below the checkpoint, every record except the surviving one is reported."""
     findings: list[Finding] = []
     (chunk,) = SegmentReader(FileSystem().open(log), size=log.stat().st_size)
     checked = BatchChecker(1 << 20, new_keys()).check(log, chunk, digest_from=0)

@@ -18,11 +18,11 @@ from cleaner.policy.reasons import Reason
 from cleaner.present.http.exposition import encode, expose
 from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, MetricKind
 from cleaner.present.metrics.metrics import SnapshotCollector, registry
-from tests.support.sample_daemons import at_work, hostile, in_trouble, with_many_logs
+from tests.support.sample_daemons import at_work, hostile, with_many_logs, with_problems
 from tests.support.snapshots import MB, log, round_of, snapshot, throttle, topic_totals
 from tools.metrics_doc import PATH, document
 
-DAEMONS = [snapshot, at_work, in_trouble, hostile]
+DAEMONS = [snapshot, at_work, with_problems, hostile]
 FAMILIES = [family for chapter in (*CHAPTERS, KAFKA_CHAPTER) for family in chapter.families]
 
 
@@ -79,7 +79,7 @@ def test_exposition_format_is_the_one_asked_for(accept: str, content_type: str, 
 
 def test_families_scraped_are_those_of_the_table() -> None:
     """Nothing is scraped that the table lacks, and nothing in it goes missing; types and help are the table's."""
-    text = encode(of_snapshot(in_trouble(), is_with_kafka_names=True), is_openmetrics=False).decode()
+    text = encode(of_snapshot(with_problems(), is_with_kafka_names=True), is_openmetrics=False).decode()
     scraped = {}
     for metric in text_string_to_metric_families(text):
         name = metric.name + "_total" if metric.type == "counter" else metric.name
@@ -167,12 +167,12 @@ def test_partition_ratios_are_those_of_the_dirtiest_and_topics_have_their_highes
 
 def test_logs_are_counted_by_reason() -> None:
     """Every log counts once: with its verdict's reason, as not compacted, or as unreadable."""
-    found = samples(in_trouble())
+    found = samples(with_problems())
     counts = {name: value for name, value in found.items() if name.startswith("cleaner_logs{")}
     assert counts['cleaner_logs{reason="quarantined"}'] == 2
     assert counts['cleaner_logs{reason="not_compacted"}'] == 1
     assert counts['cleaner_logs{reason="unreadable"}'] == 1
-    assert sum(counts.values()) == len(in_trouble().logs)
+    assert sum(counts.values()) == len(with_problems().logs)
 
 
 def test_round_durations_are_cumulative_buckets() -> None:
@@ -194,7 +194,7 @@ def test_what_has_no_value_has_no_sample() -> None:
 
 def test_trouble_is_seen() -> None:
     """What alerts rest on: a disk gone, logs set aside, a bad reload, a worker dead, something stuck."""
-    found = samples(in_trouble())
+    found = samples(with_problems())
     assert found["cleaner_offline_log_dirs"] == 1
     assert found['cleaner_log_dir_state{log_dir="/mnt/disk2/kafka",state="offline"}'] == 1
     assert found['cleaner_log_dir_state{log_dir="/mnt/disk2/kafka",state="online"}'] == 0

@@ -14,14 +14,14 @@ from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.policy.reasons import Reason, Tone
 from cleaner.present.explanations import line_beside_label
 from cleaner.present.html import page
-from cleaner.present.html.drawing import LEAST_WIDTH, parts_of
+from cleaner.present.html.drawing import MIN_WIDTH, parts_of
 from cleaner.present.html.page_logs import PAGE_SIZE, Choice
 from cleaner.present.html.page_now import headline
-from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, in_trouble, with_many_logs
+from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, with_many_logs, with_problems
 from tests.support.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
 
-DAEMONS = [snapshot, at_work, in_trouble, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
-UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be looked at", error="Permission denied")
+DAEMONS = [snapshot, at_work, with_problems, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
+UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be read", error="Permission denied")
 _VOID = {"meta", "link", "input"}
 
 
@@ -82,7 +82,7 @@ def test_page_of_any_daemon_is_well_formed_and_self_contained(daemon: Callable[[
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
-def test_every_drawing_is_told_in_words(daemon: Callable[[], ServiceSnapshot]) -> None:
+def test_every_drawing_has_a_description(daemon: Callable[[], ServiceSnapshot]) -> None:
     """Who does not see a drawing is told what it shows; a table says what it is and heads its columns."""
     document = overview(daemon())
     for attributes in document.all("svg"):
@@ -138,7 +138,7 @@ def test_parts_of_a_log_are_to_scale() -> None:
     ]  # fmt: skip
     tiny = parts_of(sections(10_000 * MB, 1, 0, 1))
     assert [part.kind for part in tiny] == ["clean", "dirty", "active"]
-    assert tiny[1].width > 0.9 * LEAST_WIDTH
+    assert tiny[1].width > 0.9 * MIN_WIDTH
     assert sum(part.width for part in tiny) == pytest.approx(100)
     assert parts_of(sections(0, 0, 0, 0)) == []
 
@@ -175,7 +175,7 @@ def test_sweep_is_as_far_as_the_worker(phase: str, done: float, begin: float | N
         ({"state": "stopping", "is_progressing": False}, Tone.HELD, "Stopping"),
     ],
 )
-def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, words: str) -> None:
+def test_headline_shows_what_matters_most(fields: dict[str, object], tone: Tone, words: str) -> None:
     """One state in a few words."""
     assert headline(snapshot(**fields)) == (tone, words)
 
@@ -189,10 +189,10 @@ def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, 
     ],
     ids=["well", "too much", "not known"],
 )
-def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: str) -> None:
+def test_tile_shows_how_much_memory_is_used(fields: dict[str, object], shown: str) -> None:
     """Beside the most that is needed; more than that is told as what it is."""
     drawn = page.overview(snapshot(needed_bytes=440 << 20, **fields), {}).body.decode()
-    assert f"{shown}<small>440.0 MiB are the most it needs" in drawn
+    assert f"{shown}<small>440.0 MiB is the most it needs" in drawn
 
 
 def test_every_reason_has_words_and_a_tone() -> None:
@@ -204,7 +204,7 @@ def test_every_reason_has_words_and_a_tone() -> None:
         assert f".tone-{tone.value} " in page.STYLE
 
 
-def test_line_leaves_out_what_its_label_says_and_tells_times_in_words() -> None:
+def test_line_leaves_out_its_label_and_has_times_in_words() -> None:
     """Nobody reads milliseconds."""
     overdue = log("a", 0, reason=Reason.OVERDUE, verdict_fields={"overdue_ms": 7_384_000, "place": 1})
     assert line_beside_label(overdue) == "over max.compaction.lag.ms by 2 h 3 min"
@@ -245,7 +245,7 @@ def test_thousands_of_logs_are_shown_a_page_at_a_time() -> None:
 )
 def test_logs_are_found_by_name_reason_and_log_dir(query: dict[str, str], found: list[str]) -> None:
     """Every choice narrows the others."""
-    assert sorted(str(view.partition) for view in Choice.of(query).matching(in_trouble().logs)) == found
+    assert sorted(str(view.partition) for view in Choice.of(query).matching(with_problems().logs)) == found
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "", "1e9", "9" * 40, "\u0663"])
@@ -264,5 +264,5 @@ def test_log_has_a_page_of_its_own() -> None:
     for missing in (page.log(twins, "b-0", {}), page.log(twins, "a-0", {"dir": "/x"}), page.log(twins, "<b>", {})):
         assert missing.status == 404
         Document(missing.body.decode())
-    quarantined = Document(page.log(in_trouble(), "ledger-2", {"dir": LOG_DIR}).body.decode()).text
+    quarantined = Document(page.log(with_problems(), "ledger-2", {"dir": LOG_DIR}).body.decode()).text
     assert "CRC-32C of the batch" in quarantined and "at byte 81,788,928" in quarantined

@@ -16,7 +16,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.errors import ListenError
 from cleaner.present.http.message import SECURITY_HEADERS, Request, Response, format_head
 from cleaner.present.http.routes import Routes
-from cleaner.present.http.server import MOST_CONNECTIONS, MOST_THREADS, Address, HttpServer
+from cleaner.present.http.server import MAX_CONNECTIONS, MAX_THREADS, Address, HttpServer
 from tests.support.snapshots import snapshot
 
 
@@ -180,19 +180,19 @@ def test_half_open_connections_neither_pile_up_nor_stop_a_scrape() -> None:
         assert (status, b"cleaner_ready 1.0" in body) == (200, True)
         # A thread a connection and time-outs alone would let it wait for 25 s.
         assert time.monotonic() - began < 2.0
-        assert most - before <= MOST_THREADS
+        assert most - before <= MAX_THREADS
         assert most <= 20
     assert told.failures == [] and told.warnings == []
 
 
-def test_answers_that_nobody_takes_do_not_stop_a_scrape() -> None:
+def test_unread_answers_do_not_stop_a_scrape() -> None:
     """However many ask and do not listen, the oldest gives way."""
     large = Response(b"x" * (16 << 20))
     with (
         serving(lambda request: large if request.path == "/" else hello(request)) as server,
         contextlib.ExitStack() as stack,
     ):
-        for _ in range(MOST_CONNECTIONS + 8):
+        for _ in range(MAX_CONNECTIONS + 8):
             connection = socket.create_connection(("127.0.0.1", server.address.port), timeout=30)
             stack.enter_context(connection)
             connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")

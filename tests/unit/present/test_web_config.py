@@ -26,8 +26,8 @@ import pytest
 from cleaner.base.clock import SystemClock
 from cleaner.errors import ConfigError
 from cleaner.present.http.message import Request, Response
-from cleaner.present.http.server import MOST_CONNECTIONS, Address, HttpServer
-from cleaner.present.http.waiting_line import MOST_WAITING
+from cleaner.present.http.server import MAX_CONNECTIONS, Address, HttpServer
+from cleaner.present.http.waiting_line import MAX_WAITING
 from cleaner.present.http.web_config import WebConfigFile, load
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -82,7 +82,7 @@ def test_user_with_the_right_password_is_allowed(tmp_path: Path) -> None:
         assert not is_allowed(wrong)
 
 
-def test_empty_file_asks_nobody(tmp_path: Path) -> None:
+def test_empty_file_asks_for_no_password(tmp_path: Path) -> None:
     """No users and no TLS, as the exporters take it."""
     config = load(FS, write(tmp_path / "web.yml", "# nothing yet\n"))
     assert (config.tls, config.has_users, config.passwords.is_allowed("")) == (None, False, True)
@@ -190,7 +190,7 @@ def test_connections_that_never_shake_hands_do_not_stop_a_scrape(tmp_path: Path,
     trusted = ssl.create_default_context(cafile=str(certificate / "a.crt"))
     with guarded(write(tmp_path / "web.yml", tls)) as server, contextlib.ExitStack() as stack:
         port = server.address.port
-        for _ in range(MOST_CONNECTIONS + 8):
+        for _ in range(MAX_CONNECTIONS + 8):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
         began = time.monotonic()
         connection = http.client.HTTPSConnection("localhost", port, context=trusted, timeout=30)
@@ -317,7 +317,7 @@ def test_file_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -> 
     ) == {"prom"}
 
 
-def test_file_that_is_emptied_lets_nobody_in(tmp_path: Path) -> None:
+def test_file_that_is_emptied_lets_no_one_in(tmp_path: Path) -> None:
     """An editor that writes over it empties it first; a file without users has to say something."""
     told: list[str] = []
     path = write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {hashed('a')}\n")
@@ -329,7 +329,7 @@ def test_file_that_is_emptied_lets_nobody_in(tmp_path: Path) -> None:
     assert followed.current().users == {}
 
 
-def test_file_with_certificates_that_is_emptied_is_told_of_once(tmp_path: Path, certificate: Path) -> None:
+def test_file_with_certificates_that_is_emptied_is_reported_once(tmp_path: Path, certificate: Path) -> None:
     """However many requests come while it is empty."""
     told: list[str] = []
     tls = f"tls_server_config:\n  cert_file: {certificate}/a.crt\n  key_file: {certificate}/a.key\n"
@@ -384,7 +384,7 @@ def test_line_that_is_full_sends_more_of_the_crowd_away(tmp_path: Path) -> None:
         with guarded(path) as server:
             port = server.address.port
             crowd: dict[socket.socket, http.client.HTTPConnection] = {}
-            for number in range(MOST_WAITING + 8):
+            for number in range(MAX_WAITING + 8):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
                 stack.callback(connection.close)
                 connection.request("GET", "/", headers={"Authorization": basic(f"prom:{number}")})

@@ -1,4 +1,4 @@
-"""Which records are the last ones of their keys, held against a dict; with little room, and offsets far apart."""
+"""The last records of all keys, compared with a dict; with little memory, and offsets far apart."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def blocks_of(path: Path) -> Iterator[Block]:
 
 
 @pytest.mark.parametrize("bits", [64, 8 * (16 << 20)])
-@pytest.mark.parametrize(("keys", "most_keys"), [(1000, 1000), (1, 1000), (9, 9)])
+@pytest.mark.parametrize(("keys", "max_keys"), [(1000, 1000), (1, 1000), (9, 9)])
 def test_last_records_are_those_a_dict_would_have(
-    tmp_path: Path, bits: int, keys: int, most_keys: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bits: int, keys: int, max_keys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, with a map that grows, in shares; tombstones count, keyless records and what is out of range do not."""
-    monkeypatch.setattr(offset_map, "_MOST_BITS", bits)
+    monkeypatch.setattr(offset_map, "_MAX_BITS", bits)
     chooser = random.Random(keys)
     log = LogBuilder()
     records: list[str | None] = []
@@ -50,7 +50,7 @@ def test_last_records_are_those_a_dict_would_have(
 
     for first, end in ((0, len(records)), (7, len(records) - 5), (11, 11), (0, 2**63 - 1)):
         last = {key: at for at, key in enumerate(records) if key is not None and first <= at < end}
-        latest = LatestByKey(digest_all, first, end, keys, most_keys)
+        latest = LatestByKey(digest_all, first, end, keys, max_keys)
         offsets = np.concatenate(
             [
                 lay_out(path, block, np.zeros(len(block.batches), np.uint8), 0, 2**62).offsets

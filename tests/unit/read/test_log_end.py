@@ -1,4 +1,4 @@
-"""What a recovery would leave, told by headers: the same end as the recovery's own, and nothing changed."""
+"""The end a recovery would leave, found by headers: equal to the recovery's own, with nothing changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_damage_in_a_segment_that_recovery_reads_cuts_all_behind_it(tmp_path: Pa
 def test_active_segment_of_a_living_log_is_read_from_its_last_index_entry(
     tmp_path: Path, padding: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker's index is padded with zeros while it is written; one that leads astray is not believed."""
+    """A broker's index is padded with zeros while it is written; a wrong entry is not used."""
     log = LogBuilder(index_interval_bytes=100)
     for n in range(100):
         log.append((f"k{n}", "v" * n))

@@ -126,7 +126,7 @@ def test_last_stable_offset_of_a_torn_log_is_that_of_its_recovery(tmp_path: Path
 @pytest.mark.parametrize("kept", ["all", "every-other", "damaged"])
 @pytest.mark.parametrize("seed", range(8))
 def test_open_transactions_of_a_served_log_are_those_of_the_log(tmp_path: Path, seed: int, kept: str) -> None:
-    """Whoever serves it knows every transaction, and goes by the high watermark."""
+    """The broker knows every transaction, and uses the high watermark."""
     log, txns = random_log(seed)
     directory = log.write(tmp_path)
     lose_snapshots(directory, kept)
@@ -144,7 +144,7 @@ def test_open_transactions_followed_as_the_log_grows(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One object asked again and again, walking a few batches at a time, never says too little and ends up right."""
-    monkeypatch.setattr(open_transactions, "MOST_BATCHES", 3)
+    monkeypatch.setattr(open_transactions, "MAX_BATCHES", 3)
     log, txns = random_log(seed)
     directory = log.write(tmp_path)
     files = list_log_files(FS, directory)
@@ -159,9 +159,9 @@ def test_open_transactions_followed_as_the_log_grows(
     assert (answer, found.is_behind) == (expected(txns, offset, log.next_offset), False)
 
 
-def test_walk_that_ends_with_a_segment_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks goes by that: an answer that is lower than the right one is not the last."""
-    monkeypatch.setattr(open_transactions, "MOST_BATCHES", 2)
+def test_walk_that_ends_with_a_segment_is_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller relies on it: an offset below the right one is not the final answer."""
+    monkeypatch.setattr(open_transactions, "MAX_BATCHES", 2)
     log = LogBuilder()
     log.append(("k", "v"), producer=Producer(1, 0, 0))
     log.roll()
@@ -194,8 +194,8 @@ def test_open_transactions_of_a_log_without_snapshots_are_none(tmp_path: Path) -
     assert found == {Use.CLOSED: 1, Use.SERVED: 1, Use.WRITTEN: 1, Use.TORN: 0}
 
 
-def test_open_transactions_beside_a_broker_stop_at_a_torn_end(tmp_path: Path) -> None:
-    """What a broker is writing just now is no damage; with more of it there the walk goes on."""
+def test_open_transactions_of_a_served_log_stop_at_a_torn_end(tmp_path: Path) -> None:
+    """A batch that a broker is writing is no damage; once it is complete, the walk goes on."""
     log = LogBuilder()
     log.append(("k", "v"), producer=Producer(1, 0, 0, True))
     log.roll()

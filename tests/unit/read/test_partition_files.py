@@ -1,4 +1,4 @@
-"""What a reader makes of names that a crash left, and of a log dir whose lock it cannot have."""
+"""Listings of names that a crash left, and of a log dir whose lock is not available."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_swap_that_was_not_decided_is_not_seen(tmp_path: Path) -> None:
     assert after_a_load(directory) == [0, 3, 6, 9]
 
 
-def test_foreign_files_are_passed_over(tmp_path: Path) -> None:
+def test_foreign_files_are_ignored(tmp_path: Path) -> None:
     """Names that are no segment's, and what waits to be removed."""
     directory = swapped(tmp_path, cleaned=True)
     for name in ("notes.log", "1.log", segment_file_name(77, ".log", ".deleted")):
@@ -123,8 +123,8 @@ def broker(log_dir: Path) -> Iterator[None]:
         yield
 
 
-def test_log_of_a_living_broker_is_read_without_its_lock(tmp_path: Path) -> None:
-    """It never gives it back: nobody waits for it."""
+def test_log_of_a_running_broker_is_read_without_its_lock(tmp_path: Path) -> None:
+    """The broker holds it as long as it runs, so a reader does not wait."""
     log = LogBuilder(TOPIC)
     log.append(("k", "v"), ("k", "w"))
     write_log_dir(tmp_path, log)
@@ -149,7 +149,7 @@ def test_swap_of_a_living_broker_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_swap_in_an_archive_is_seen_as_a_load_completes_it(tmp_path: Path) -> None:
-    """Nobody is there to lock anything; once nothing has moved for a while, nobody is at work."""
+    """There is no lock in an archive; if nothing changes for some time, no process is at work."""
     directory = swapped(tmp_path)
     step(directory, *OLD_AWAY)
     (tmp_path / ".lock").unlink()

@@ -15,7 +15,7 @@ from cleaner.read.directory_view import DirectoryView
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.snapshot import LogSnapshots
 from cleaner.read.time_search import find_by_time
-from cleaner.spark.source.damage import passing
+from cleaner.spark.source.damage import transactions_reader
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 from tests.support.batch_builder import Producer
@@ -90,20 +90,20 @@ def a_log(seed: int) -> LogBuilder:
 
 
 def seen(fs: ReadableFiles, log: LogBuilder, log_dir: Path) -> list[object]:
-    """Return all that is told of a log, and every batch a cursor finds in it."""
+    """Return a log's offsets, aborts and times, and every batch that a cursor finds in it."""
     name, directory = log.topic_partition, log_dir / str(log.topic_partition)
-    snapshot, read = LogSnapshots(fs).take(name, directory), passing("fail")
+    snapshot, read = LogSnapshots(fs).take(name, directory), transactions_reader("fail")
     files = PartitionFiles(fs, log_dir, name, SystemClock())
     view, cursor = DirectoryView(files), Cursor(files, 0)
     try:
         batches = []
         while (chunk := cursor.next_chunk(view.log_end_offset)) is not None:
             batches += chunk.batches["base_offset"].tolist()
-        told = [view.log_start_offset, view.high_watermark, view.last_stable_offset, view.log_end_offset]
-        assert [snapshot.start_offset, snapshot.high_watermark, snapshot.last_stable_offset(read)] == told[:3]
-        assert snapshot.end_offset == told[3]
-        aborts = snapshot.aborted_within(0, told[3], read).tolist()
-        return [*told, batches, aborts, find_by_time(files, 0, told[3], START_MS + 20)]
+        offsets = [view.log_start_offset, view.high_watermark, view.last_stable_offset, view.log_end_offset]
+        assert [snapshot.start_offset, snapshot.high_watermark, snapshot.last_stable_offset(read)] == offsets[:3]
+        assert snapshot.end_offset == offsets[3]
+        aborts = snapshot.aborted_within(0, offsets[3], read).tolist()
+        return [*offsets, batches, aborts, find_by_time(files, 0, offsets[3], START_MS + 20)]
     finally:
         cursor.close()
         view.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import NotCleanlyShutDownError
-from cleaner.read.summary import Leavings, list_log_files, summarize
+from cleaner.read.summary import TemporaryFiles, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.log_builder import LogBuilder
 
@@ -38,7 +38,7 @@ def test_listing_finds_segments_snapshots_and_leavings(tmp_path: Path) -> None:
         (base, (directory / f"{base:020d}.log").stat().st_size) for base in (0, 5, 10)
     ]
     assert [offset for offset, _ in files.snapshots] == [5, 10, 15]
-    assert files.leavings == Leavings(unfinished=2, deleted=1)
+    assert files.temporary_files == TemporaryFiles(unfinished=2, deleted=1)
 
 
 def test_listing_keeps_segments_that_are_the_same(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ CONFIG = CleanerConfig(bulk_min_bytes=1000)
         pytest.param(CONFIG, "there is no java", False, "without Spark: there is no java", id="no-java"),
     ],
 )
-def test_choice_is_by_size_setting_and_what_is_there(
+def test_choice_is_by_size_settings_and_installed_packages(
     config: CleanerConfig, missing: str, is_spark: bool, words: str
 ) -> None:
-    """Clean and cleanable section together; of a log that is large enough it is told why not."""
-    clean_round, told = LargeLogs(lambda: missing).choose(FOUND, config)
-    assert (clean_round is not None, told) == (is_spark, words)
+    """Clean and cleanable section together; for a log that is large enough the reason is given."""
+    clean_round, note = LargeLogs(lambda: missing).choose(FOUND, config)
+    assert (clean_round is not None, note) == (is_spark, words)

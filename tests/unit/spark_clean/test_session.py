@@ -1,4 +1,4 @@
-"""What a session of ours leaves to Spark, and what it does not."""
+"""The settings of our Spark sessions, and those left to Spark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from cleaner.spark.clean.session import spark_settings
 
 
-def test_spark_settings_without_any_stay_on_this_machine() -> None:
-    """Nothing listens but on the loopback interface, no page is served, and whoever connects must know the secret."""
+def test_default_spark_settings_stay_on_this_machine() -> None:
+    """Only the loopback interface is used, no page is served, and every connection needs the secret."""
     found = spark_settings({})
 
     assert found["spark.master"] == "local[*]"

@@ -1,4 +1,4 @@
-"""The directory of bulk jobs is nobody else's, and in no log dir."""
+"""The directory of bulk jobs belongs to our user, and is in no log dir."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_work_dir_is_made_with_its_parent(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["logs", "logs/a-0/work", "file", "open"])
 def test_work_dir_that_cannot_be_trusted_is_refused(tmp_path: Path, where: str) -> None:
-    """In the log dir, no directory, or open for everybody: what lies in it decides which records stay."""
+    """In the log dir, not a directory, or writable by others: its files decide which records stay."""
     (tmp_path / "logs" / "a-0").mkdir(parents=True)
     (tmp_path / "file").touch()
     (tmp_path / "open").mkdir()
@@ -56,7 +56,7 @@ def test_work_dir_of_another_user_is_refused_to_root(tmp_path: Path) -> None:
 
 
 def test_job_directory_that_is_a_link_is_not_emptied(tmp_path: Path) -> None:
-    """The name of a job's directory is known beforehand: somebody may have put a link there."""
+    """The name of a job's directory can be predicted: another user may have created a link there."""
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "precious").touch()

@@ -32,7 +32,7 @@ def batches_of(path: Path | str, pruning: Pruning = Pruning(), **options: str) -
     read = read_options({"path": str(path), **options})
     found = []
     for task in tasks_of(path, pruning, **options):
-        for batch in run_task(FileSystem(), read, task, pruning.least_timestamp_ms):
+        for batch in run_task(FileSystem(), read, task, pruning.min_timestamp_ms):
             batch.validate(full=True)
             assert batch.schema == arrow_schema(read.columns)
             found.append(batch)

@@ -39,7 +39,7 @@ def moment(timestamp_ms: int) -> datetime:
 
 
 @given(st.lists(BATCH, min_size=1, max_size=5))
-def test_columns_are_what_was_written(batches: list[tuple[list[Record], str]]) -> None:
+def test_columns_equal_the_written_records(batches: list[tuple[list[Record], str]]) -> None:
     """Nulls, empty fields, headers of the same name, times that go back."""
     log = LogBuilder()
     expected: list[dict[str, Any]] = []

@@ -56,7 +56,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_damaged_batch_is_an_error_or_is_passed_over_alone(tmp_path: Path, way: str) -> None:
+def test_damaged_batch_is_an_error_or_is_skipped_alone(tmp_path: Path, way: str) -> None:
     """Whatever is wrong with the third batch, the others are read; the report says where it was."""
     log = a_log_dir(tmp_path)
     size = batch_size(log)
@@ -67,16 +67,18 @@ def test_damaged_batch_is_an_error_or_is_passed_over_alone(tmp_path: Path, way: 
     others = [offset for offset in range(20) if offset not in (4, 5)]
     assert offsets_of(tmp_path, badBatches="skip") == others
     rows = rows_of(tmp_path, badBatches="report")
-    told = [row for row in rows if row["badBatch"] is not None]
+    reported = [row for row in rows if row["badBatch"] is not None]
     assert [row["offset"] for row in rows if row["badBatch"] is None] == others
-    assert [(row["topic"], row["partition"], row["offset"], row["key"]) for row in told] == [("topic", 0, None, None)]
-    assert (told[0]["badBatch"]["file"], told[0]["badBatch"]["position"]) == (str(log), 2 * size)
-    assert rows.index(told[0]) == 4
+    assert [(row["topic"], row["partition"], row["offset"], row["key"]) for row in reported] == [
+        ("topic", 0, None, None)
+    ]
+    assert (reported[0]["badBatch"]["file"], reported[0]["badBatch"]["position"]) == (str(log), 2 * size)
+    assert rows.index(reported[0]) == 4
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "lz4"])
-def test_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, codec: str) -> None:
-    """Its checksum is right, so it is found when it is unpacked or its records are read."""
+def test_batch_of_invalid_records_is_skipped_alone(tmp_path: Path, codec: str) -> None:
+    """Its checksum is right, so the damage is found when it is unpacked or its records are read."""
     log = LogBuilder()
     log.append(("a", "1"), codec=codec)
     log.append_raw(data_batch([Rec(b"b", b"2")], 1, codec=codec, payload=b"\x7f" * 9, overrides={"count": 1}))
@@ -93,7 +95,7 @@ def test_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_legacy_batch_whose_records_make_no_sense_is_passed_over_alone(tmp_path: Path, magic: int) -> None:
+def test_legacy_batch_of_invalid_records_is_skipped_alone(tmp_path: Path, magic: int) -> None:
     """It is read to find its base offset, wanted or not; the damage is reported once."""
     log = LogBuilder()
     log.append(("a", "1"), magic=magic)
@@ -176,7 +178,7 @@ def test_batches_below_an_offset_that_is_too_high_are_one_gap(tmp_path: Path) ->
     with FileSystem().open(path) as file:
         chunks = sound_chunks(file, 0, 0, file.size(), damage, ReadBuffer())
         assert [offset for chunk in chunks for offset in chunk.batches["base_offset"].tolist()] == [0, 1 | 1 << 14]
-    errors = damage.told()
+    errors = damage.take_unreported()
     assert (len(errors), errors[0].__traceback__) == (1, None)
 
 
@@ -191,7 +193,7 @@ def test_buffer_is_small_again_after_a_large_batch(tmp_path: Path) -> None:
         assert buffer.capacity == 4096
 
 
-def test_rest_of_a_segment_without_a_sound_batch_is_passed_over(tmp_path: Path) -> None:
+def test_rest_of_a_segment_without_a_sound_batch_is_skipped(tmp_path: Path) -> None:
     """The next segment is still read."""
     log = a_log_dir(tmp_path)
     size = batch_size(log)

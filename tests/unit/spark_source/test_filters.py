@@ -45,7 +45,7 @@ def followed(*filters: Any, latest_per_key: bool = False) -> tuple[Pruning, list
         ([("EqualNullSafe", "OFFSET", 3), ("GreaterThan", "offset", 1)], Pruning(first_offset=3, end_offset=4)),
     ],
 )
-def test_filter_on_a_place_in_the_log_is_met(filters: list[tuple[str, str, Any]], expected: Pruning) -> None:
+def test_filter_on_a_place_in_the_log_is_applied(filters: list[tuple[str, str, Any]], expected: Pruning) -> None:
     """Topics, partitions and offsets; Spark need not apply it again."""
     assert followed(*(a_filter(*each) for each in filters)) == (expected, [])
 
@@ -67,12 +67,12 @@ def test_other_filters_are_left_to_spark(each: tuple[str, str, Any]) -> None:
     assert followed(a_filter(*each)) == (Pruning(), [each[0]])
 
 
-def test_filter_on_a_timestamp_spares_what_is_too_old_and_is_asked_again() -> None:
+def test_filter_on_a_timestamp_skips_old_segments_and_is_applied_again() -> None:
     """With a margin of a millisecond; an upper bound skips nothing, since a batch has only its latest time."""
     moment = datetime(2023, 11, 14, 22, 13, 20, 500, tzinfo=UTC)
     for kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo"):
         pruning, unmet = followed(a_filter(kind, "timestamp", moment))
-        assert (pruning, unmet) == (Pruning(least_timestamp_ms=1_699_999_999_999), [kind])
+        assert (pruning, unmet) == (Pruning(min_timestamp_ms=1_699_999_999_999), [kind])
     assert followed(a_filter("LessThan", "timestamp", moment)) == (Pruning(), ["LessThan"])
 
 
@@ -84,7 +84,7 @@ def test_state_of_the_latest_is_not_narrowed_by_offset_or_time() -> None:
     assert (pruning, unmet) == (Pruning(topics=frozenset({"a"})), ["LessThan", "GreaterThan"])
 
 
-def test_pruning_says_which_partitions_are_left() -> None:
+def test_pruning_selects_the_remaining_partitions() -> None:
     """Every condition must hold."""
     pruning = Pruning(topics=frozenset({"a"}), first_partition=2, end_partition=4)
     names = [TopicPartition(topic, partition) for topic in "ab" for partition in range(5)]

@@ -32,9 +32,9 @@ def a_log(name: TopicPartition, segments: list[int]) -> LogBuilder:
     return log
 
 
-def following(path: Path, told: list[str] | None = None, **options: str) -> FollowedLogs:
+def following(path: Path, messages: list[str] | None = None, **options: str) -> FollowedLogs:
     """Follow a log dir."""
-    lines: list[str] = [] if told is None else told
+    lines: list[str] = [] if messages is None else messages
     return FollowedLogs(FileSystem(), read_options({"path": str(path), **options}), lines.append)
 
 
@@ -45,16 +45,16 @@ def ranges(segments: FollowedLogs, start: Positions, end: Positions) -> list[tup
     return [(span.topic_partition.partition, span.first_offset, span.end_offset) for span in spans]
 
 
-def test_stream_reads_closed_segments_and_says_what_waits(tmp_path: Path) -> None:
+def test_stream_reads_closed_segments_and_reports_waiting_records(tmp_path: Path) -> None:
     """Once for each partition; the reported end includes the active segment."""
     log = a_log(NAMES[0], [5, 5, 3])
     log.write(tmp_path)
-    told: list[str] = []
-    segments = following(tmp_path, told)
+    messages: list[str] = []
+    segments = following(tmp_path, messages)
     assert segments.first() == {NAMES[0]: 0}
     assert segments.latest({NAMES[0]: 0}) == segments.latest({NAMES[0]: 5}) == {NAMES[0]: 10}
     assert segments.ends() == {NAMES[0]: 13}
-    (line,) = told
+    (line,) = messages
     assert line.startswith("kafkalog: t-0: offsets from 10 on are in the active segment; read when it is rolled")
     log.roll()
     log.write(tmp_path)
@@ -73,7 +73,7 @@ def test_stream_that_begins_at_the_latest_waits_for_the_next_roll(tmp_path: Path
     ("most", "expected"),
     [(1000, [80, 15, 5]), (100, [80, 15, 5]), (20, [16, 3, 1]), (10, [9, 1, 0]), (1, [1, 0, 0])],
 )
-def test_limit_is_shared_out_as_there_is_to_read(tmp_path: Path, most: int, expected: list[int]) -> None:
+def test_limit_is_shared_in_proportion_to_unread_offsets(tmp_path: Path, most: int, expected: list[int]) -> None:
     """Never more in total, and always something."""
     for name, count in zip(NAMES, (80, 15, 5), strict=True):
         a_log(name, [count, 1]).write(tmp_path)
@@ -100,19 +100,19 @@ def test_micro_batch_has_tasks_as_small_as_wanted(tmp_path: Path) -> None:
         assert len(tasks) == count
 
 
-def test_run_of_what_is_available_ends_where_it_did_when_it_began(tmp_path: Path) -> None:
+def test_available_now_run_ends_at_the_offsets_of_its_start(tmp_path: Path) -> None:
     """Segments rolled later, and partitions that appear later, are for the next run."""
     log = a_log(NAMES[0], [5, 3])
     log.write(tmp_path)
     segments = following(tmp_path)
-    segments.stop_at_present()
+    segments.stop_at_current_end()
     log.roll()
     log.write(tmp_path)
     a_log(NAMES[1], [7, 1]).write(tmp_path)
     assert segments.latest({NAMES[0]: 0}) == {NAMES[0]: 5}
 
 
-def test_loss_is_an_error_unless_told(tmp_path: Path) -> None:
+def test_loss_is_an_error_by_default(tmp_path: Path) -> None:
     """Segments removed by retention, a log created again, a missing partition."""
     log = a_log(NAMES[0], [5, 5, 1])
     log.write(tmp_path)
@@ -153,15 +153,15 @@ def test_active_segment_is_read_up_to_the_high_watermark(tmp_path: Path) -> None
     """Also if a query begins at the latest; nothing waits, so there is no note."""
     log = a_log(HERE, [5, 5])
     write_log_dir(tmp_path, log, high_watermarks={HERE: 7})
-    told: list[str] = []
-    logs = following(tmp_path, told, activeSegment="read")
+    messages: list[str] = []
+    logs = following(tmp_path, messages, activeSegment="read")
     assert logs.latest({HERE: 0}) == {HERE: 7}
     assert following(tmp_path, activeSegment="read", startingOffsets="latest").first() == {HERE: 7}
     assert ranges(logs, {HERE: 3}, {HERE: 7}) == [(0, 3, 5), (0, 5, 7)]
     log.append(("k", "v"))
     write_log_dir(tmp_path, log)
     assert logs.latest({HERE: 7}) == {HERE: 11}
-    assert told == []
+    assert messages == []
 
 
 def test_active_segment_without_a_high_watermark_is_read_up_to_its_last_whole_batch(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def marked(path: Path, end: int) -> Marks:
 
 def tasks_again(path: Path, start: int, end: int, marks: Marks, **options: str) -> list[str]:
     """Plan a micro-batch that was planned before; return its notes."""
-    told: list[str] = []
-    following(path, told, activeSegment="read", **options).tasks({HERE: start}, {HERE: end}, None, marks)
-    return told
+    messages: list[str] = []
+    following(path, messages, activeSegment="read", **options).tasks({HERE: start}, {HERE: end}, None, marks)
+    return messages
 
 
 def test_micro_batch_of_a_truncated_and_rewritten_log_is_refused(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_micro_batch_of_a_truncated_and_rewritten_log_is_refused(tmp_path: Path)
         following(tmp_path).tasks({HERE: 8}, {HERE: 10}, marks, None)
 
 
-def test_micro_batch_of_a_log_that_was_cleaned_since_says_so(tmp_path: Path) -> None:
+def test_repeated_micro_batch_of_a_cleaned_log_is_reported(tmp_path: Path) -> None:
     """Not if it was cleaned before."""
     log = LogBuilder(HERE)
     for number in range(4):
@@ -230,7 +230,7 @@ def test_micro_batch_of_a_log_that_was_cleaned_since_says_so(tmp_path: Path) -> 
     assert tasks_again(tmp_path, 0, 3, marked(tmp_path, 3)) == []
 
 
-def test_batch_that_was_rebuilt_is_told_of_before_the_checkpoint_is(tmp_path: Path) -> None:
+def test_rebuilt_batch_is_noticed_before_the_checkpoint(tmp_path: Path) -> None:
     """In the middle of a round; it still counts as the same log."""
     write_log_dir(tmp_path, a_log(HERE, [5, 3]))
     marks = marked(tmp_path, 8)

@@ -66,7 +66,7 @@ def test_bounds_say_which_records_count(tmp_path: Path, first: int, end: int) ->
     assert shown(tmp_path, **options) == expected(tmp_path, first, end)
 
 
-def test_keys_beyond_the_memory_are_taken_share_by_share(tmp_path: Path) -> None:
+def test_keys_beyond_the_memory_are_read_in_several_passes(tmp_path: Path) -> None:
     """64 KiB hold 2 047 keys; there are more than twice as many."""
     write_log_dir(tmp_path, a_log(keys=10**6, records=8000))
     found = shown(tmp_path, includeTombstones="true", latestPerKeyMemory="64k")

@@ -125,7 +125,7 @@ def test_topics_are_chosen_as_in_sparks_kafka_source() -> None:
     names = [TopicPartition(topic, number) for topic in ("a", "ab") for number in (0, 1)]
 
     def chosen(**given: str) -> list[str]:
-        return [str(name) for name in names if options(**given).wants(name)]
+        return [str(name) for name in names if options(**given).selects(name)]
 
     assert chosen(subscribe="a, x") == ["a-0", "a-1"]
     assert chosen(subscribePattern="a") == ["a-0", "a-1"]
@@ -134,7 +134,7 @@ def test_topics_are_chosen_as_in_sparks_kafka_source() -> None:
     assert chosen() == [str(name) for name in names]
 
 
-def test_time_for_all_goes_before_times_by_partition() -> None:
+def test_time_for_all_overrides_times_by_partition() -> None:
     """As in Spark's Kafka source."""
     here, there = TopicPartition("t", 0), TopicPartition("t", 1)
     by_partition = '{"t": {"0": 7}}'
@@ -150,7 +150,7 @@ def test_isolation_level_has_the_name_of_the_consumers_setting_too() -> None:
     assert options(**{"isolationLevel": "read_committed", "kafka.isolation.level": "read_committed"}).committed
 
 
-def test_options_of_brokers_are_passed_over_and_named() -> None:
+def test_options_of_brokers_are_ignored_and_named() -> None:
     """In any case, by their name in Spark's documents; other options are not."""
     given = {"Kafka.Bootstrap.Servers": "x:9092", "groupidprefix": "g", "kafka.isolation.level": "read_committed"}
     assert ignored_options(given) == ["Kafka.Bootstrap.Servers", "groupIdPrefix"]

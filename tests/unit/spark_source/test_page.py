@@ -41,7 +41,7 @@ def test_page_names_every_column_on_request() -> None:
     assert [name for name in sorted(asked) if f"`{name}`" not in text] == []
 
 
-def test_page_names_every_option_that_is_passed_over() -> None:
+def test_page_names_every_ignored_option() -> None:
     """Options of Spark's Kafka source that need a broker."""
     text = PAGE.read_text()
     assert [name for name in NOT_HERE if f"`{name}`" not in text] == []

@@ -87,10 +87,10 @@ def test_partitions_are_chosen_by_option_and_by_filter(tmp_path: Path) -> None:
         tasks_of(tmp_path, topics="b,c")
 
 
-def test_old_segments_and_batches_are_passed_over(tmp_path: Path) -> None:
+def test_old_segments_and_batches_are_skipped(tmp_path: Path) -> None:
     """Segments by their time index, batches by their headers; a closed segment without an index is read."""
     write_log_dir(tmp_path, a_log())
-    pruning = Pruning(least_timestamp_ms=START_MS + 31)
+    pruning = Pruning(min_timestamp_ms=START_MS + 31)
     assert [span.base_offset for span in spans_in(tasks_of(tmp_path, pruning))] == [60]
     assert offsets_of(tmp_path, pruning)[:3] == [60, 61, 62]
     for index in (tmp_path / "t-0").glob("*.timeindex"):
@@ -162,7 +162,7 @@ def test_partition_that_is_assigned_must_be_there(tmp_path: Path) -> None:
         tasks_of(tmp_path, assign='{"a": [3, 7]}')
 
 
-def test_log_start_offset_hides_what_lies_before(tmp_path: Path) -> None:
+def test_log_start_offset_hides_earlier_records(tmp_path: Path) -> None:
     """An offset below it, or beyond the end, that the options name is lost, which may be an error or not."""
     write_log_dir(tmp_path, a_log(), log_start_offsets={TopicPartition("t", 0): 25})
     assert offsets_of(tmp_path)[0] == 25

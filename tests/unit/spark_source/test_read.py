@@ -36,7 +36,7 @@ def offsets(path: Path, tasks: list[Task], **options: str) -> list[int]:
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
-def test_cleaned_segments_give_what_is_left_of_the_same_offsets(tmp_path: Path) -> None:
+def test_cleaned_segments_give_the_remaining_records_of_the_same_offsets(tmp_path: Path) -> None:
     """No record is read twice, and none that still exists is missed."""
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path, maxPartitionBytes="200")
@@ -78,9 +78,7 @@ def _cut_last(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("loss", "left"), [(_remove_first, range(10, 40)), (_cut_last, range(34))])
-def test_offsets_that_have_gone_are_an_error_unless_told(
-    tmp_path: Path, loss: Callable[[Path], None], left: range
-) -> None:
+def test_missing_offsets_are_an_error_by_default(tmp_path: Path, loss: Callable[[Path], None], left: range) -> None:
     """Removed by retention at the start, or by a writer that truncated its log at the end."""
     a_log_dir(tmp_path)
     tasks = tasks_of(tmp_path)

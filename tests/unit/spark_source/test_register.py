@@ -24,7 +24,7 @@ class Builder:
     ("given", "named"),
     [(None, "a NoneType"), ("local", "a str"), (Builder(), "a Builder"), (Builder, "Builder"), (Session, "Session")],
 )
-def test_register_of_no_session_names_what_is_needed(given: Any, named: str) -> None:
+def test_register_without_a_session_names_the_required_type(given: Any, named: str) -> None:
     """For example a `SparkSession.builder` without `getOrCreate()`."""
     with pytest.raises(UsageError, match=rf"^spark is {named}; a SparkSession .* is needed: .*getOrCreate\(\)$"):
         register(given)

@@ -133,7 +133,7 @@ def test_identity_is_written_as_given_or_left_to_the_caller(tmp_path: Path) -> N
         write_frame(tmp_path / "logs", [a_row(1, partition=2)], clusterId="other")
 
 
-def test_partition_that_is_there_is_not_touched(tmp_path: Path) -> None:
+def test_existing_partition_is_not_touched(tmp_path: Path) -> None:
     """Nothing of the write appears, and nothing is left after it is aborted."""
     write_frame(tmp_path / "logs", [a_row(1)])
     before = {path: path.read_bytes() for path in (tmp_path / "logs").rglob("*") if path.is_file()}

@@ -44,9 +44,9 @@ def test_headers_do_not_look_at_records(segment: Segment) -> None:
 
 def test_long_stretch_is_read_with_checksums(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
     """From some MiB on, the kernels are faster, even including their loading."""
-    monkeypatch.setattr(batch_source, "MOST_HEADER_BYTES", segment.size - 1)
+    monkeypatch.setattr(batch_source, "MAX_HEADER_BYTES", segment.size - 1)
     light = Segment.open(FileSystem(), segment.directory, 0, source=batch_headers)
     with pytest.raises(CorruptBatchError, match="CRC-32C"):
         light.next_offset()
-    monkeypatch.setattr(batch_source, "MOST_HEADER_BYTES", segment.size)
+    monkeypatch.setattr(batch_source, "MAX_HEADER_BYTES", segment.size)
     assert light.next_offset() == 10

@@ -57,7 +57,7 @@ EVERYTHING: dict[str, Callable[[FileSystem, Path], object]] = {
     "list_dir": lambda fs, at: fs.list_dir(at),
     "list_files": lambda fs, at: fs.list_files(at),
     "list_dirs": lambda fs, at: fs.list_dirs(at),
-    "look_through": lambda fs, at: fs.look_through(at, ("a",)),
+    "scan_dir": lambda fs, at: fs.scan_dir(at, ("a",)),
     "read_bytes": lambda fs, at: fs.read_bytes(at / "a"),
     "rename": lambda fs, at: fs.rename(at / "a", at / "c"),
     "link": lambda fs, at: fs.link(at / "a", at / "c"),
@@ -286,7 +286,7 @@ def test_status_of_a_held_directory_is_its_own(fs: FileSystem, logs: Path, tmp_p
         assert fs.stat(logs).st_ino == before.st_ino
 
 
-def test_what_cannot_be_asked_is_not_missing(fs: FileSystem, logs: Path) -> None:
+def test_unreadable_file_is_not_a_missing_one(fs: FileSystem, logs: Path) -> None:
     """Without free descriptors nothing below a held directory can be looked up; that does not mean it is missing."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     with fs.hold(logs):

@@ -191,12 +191,12 @@ def _appended_entries(
     return offsets, times
 
 
-def test_one_module_says_what_becomes_an_index_entry() -> None:
+def test_one_module_decides_about_index_entries() -> None:
     """No other module calls the kernel, keeps a largest timestamp's offset, or makes an aborted transaction's entry."""
     homes = {
         r"\b(index_batches|append_time_entry)\b": {"kernels/index.py", "storage/segment/index_builder.py"},
         r"\bindex_interval_bytes\b.*[<>]": set(),
-        r"\.lowest\(but_of=": {"storage/load/open_offsets.py"},
+        r"\.lowest\(excluding=": {"storage/load/open_offsets.py"},
     }
     cleaner = Path(__file__).parents[3] / "cleaner"
     found = {

@@ -18,7 +18,7 @@ from cleaner.storage.segment.indexes import (
     TIME_ENTRY,
     OffsetIndexCheck,
     lookup_position,
-    most_index_bytes,
+    max_index_bytes,
     offset_entries,
     read_entries,
     read_offset_index,
@@ -55,7 +55,7 @@ def test_offset_index_is_read_as_written(tmp_path: Path) -> None:
         pytest.param([(3, 100), (0, 0), (0, 0)], b"", 8, id="zeros-behind-an-unclean-stop"),
     ],
 )
-def test_offset_index_that_leads_astray_is_refused(
+def test_offset_index_with_impossible_entries_is_refused(
     tmp_path: Path, rows: list[tuple[int, int]], tail: bytes, position: int
 ) -> None:
     """R-333: everything that does not need the log is checked on reading, and the entry is named."""
@@ -167,8 +167,8 @@ def test_room_ahead_of_an_index_is_one_fault_alone(tmp_path: Path, entry: np.dty
     path.write_bytes(bytes(entry.itemsize - 1) + b"\1" + bytes((10 << 20) // entry.itemsize * entry.itemsize))
     faults: list[CorruptIndexError] = []
     entries = read_entries(FS, path, entry, faults.append, 100)
-    assert [fault.position for fault in faults] == [most_index_bytes(100, entry)]
-    assert len(entries) * entry.itemsize == most_index_bytes(100, entry)
+    assert [fault.position for fault in faults] == [max_index_bytes(100, entry)]
+    assert len(entries) * entry.itemsize == max_index_bytes(100, entry)
 
 
 @pytest.mark.parametrize("is_of_times", [False, True], ids=["offsets", "times"])

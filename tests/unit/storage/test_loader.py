@@ -244,7 +244,7 @@ def test_damage_with_a_missing_index_is_not_cut_off_after_a_clean_stop(tmp_path:
     assert content(directory) == before
 
 
-def test_reading_only_changes_nothing_and_says_when_it_would_have_to(tmp_path: Path) -> None:
+def test_read_only_load_changes_nothing_and_raises_if_it_would_have_to(tmp_path: Path) -> None:
     """An interrupted swap, or a missing marker, needs a recovery first."""
     directory = built().write(tmp_path)
     assert load(directory, read_only=True).log_end_offset == 15

@@ -1,4 +1,4 @@
-"""Finds out correctly who holds the lock of a log dir, without disturbing any process."""
+"""The probe finds the holder of a log dir's lock, and disturbs no process."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_probe_sees_a_writer_alongside_a_lock_of_this_process(
         assert probe(FS, tmp_path) == LockReport(has_writer=True)
 
 
-def test_probe_tells_of_a_writer_that_loads_its_logs(tmp_path: Path) -> None:
+def test_probe_reports_a_writer_that_loads_its_logs(tmp_path: Path) -> None:
     """Until it has loaded them, a writer keeps a cleaner out; then it does not."""
     with acquire_for_writing(FS, tmp_path, ManualClock(), patience_ms=0) as writer:
         assert probe(FS, tmp_path) == LockReport(LockHolder.LOADING, has_writer=True)

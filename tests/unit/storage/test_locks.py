@@ -15,7 +15,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, LogDirLockedError, LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, locks_of_ours
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, own_locks
 from cleaner.storage.lock.partition_lock import partition_lock
 from tests.crash.interrupts import Interrupt, Interrupter
 from tests.forked import killed_beside_its_fork
@@ -40,7 +40,7 @@ CLEANER, WRITER = LockRole.CLEANER, LockRole.WRITER
         pytest.param((SHARED, WRITER), (SHARED, CLEANER), False, id="writer-and-cleaner"),
     ],
 )
-def test_lock_second_holder_meets_first_unless_roles_share(
+def test_lock_refuses_a_second_holder_unless_roles_share(
     tmp_path: Path, first: tuple[LockMode, LockRole], second: tuple[LockMode, LockRole], meet: bool
 ) -> None:
     """Only a writer and a cleaner, both shared, hold a log dir at the same time; once released, it is free for all."""
@@ -154,7 +154,7 @@ def test_lock_stays_the_parents_whatever_a_forked_child_does(tmp_path: Path) -> 
                 except LogDirLockedError:
                     refused += 1
             lock.release()
-            os._exit(0 if refused == 2 and not locks_of_ours() else 1)
+            os._exit(0 if refused == 2 and not own_locks() else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         lock.still_held()
         with pytest.raises(LogDirLockedError):
@@ -162,7 +162,7 @@ def test_lock_stays_the_parents_whatever_a_forked_child_does(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
-def test_still_held_after_the_file_went_is_refused(tmp_path: Path, replaced: bool) -> None:
+def test_still_held_raises_after_the_file_was_removed(tmp_path: Path, replaced: bool) -> None:
     """A lock file deleted under the lock (a stopping broker does that) no longer excludes others; this is noticed."""
     with LogDirLock(FS, tmp_path) as lock:
         lock.still_held()
@@ -190,7 +190,7 @@ class DeletesWhatItOpens(FileSystem):
         return file
 
 
-def test_lock_file_deleted_before_locking_is_taken_afresh(tmp_path: Path) -> None:
+def test_lock_file_deleted_before_locking_is_opened_again(tmp_path: Path) -> None:
     """A file that a stopping broker deletes between our open and lock is not the file that we lock in the end."""
     (tmp_path / ".lock").touch()
     fs = DeletesWhatItOpens(times=1)
@@ -242,7 +242,7 @@ def test_lock_on_a_link_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / ".lock").is_symlink()
 
 
-def test_lock_through_a_linked_log_dir_meets_the_directory_itself(tmp_path: Path) -> None:
+def test_lock_through_a_link_excludes_one_of_the_directory_itself(tmp_path: Path) -> None:
     """A log dir that is a link has the same lock as the directory to which it leads."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
@@ -259,7 +259,7 @@ class Jvm:
             ["java", "-Xshare:auto", str(source)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def tell(self, command: str) -> str:
+    def send(self, command: str) -> str:
         """Send a command and return the answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -287,11 +287,11 @@ def test_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm, mode: LockMod
     """Each of our locks refuses a broker's tryLock; a running broker refuses each of ours, and is named."""
     path = tmp_path / ".lock"
     with LogDirLock(FS, tmp_path, mode, role):
-        assert jvm.tell(f"lock {path}") == "refused"
-    assert jvm.tell(f"lock {path}") == "locked"
+        assert jvm.send(f"lock {path}") == "refused"
+    assert jvm.send(f"lock {path}") == "locked"
     with pytest.raises(LogDirLockedError, match=f"locked by process {jvm.process.pid}, probably a live broker"):
         LogDirLock(FS, tmp_path, mode, role)
-    assert jvm.tell("unlock") == "done"
+    assert jvm.send("unlock") == "done"
     LogDirLock(FS, tmp_path, mode, role).release()
 
 
@@ -299,9 +299,9 @@ def test_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm, mode: LockMod
 def test_probe_names_a_broker_and_does_not_disturb_it(tmp_path: Path, jvm: Jvm) -> None:
     """A JVM's lock is distinguished from ours, with its pid; it stays held, and can be released and taken again."""
     path = tmp_path / ".lock"
-    assert jvm.tell(f"lock {path}") == "locked"
+    assert jvm.send(f"lock {path}") == "locked"
     assert probe(FS, tmp_path) == LockReport(LockHolder.BROKER, pid=jvm.process.pid)
-    assert jvm.tell("unlock") == "done"
+    assert jvm.send("unlock") == "done"
     assert probe(FS, tmp_path) == LockReport()
 
 
@@ -311,23 +311,23 @@ def test_partition_lock_and_jvm_exclude_each_other(tmp_path: Path, jvm: Jvm) -> 
     path, partition = tmp_path / ".lock", TopicPartition("orders", 0)
     path.touch()
     with partition_lock(FS, tmp_path, partition, ManualClock(), shared=True):
-        assert jvm.tell(f"lock {path}") == "refused"
-    assert jvm.tell(f"lock {path}") == "locked"
+        assert jvm.send(f"lock {path}") == "refused"
+    assert jvm.send(f"lock {path}") == "locked"
     with pytest.raises(LogChangedError), partition_lock(FS, tmp_path, partition, ManualClock(), patience_ms=0):
         pass
-    assert jvm.tell("unlock") == "done"
+    assert jvm.send("unlock") == "done"
 
 
 @pytest.mark.kafka
 def test_lock_after_a_broker_stopped_is_on_a_new_file(tmp_path: Path, jvm: Jvm) -> None:
     """A stopping broker deletes the file; a lock taken after that keeps the next broker out."""
     path = tmp_path / ".lock"
-    assert jvm.tell(f"lock {path}") == "locked"
-    assert jvm.tell("stop") == "done"
+    assert jvm.send(f"lock {path}") == "locked"
+    assert jvm.send("stop") == "done"
     assert not path.exists()
     with LogDirLock(FS, tmp_path) as lock:
         lock.still_held()
-        assert jvm.tell(f"lock {path}") == "refused"
+        assert jvm.send(f"lock {path}") == "refused"
 
 
 @pytest.mark.kafka
@@ -337,7 +337,7 @@ def test_broker_lock_waits_for_a_writer_and_a_cleaner(tmp_path: Path, jvm: Jvm) 
     writer = LogDirLock(FS, tmp_path, SHARED, WRITER)
     cleaner = LogDirLock(FS, tmp_path, SHARED, CLEANER)
     writer.release()
-    assert jvm.tell(f"lock {path}") == "refused"
+    assert jvm.send(f"lock {path}") == "refused"
     cleaner.release()
-    assert jvm.tell(f"lock {path}") == "locked"
-    assert jvm.tell("unlock") == "done"
+    assert jvm.send(f"lock {path}") == "locked"
+    assert jvm.send("unlock") == "done"

@@ -11,7 +11,7 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.log_dir import LogDir, OffsetKind, StillLogDir, find_conflicts
+from cleaner.storage.log_dir import CachedLogDir, LogDir, OffsetKind, find_conflicts
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 UNIQUE = "0123456789abcdef" * 2
@@ -69,7 +69,7 @@ def test_partitions_are_current_directories_only(tmp_path: Path) -> None:
     listing = log_dir.listing()
     assert log_dir.partitions() == {A0: tmp_path / "a-0", A1: tmp_path / "a-1"}
     assert listing.future == {A0: tmp_path / f"a-0.{UNIQUE}-future"}
-    assert listing.set_aside == [f"a-2.{UNIQUE}-delete", f"a-3.{UNIQUE}-stray"]
+    assert listing.delete_or_stray == [f"a-2.{UNIQUE}-delete", f"a-3.{UNIQUE}-stray"]
 
 
 def test_partitions_that_are_links_are_seen_but_not_current(tmp_path: Path) -> None:
@@ -278,9 +278,9 @@ def test_still_log_dir_reads_each_checkpoint_once(tmp_path: Path) -> None:
     partition = TopicPartition("topic", 0)
     (tmp_path / "topic-0").mkdir()
     LogDir(fs, tmp_path).put(OffsetKind.CLEANER, partition, 5)
-    still = StillLogDir(fs, tmp_path)
+    still = CachedLogDir(fs, tmp_path)
     assert still.cleaner_offsets == {partition: 5}
     LogDir(fs, tmp_path).put(OffsetKind.CLEANER, partition, 6)
     assert still.cleaner_offsets == {partition: 5}
     assert still.high_watermarks == {}
-    assert StillLogDir(fs, tmp_path).cleaner_offsets == {partition: 6}
+    assert CachedLogDir(fs, tmp_path).cleaner_offsets == {partition: 6}

@@ -131,7 +131,7 @@ def test_writer_that_died_leaves_its_successor_to_wait_for_rounds(tmp_path: Path
     begin_writing(tmp_path).release()
 
 
-def test_two_writers_meet_before_they_wait(tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]) -> None:
+def test_second_writer_is_refused_before_it_waits(tmp_path: Path, held: Callable[[LogDirLock], LogDirLock]) -> None:
     """A second writer is refused at once, not after its patience."""
     held(begin_writing(tmp_path))
     clock = ManualClock()

@@ -15,7 +15,7 @@ from cleaner.errors import LogDirOfflineError, NoSpaceError
 from cleaner.storage.fs import file_system as fs_module
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.fs.held import HeldDirectories
-from cleaner.storage.fs.many_files import SYNCFS_FROM, large_ones, share_out, sync_at_once
+from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 EXT4, FUSE = 0xEF53, 0x65735546
@@ -192,8 +192,8 @@ def test_large_files_are_removed_side_by_side(directory: Path, monkeypatch: pyte
 def test_large_files_among_many_are_not_looked_for(directory: Path) -> None:
     """Many files keep all threads busy, large or not; and a missing file is not large."""
     os.truncate(directory / NAMES[0], 8 << 20)
-    assert large_ones(HeldDirectories().inside(directory), [*NAMES[:40], "missing"]) == NAMES[:1]
-    assert large_ones(HeldDirectories().inside(directory), NAMES[:64]) == []
+    assert large_files(HeldDirectories().inside(directory), [*NAMES[:40], "missing"]) == NAMES[:1]
+    assert large_files(HeldDirectories().inside(directory), NAMES[:64]) == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])

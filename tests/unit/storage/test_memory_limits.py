@@ -124,7 +124,7 @@ def test_real_machine_has_a_limit() -> None:
     assert 64 << 20 < found.size < 1 << 60
 
 
-def test_anonymous_memory_is_what_the_kernel_says_of_this_process(tmp_path: Path) -> None:
+def test_anonymous_memory_is_the_kernels_value_for_this_process(tmp_path: Path) -> None:
     """In bytes; None if it does not say."""
     status = "Name:\tcleaner\nVmRSS:\t  201000 kB\nRssAnon:\t   70320 kB\nRssFile:\t  130680 kB\n"
     assert anonymous_bytes(FileSystem(), tree(tmp_path / "some", {"proc/self/status": status})) == 70320 * 1024

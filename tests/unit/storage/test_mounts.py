@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.fs.mounts import kind_of_file_system, lacks
+from cleaner.storage.fs.mounts import kind_of_file_system, missing_guarantee
 
 MOUNTS = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -32,10 +32,10 @@ def test_kind_is_that_of_the_nearest_mount(tmp_path: Path, path: str, kind: str,
     table = tmp_path / "mountinfo"
     table.write_text(MOUNTS)
     found = kind_of_file_system(FileSystem(), Path(path), table)
-    assert (found, not lacks(found)) == (kind, is_fine)
+    assert (found, not missing_guarantee(found)) == (kind, is_fine)
 
 
 def test_kind_without_a_table_is_not_known(tmp_path: Path) -> None:
     """Then there is no warning either."""
     assert kind_of_file_system(FileSystem(), tmp_path, tmp_path / "none") == ""
-    assert lacks("") == ""
+    assert missing_guarantee("") == ""

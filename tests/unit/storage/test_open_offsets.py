@@ -23,7 +23,7 @@ def test_lowest_offset_is_that_of_a_plain_search(steps: list[tuple[bool, int, in
             naive.pop(offset, None)
         assert offsets.lowest() == min(naive, default=None)
         without = [each for each, other in naive.items() if other != holder]
-        assert offsets.lowest(but_of=holder) == min(without, default=None)
+        assert offsets.lowest(excluding=holder) == min(without, default=None)
         assert offsets.lowest() == min(naive, default=None)
         assert dict(offsets.items()) == naive
         assert len(offsets) == len(naive)

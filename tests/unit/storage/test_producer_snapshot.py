@@ -92,9 +92,9 @@ def test_snapshot_order_is_a_java_maps(inserted: list[int], walked: list[int]) -
 def test_snapshot_order_after_many_producers_left_is_the_large_maps() -> None:
     """A Java map never shrinks: one that once had thirteen entries has 32 buckets."""
     assert java_order([16, 1]) == [16, 1]
-    assert java_order([16, 1], most_entries=12) == [16, 1]
-    assert java_order([16, 1], most_entries=13) == [1, 16]
-    assert decode_snapshot(encode_snapshot([entry(16), entry(1)], most_entries=13), PATH)[0] == entry(1)
+    assert java_order([16, 1], max_entries=12) == [16, 1]
+    assert java_order([16, 1], max_entries=13) == [1, 16]
+    assert decode_snapshot(encode_snapshot([entry(16), entry(1)], max_entries=13), PATH)[0] == entry(1)
 
 
 def test_snapshot_of_one_producer_twice_is_refused() -> None:

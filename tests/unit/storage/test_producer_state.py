@@ -133,7 +133,7 @@ def test_damaged_snapshot_gives_way_to_the_next_older(tmp_path: Path) -> None:
     assert not newest.exists()
 
 
-def test_snapshot_is_taken_only_where_there_is_none(tmp_path: Path) -> None:
+def test_snapshot_is_taken_only_if_it_does_not_exist(tmp_path: Path) -> None:
     """R-126: at the end offset, unless the last snapshot is already there."""
     state = new_state(tmp_path)
     data(state, 7, 0, 4)

@@ -134,7 +134,7 @@ def test_damage_in_front_of_whole_batches_is_cut_only_by_permission(
     assert content(directory)["leader-epoch-checkpoint"] == (b"0\n1\n0 0\n" if end_offset == 6 else b"0\n2\n0 0\n3 6\n")
 
 
-def test_later_segments_are_gone_for_good_before_the_damaged_one_is_cut(tmp_path: Path) -> None:
+def test_later_segments_are_removed_durably_before_the_damaged_one_is_cut(tmp_path: Path) -> None:
     """A crash in between leaves the damage, so the next recovery finds it again: no log with a hole."""
     directory = built().write(tmp_path)
     damage_first_batch(directory, 6)
@@ -268,7 +268,7 @@ def test_last_renames_are_made(tmp_path: Path) -> None:
     assert content(directory) == old
 
 
-def test_old_files_are_gone_for_good_before_the_suffix_is(tmp_path: Path) -> None:
+def test_old_files_are_removed_durably_before_the_suffix_is(tmp_path: Path) -> None:
     """Without a `.log.swap` the next load cannot know that old segments are superseded."""
     directory, _, new = swapping(tmp_path)
     put(directory, new, ".swap")

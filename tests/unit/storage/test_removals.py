@@ -34,7 +34,7 @@ def test_files_and_directories_go_after_their_delays(tmp_path: Path) -> None:
     assert removals.due_ns is None
 
 
-def test_directory_that_is_gone_already_is_fine(tmp_path: Path) -> None:
+def test_directory_that_is_already_removed_is_no_error(tmp_path: Path) -> None:
     """A topic may be deleted while segments of it wait."""
     removals = Removals(FileSystem(), ManualClock())
     removals.add_files(tmp_path / "a-0", ("x.deleted",), 0)

@@ -53,7 +53,7 @@ def test_when_all_go_an_empty_segment_takes_their_place(tmp_path: Path) -> None:
     assert load(directory).log_end_offset == 9
 
 
-def test_each_segment_is_gone_for_good_before_the_next(tmp_path: Path) -> None:
+def test_each_segment_is_removed_durably_before_the_next(tmp_path: Path) -> None:
     """A power cut must not lose a younger segment and keep an older one."""
     fs = WatchedFileSystem()
     log = load(written(tmp_path), fs=fs)

@@ -166,7 +166,7 @@ def test_swap_failing_before_it_is_decided_takes_everything_back(tmp_path: Path)
         assert _contents(directory) == MERGED.before
 
 
-def test_swap_that_cannot_be_taken_back_keeps_a_cleaned_file_as_witness(tmp_path: Path) -> None:
+def test_swap_that_cannot_be_undone_keeps_a_cleaned_file(tmp_path: Path) -> None:
     """If the disk stays gone, a `.cleaned` file is left that makes every loader drop the `.swap` files (R-630)."""
     for number in range(1, 4):
         directory = tmp_path / str(number)

@@ -136,9 +136,7 @@ def test_directory_is_recognized_by_its_contents(tmp_path: Path, make: Callable[
         ),
     ],
 )
-def test_refusal_says_what_the_path_is_and_what_was_meant(
-    tmp_path: Path, make: Callable[[Path], Path], words: str
-) -> None:
+def test_refusal_names_the_path_and_a_suggestion(tmp_path: Path, make: Callable[[Path], Path], words: str) -> None:
     """With the log dir and the partition filled in if they are known."""
     path = make(tmp_path)
     with pytest.raises(UsageError) as refused:

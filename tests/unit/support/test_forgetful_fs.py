@@ -21,7 +21,7 @@ READS = {
     "list_dir",
     "list_dirs",
     "list_files",
-    "look_through",
+    "scan_dir",
     "read_bytes",
     "space",
     "stat",
@@ -61,7 +61,7 @@ def _write(fs: FileSystem, path: Path, data: bytes, *, sync: bool) -> None:
 
 
 def test_every_method_that_changes_something_is_watched() -> None:
-    """A new primitive in `storage/fs/file_system.py` has to be watched too, or crashes in it would go untested."""
+    """A new primitive of `storage/fs/file_system.py` must be watched too, or its crashes are not tested."""
 
     def public(kind: type) -> set[str]:
         return {name for name, _ in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}

@@ -1,4 +1,4 @@
-"""Log dirs to check, and what a check tells of them."""
+"""Log dirs to check, and the results of checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW_MS = START_MS + 1_000_000
 
 @dataclass
 class Checked:
-    """What a check told."""
+    """The result of a check."""
 
     findings: list[Finding] = field(default_factory=list)
     partitions: list[CheckedPartition] = field(default_factory=list)

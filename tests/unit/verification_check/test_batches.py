@@ -1,4 +1,4 @@
-"""Damaged batches: each of them is told of, and what is behind them is read."""
+"""Damaged batches: each one is reported, and reading goes on after it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def written(path: Path, log: LogBuilder) -> tuple[Path, bytearray, list[int]]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_batch_with_a_flipped_bit_is_told_of(tmp_path: Path, codec: str) -> None:
-    """Neighbours, the first and the last one among them; the log's end is where it would be without."""
+def test_every_batch_with_a_flipped_bit_is_reported(tmp_path: Path, codec: str) -> None:
+    """Also neighbours, and the first and last batch; the log's end stays where it is."""
     log = log_of(40, codec=codec)
     log.roll()
     log.append(("c", "d"))
@@ -40,8 +40,8 @@ def test_every_batch_with_a_flipped_bit_is_told_of(tmp_path: Path, codec: str) -
     assert checked.partitions[0].log_end_offset == 81
 
 
-def test_damages_of_many_kinds_in_one_file_are_all_told_of(tmp_path: Path) -> None:
-    """Where a length cannot be trusted reading goes on at the next whole batch, else at the batch behind."""
+def test_damages_of_many_kinds_in_one_file_are_all_reported(tmp_path: Path) -> None:
+    """Without a reliable length reading goes on at the next whole batch, otherwise at the following batch."""
     log = log_of(40)
     log.roll()
     log.append(("c", "d"))
@@ -65,7 +65,7 @@ def test_damages_of_many_kinds_in_one_file_are_all_told_of(tmp_path: Path) -> No
     assert f"the next whole batch begins at {begins[17]}" in reasons[2]
 
 
-def test_records_that_cannot_be_read_are_told_of_behind_each_other(tmp_path: Path) -> None:
+def test_several_batches_of_unreadable_records_are_reported(tmp_path: Path) -> None:
     """Their checksums are right: a producer or a broker wrote them so."""
     log = LogBuilder()
     for number in range(12):
@@ -77,8 +77,8 @@ def test_records_that_cannot_be_read_are_told_of_behind_each_other(tmp_path: Pat
     assert checked.damages == [("batch-records", LOG, begins[n], 2 * n) for n in (2, 3, 9)]
 
 
-def test_damage_is_told_of_beyond_many_windows_and_in_large_batches(tmp_path: Path) -> None:
-    """A file of several windows, and one batch larger than a window, on more threads than one."""
+def test_damage_after_many_windows_and_in_large_batches_is_reported(tmp_path: Path) -> None:
+    """A file of several windows, and one batch larger than a window, on several threads."""
     log = log_of(30, value="v" * 100_000)
     log.append(("big", "x" * (3 << 20)))
     log.append(("k", "v"))
@@ -97,8 +97,8 @@ def test_damage_is_told_of_beyond_many_windows_and_in_large_batches(tmp_path: Pa
     ]
 
 
-def test_nothing_of_a_key_or_value_is_told(tmp_path: Path) -> None:
-    """Not even where a batch should begin and a value stands."""
+def test_nothing_of_a_key_or_value_is_shown(tmp_path: Path) -> None:
+    """Not even where a batch should begin and there is a value."""
     log = log_of(4, value="secret" * 20, index_interval_bytes=1 << 20)
     log.roll()
     log.append(("c", "d"))

@@ -1,4 +1,4 @@
-"""Damaged indexes: every entry that leads astray is told of by its position."""
+"""Damaged indexes: every wrong entry is reported with its position."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def entry(path: Path, form: str, slot: int) -> tuple[int, ...]:
     return struct.unpack_from(form, path.read_bytes(), slot * struct.calcsize(form))
 
 
-def test_each_bad_entry_of_an_offset_index_is_told_of(tmp_path: Path) -> None:
-    """One into the middle of a batch, one with another batch's offset, one that goes back, one past the end."""
+def test_each_bad_entry_of_an_offset_index_is_reported(tmp_path: Path) -> None:
+    """An entry into the middle of a batch, one with another batch's offset, one that goes back, one past the end."""
     index = written(tmp_path) / f"{BASE}.index"
     count = index.stat().st_size // 8
     assert count > 10
@@ -53,8 +53,8 @@ def test_each_bad_entry_of_an_offset_index_is_told_of(tmp_path: Path) -> None:
     assert sorted(check(tmp_path).damages) == [("offset-index", index.name, at, None) for at in bad]
 
 
-def test_each_bad_entry_of_a_time_index_is_told_of(tmp_path: Path) -> None:
-    """A time that is too early for what lies before, one later than all there is, an offset beyond the end."""
+def test_each_bad_entry_of_a_time_index_is_reported(tmp_path: Path) -> None:
+    """A time too early for the batches before it, one later than any batch, an offset beyond the end."""
     index = written(tmp_path) / f"{BASE}.timeindex"
     count = index.stat().st_size // 12
     timestamp, offset = entry(index, ">qi", 3)
@@ -66,7 +66,7 @@ def test_each_bad_entry_of_a_time_index_is_told_of(tmp_path: Path) -> None:
     assert ("time-index", index.name, 12 * (count - 1), None) in check(tmp_path).damages
 
 
-def test_each_missing_entry_of_a_time_index_is_told_of(tmp_path: Path) -> None:
+def test_each_missing_entry_of_a_time_index_is_reported(tmp_path: Path) -> None:
     """
     The last one too: retention and lag go by it.
 
@@ -95,7 +95,7 @@ def test_time_index_of_an_active_segment_ends_with_its_largest_timestamp(tmp_pat
     assert check(tmp_path).damages == []
 
 
-def test_time_index_entry_whose_batch_has_another_timestamp_is_told_of(tmp_path: Path) -> None:
+def test_time_index_entry_with_the_timestamp_of_no_batch_is_reported(tmp_path: Path) -> None:
     """Searches by time would begin too late or too early."""
     index = written(tmp_path) / f"{BASE}.timeindex"
     timestamp, offset = entry(index, ">qi", 4)
@@ -125,7 +125,7 @@ def transactional(path: Path) -> Path:
     return write_log_dir(path, log) / "topic-0" / f"{BASE}.txnindex"
 
 
-def test_aborted_transaction_without_an_entry_is_told_of(tmp_path: Path) -> None:
+def test_aborted_transaction_without_an_entry_is_reported(tmp_path: Path) -> None:
     """Its records would be shown to read_committed consumers."""
     index = transactional(tmp_path)
     assert check(tmp_path).damages == []
@@ -133,8 +133,8 @@ def test_aborted_transaction_without_an_entry_is_told_of(tmp_path: Path) -> None
     assert check(tmp_path).damages == [("transaction-index", index.name, None, 5)]
 
 
-def test_bad_entries_of_a_transaction_index_are_told_of(tmp_path: Path) -> None:
-    """A version nobody knows, and a transaction that is not in the segment."""
+def test_bad_entries_of_a_transaction_index_are_reported(tmp_path: Path) -> None:
+    """An unknown version, and a transaction that is not in the segment."""
     index = transactional(tmp_path)
     version, producer, first, last, stable = entry(index, ">hqqqq", 1)
     change(index, ">hqqqq", 1, version, producer, first, 1000, stable)
@@ -143,8 +143,8 @@ def test_bad_entries_of_a_transaction_index_are_told_of(tmp_path: Path) -> None:
     assert ("transaction-index", index.name, 34, None) in check(tmp_path).damages
 
 
-def test_entry_of_a_transaction_index_has_to_fit_its_marker_and_its_data(tmp_path: Path) -> None:
-    """One that no marker ends, and one that begins behind records it is to hide."""
+def test_entry_of_a_transaction_index_must_fit_its_marker_and_its_data(tmp_path: Path) -> None:
+    """An entry without a marker, and one that begins after records it must hide."""
     index = transactional(tmp_path)
     version, producer, first, last, stable = entry(index, ">hqqqq", 0)
     change(index, ">hqqqq", 0, version, producer, first + 1, last, stable)
@@ -161,7 +161,7 @@ def test_cleaner_checkpoint_beyond_the_log_is_a_note(tmp_path: Path) -> None:
 
 
 def test_entry_for_a_batch_that_cannot_be_read_is_not_judged(tmp_path: Path) -> None:
-    """Nobody can say what it should be."""
+    """What it should be is unknown."""
     directory = written(tmp_path)
     log = directory / f"{BASE}.log"
     _, position = entry(directory / f"{BASE}.index", ">ii", 4)

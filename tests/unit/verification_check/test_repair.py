@@ -79,7 +79,7 @@ def test_segment_with_a_damaged_log_is_left_as_it_is(log_dir: Path) -> None:
     assert contents(directory) == before
 
 
-def test_repair_beside_somebody_else_is_refused(log_dir: Path) -> None:
+def test_repair_of_a_log_dir_in_use_is_refused(log_dir: Path) -> None:
     """As `clean` is."""
     damage_all(log_dir / "topic-0")
     before = contents(log_dir)

@@ -18,15 +18,15 @@ PARTITION = TopicPartition("topic", 0)
 
 
 def twice(path: Path, memory_bytes: int = 1 << 20) -> list[tuple[str, int | None]]:
-    """Return file and offset of each record whose key comes again."""
+    """Return file and offset of each record whose key occurs again."""
     checked = check(path, options=CheckOptions(clean_section=True, memory_bytes=memory_bytes))
     assert all(kind == "key-twice" for kind, *_ in checked.damages)
     return [(name, offset) for _, name, _, offset in checked.damages]
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 64 << 10, 16 << 20])
-def test_key_that_comes_again_below_the_checkpoint_is_told_of(tmp_path: Path, memory_bytes: int) -> None:
-    """In the same segment or a later one; found in one pass, or range by range when memory is short."""
+def test_key_that_occurs_twice_below_the_checkpoint_is_reported(tmp_path: Path, memory_bytes: int) -> None:
+    """In the same segment or a later one; found in one pass, or range by range if memory is short."""
     log = LogBuilder()
     for number in range(6000):
         log.append((f"k{number}", "v"))

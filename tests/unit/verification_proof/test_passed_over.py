@@ -79,7 +79,7 @@ def test_check_of_what_such_a_round_leaves_tells_no_damage(rounds: tuple[Round, 
     assert (checked.damages, checked.notes) == ([], [("key-twice", LOG)])
 
 
-def test_value_that_such_a_round_keeps_and_is_not_there_is_lost(rounds: tuple[Round, Round], tmp_path: Path) -> None:
+def test_missing_value_that_such_a_round_keeps_is_reported_as_lost(rounds: tuple[Round, Round], tmp_path: Path) -> None:
     """Where the rounds are known: the value at 3 was superseded by nothing."""
     second = rounds[1]
     without = clean(second.before, tmp_path / "without", 10, **{"index.interval.bytes": "4096"})
@@ -100,8 +100,8 @@ def test_round_that_begins_before_the_marker_supersedes_as_ever(rounds: tuple[Ro
     assert ("revived", 3) in [(found.kind, found.offset) for found in refuted.findings]
 
 
-def test_log_before_that_is_nothing_but_logs_leaves_it_open(rounds: tuple[Round, Round], tmp_path: Path) -> None:
-    """Without its indexes nobody knows where the first pass began to read: both outcomes are proven."""
+def test_source_without_indexes_leaves_both_outcomes_open(rounds: tuple[Round, Round], tmp_path: Path) -> None:
+    """Without its indexes it is unknown where the first pass began to read: both outcomes are proven."""
     second = rounds[1]
     whole = clean(second.before, tmp_path / "whole", 10)
     # An offset index without entries leads to the beginning of the segment.
@@ -118,7 +118,7 @@ def test_log_before_that_is_nothing_but_logs_leaves_it_open(rounds: tuple[Round,
         assert prove(plain, done.after, done.settings, now_ms=NOW).findings == ()
 
 
-def test_value_that_a_plain_record_supersedes_is_revived_all_the_same(tmp_path: Path) -> None:
+def test_value_superseded_by_a_plain_record_counts_as_revived(tmp_path: Path) -> None:
     """A later record outside of the transaction counts, whatever the first pass takes for aborted."""
     log = LogBuilder(index_interval_bytes=0)
     log.append(("a", "aborted"), producer=Producer(7, 0, 0, transactional=True))
@@ -180,7 +180,7 @@ def test_random_rounds_with_tiny_maps_are_proven_and_mutated_ones_refuted(seed: 
     ("seed", "count"), [(3, FEW), pytest.param(4, MANY, marks=pytest.mark.slow)], ids=["short", "long"]
 )
 def test_random_chains_of_rounds_with_tiny_maps_are_proven(seed: int, count: int) -> None:
-    """From the input of one round to what a later one left, though nobody says where those between ended."""
+    """From the input of one round to a later one's output, without the ends of the rounds in between."""
     refuted = []
     for number in range(count):
         with scratch_directory() as work:

@@ -9,7 +9,6 @@ from pathlib import Path
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.dump.dump_items import Viewer
 from cleaner.dump.indexes import IndexDump
-from cleaner.dump.log_file import LogDump
 from cleaner.dump.small_files import KNOWN, show_small_file, show_snapshot
 from cleaner.errors import CorruptLogError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
@@ -115,5 +114,7 @@ def _show_log(fs: FileSystem, path: Path, shown_path: str, options: DumpOptions,
     else:
         base_offset = names.offset_of(path.name)
         viewer.on_log(f"Log starting offset: {base_offset}", base_offset=base_offset)
+    from cleaner.dump.log_file import LogDump  # loads the kernels
+
     with fs.open(path) as file:
         LogDump(file, shown_path, options.limit_bytes, options.max_bytes, options.with_records, viewer).run()

@@ -18,7 +18,8 @@ from benchmarks.cleaners import copy
 from benchmarks.inputs import W1, cached
 from benchmarks.tables import HELD_TO, Bounds, table
 from cleaner.app.check_log_dir import CheckOptions, check_paths
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
+from cleaner.settings.sources import Sources
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition
 from cleaner.verification.check.repair import RepairedFile

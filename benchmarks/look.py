@@ -22,11 +22,11 @@ import time
 from pathlib import Path
 
 from benchmarks.tables import HELD_TO, Bounds, table
-from cleaner.app.options import Sources
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_dir_watch import WatchedLogDir
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT

@@ -18,126 +18,70 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cleaner import errors
-    from cleaner.app import (
-        CleanReport,
-        PlanEntry,
-        RecoveredPartition,
-        RecoverReport,
-        Refusal,
-        Removed,
-        Sampling,
-        WarmReport,
-        check,
-        clean,
-        explain,
-        plan,
-        recover,
-        undo,
-        verify,
-        warm,
-    )
-    from cleaner.app.check_log_dir import CheckReport
-    from cleaner.app.undo_clean import UndoReport
-    from cleaner.app.verify_log_dirs import VerifyReport
-    from cleaner.base.model import TopicPartition
-    from cleaner.errors import CleanerError
-    from cleaner.log.columns import Columns
-    from cleaner.log.epochs import EpochEnd
-    from cleaner.log.follow import Follower
-    from cleaner.log.latest import Latest
-    from cleaner.log.log import Log
-    from cleaner.log.log_producer import LogProducer
-    from cleaner.log.manager import LogManager
-    from cleaner.log.reader import LogReader, open_reader
-    from cleaner.log.record import Appended, ProducerStamp, Record, RecordColumns
-    from cleaner.log.topics import Topic
+    from cleaner import errors as errors
+    from cleaner.app import check as check
+    from cleaner.app import clean as clean
+    from cleaner.app import explain as explain
+    from cleaner.app import plan as plan
+    from cleaner.app import recover as recover
+    from cleaner.app import undo as undo
+    from cleaner.app import verify as verify
+    from cleaner.app import warm as warm
+    from cleaner.app.check_log_dir import CheckReport as CheckReport
+    from cleaner.app.options import Sampling as Sampling
+    from cleaner.app.plan_report import PlanEntry as PlanEntry
+    from cleaner.app.reports import CleanReport as CleanReport
+    from cleaner.app.reports import RecoveredPartition as RecoveredPartition
+    from cleaner.app.reports import RecoverReport as RecoverReport
+    from cleaner.app.reports import Refusal as Refusal
+    from cleaner.app.undo_clean import UndoReport as UndoReport
+    from cleaner.app.verify_log_dirs import VerifyReport as VerifyReport
+    from cleaner.app.warm_kernels import WarmReport as WarmReport
+    from cleaner.base.model import Removed as Removed
+    from cleaner.base.model import TopicPartition as TopicPartition
+    from cleaner.errors import CleanerError as CleanerError
+    from cleaner.log.columns import Columns as Columns
+    from cleaner.log.epochs import EpochEnd as EpochEnd
+    from cleaner.log.follow import Follower as Follower
+    from cleaner.log.latest import Latest as Latest
+    from cleaner.log.log import Log as Log
+    from cleaner.log.log_producer import LogProducer as LogProducer
+    from cleaner.log.manager import LogManager as LogManager
+    from cleaner.log.reader import LogReader as LogReader
+    from cleaner.log.reader import open_reader as open_reader
+    from cleaner.log.record import Appended as Appended
+    from cleaner.log.record import ProducerStamp as ProducerStamp
+    from cleaner.log.record import Record as Record
+    from cleaner.log.record import RecordColumns as RecordColumns
+    from cleaner.log.topics import Topic as Topic
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "cleaner.app": (
-        "CleanReport",
-        "PlanEntry",
-        "RecoverReport",
-        "RecoveredPartition",
-        "Refusal",
-        "Removed",
-        "Sampling",
-        "WarmReport",
-        "check",
-        "clean",
-        "explain",
-        "plan",
-        "recover",
-        "undo",
-        "verify",
-        "warm",
-    ),
-    "cleaner.app.check_log_dir": ("CheckReport",),
-    "cleaner.app.undo_clean": ("UndoReport",),
-    "cleaner.app.verify_log_dirs": ("VerifyReport",),
-    "cleaner.errors": ("CleanerError",),
-    "cleaner.log.columns": ("Columns",),
-    "cleaner.log.epochs": ("EpochEnd",),
-    "cleaner.log.follow": ("Follower",),
-    "cleaner.log.latest": ("Latest",),
-    "cleaner.log.log": ("Log",),
-    "cleaner.log.log_producer": ("LogProducer",),
-    "cleaner.log.manager": ("LogManager",),
-    "cleaner.log.reader": (
-        "LogReader",
-        "open_reader",
-    ),
-    "cleaner.log.record": (
-        "Appended",
-        "ProducerStamp",
-        "Record",
-        "RecordColumns",
-    ),
-    "cleaner.log.topics": ("Topic",),
-    "cleaner.base.model": ("TopicPartition",),
+    "app": "check clean explain plan recover undo verify warm",
+    "app.check_log_dir": "CheckReport",
+    "app.options": "Sampling",
+    "app.plan_report": "PlanEntry",
+    "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
+    "app.undo_clean": "UndoReport",
+    "app.verify_log_dirs": "VerifyReport",
+    "app.warm_kernels": "WarmReport",
+    "base.model": "Removed TopicPartition",
+    "errors": "CleanerError",
+    "log.columns": "Columns",
+    "log.epochs": "EpochEnd",
+    "log.follow": "Follower",
+    "log.latest": "Latest",
+    "log.log": "Log",
+    "log.log_producer": "LogProducer",
+    "log.manager": "LogManager",
+    "log.reader": "LogReader open_reader",
+    "log.record": "Appended ProducerStamp Record RecordColumns",
+    "log.topics": "Topic",
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_HOME = {name: f"cleaner.{room}" for room, names in _ROOMS.items() for name in names.split()}
 
-__all__ = [
-    "Appended",
-    "CheckReport",
-    "CleanReport",
-    "CleanerError",
-    "Columns",
-    "EpochEnd",
-    "Follower",
-    "Latest",
-    "Log",
-    "LogManager",
-    "LogProducer",
-    "LogReader",
-    "PlanEntry",
-    "ProducerStamp",
-    "Record",
-    "RecordColumns",
-    "RecoverReport",
-    "RecoveredPartition",
-    "Refusal",
-    "Removed",
-    "Sampling",
-    "Topic",
-    "TopicPartition",
-    "UndoReport",
-    "VerifyReport",
-    "WarmReport",
-    "check",
-    "clean",
-    "errors",
-    "explain",
-    "open_reader",
-    "plan",
-    "recover",
-    "undo",
-    "verify",
-    "warm",
-]
+__all__ = sorted([*_HOME, "errors"])
 
 
 def __getattr__(name: str) -> object:

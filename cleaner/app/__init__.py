@@ -19,15 +19,15 @@ from cleaner.app.options import (
     Progress,
     Rounds,
     Sampling,
-    Sources,
     require_high_watermark,
 )
 from cleaner.app.plan_report import PlanEntry
-from cleaner.app.reports import CleanReport, RecoveredPartition, RecoverReport, Refusal, Removed
-from cleaner.app.warm_kernels import WarmReport
+from cleaner.app.reports import CleanReport, RecoverReport, Refusal
+from cleaner.app.warm_kernels import WarmReport, warm_kernels
 from cleaner.base import arguments
 from cleaner.base.arguments import Settings
 from cleaner.errors import CleanerError, UsageError
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
@@ -35,25 +35,6 @@ if TYPE_CHECKING:
     from cleaner.app.check_log_dir import CheckReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
-
-__all__ = [
-    "CleanReport",
-    "PlanEntry",
-    "RecoverReport",
-    "RecoveredPartition",
-    "Refusal",
-    "Removed",
-    "Sampling",
-    "WarmReport",
-    "check",
-    "clean",
-    "explain",
-    "plan",
-    "recover",
-    "undo",
-    "verify",
-    "warm",
-]
 
 
 def clean(
@@ -416,6 +397,4 @@ def warm() -> WarmReport:
     Raises:
         CleanerError: some were compiled and could not be kept: every start would compile them again.
     """
-    from cleaner.app.warm_kernels import warm_kernels
-
     return warm_kernels()

@@ -81,7 +81,8 @@ def detect_changes(session: Session, directory: Path) -> Iterator[Follow]:
         watch = _Watch(session.context.fs, directory)
         yield watch.follow
     except (CleanerError, OSError) as error:
-        if _is_missing_file(error) or (_looks_like_damage(error) and not watch.is_same()):
+        looks_like_damage = isinstance(error, CorruptLogError | UncleanableError)
+        if _is_missing_file(error) or (looks_like_damage and not watch.is_same()):
             raise LogChangedError(f"{directory}: the writer has changed it during the round ({error})") from error
         raise
 
@@ -90,7 +91,3 @@ def _is_missing_file(error: CleanerError | OSError) -> bool:
     """Tell whether a file is missing: a file that a round needs is missing only if a writer has just deleted it."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else error
     return isinstance(cause, OSError) and cause.errno == errno.ENOENT
-
-
-def _looks_like_damage(error: CleanerError | OSError) -> bool:
-    return isinstance(error, CorruptLogError | UncleanableError)

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session
 from cleaner.base.model import TopicPartition
@@ -22,6 +22,7 @@ from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptCheckpointError, UsageError, describe
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.settings.resolver import SettingsResolver
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.log_dir import OffsetKind

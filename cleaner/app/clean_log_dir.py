@@ -22,22 +22,24 @@ from cleaner.app import load as loading
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.each_partition import one_by_one, side_by_side
 from cleaner.app.keep_old import check_outside
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_partitions
-from cleaner.app.replication import replication_warning
 from cleaner.app.reports import CleanReport, Refusal, Skipped
 from cleaner.app.rounds import Work, run_rounds
 from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
-from cleaner.app.trust import standing
+from cleaner.app.trust import replication_warning, standing
 from cleaner.base.clock import require_set
 from cleaner.base.model import TopicPartition
-from cleaner.cleaning.round.retention import delete_expired_segments
 from cleaner.config.values import TopicConfig
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due
+from cleaner.policy.retention import count_expired, limits
+from cleaner.settings.sources import Sources
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
+from cleaner.storage.remove.retention import delete_oldest
 
 Outcome = CleanReport | Refusal | Skipped
 
@@ -168,6 +170,20 @@ def _clean_loaded(
     work = Work(session, options, log, topic, now_ms, refuses_keyless=refuses_keyless)
     report = run_rounds(work, found)
     has_retention = options.retention and not session.beside_writer
-    deleted = delete_expired_segments(session.context.fs, log, topic, now_ms) if has_retention else 0
+    deleted = _delete_expired(session.context.fs, log, topic, now_ms) if has_retention else 0
     loading.close(session, log)
     return replace(report, retention_deleted_segments=deleted)
+
+
+def _delete_expired(fs: FileSystem, log: LoadedLog, topic: TopicConfig, now_ms: int) -> int:
+    """
+    Delete the segments that have expired as a whole (R-712, R-901), pass by pass; returns how many.
+
+    Nothing is deleted from a tiered log (R-914).
+    """
+    deleted = 0
+    for limit in limits(topic):
+        count = count_expired(log, limit, topic, now_ms)
+        delete_oldest(fs, log, count)
+        deleted += count
+    return deleted

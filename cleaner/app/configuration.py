@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleaner.app.options import SetOption, Sources
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.properties import parse_properties
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
@@ -27,6 +26,7 @@ from cleaner.settings.config_watch import fingerprint
 from cleaner.settings.environment import read_known_variables
 from cleaner.settings.files import check_topics_dir, read_config_bytes
 from cleaner.settings.given import DEFAULT, Given, GivenSettings
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.state.state_dir import require_outside_log_dirs
 from cleaner.storage.fs.file_system import FileSystem, real_path
 

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from cleaner.app.configuration import Loaded
 from cleaner.app.doctor import Answer, Grade, failed, passed, warned
-from cleaner.app.options import Sources
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.sizes import human_bytes
@@ -22,6 +21,7 @@ from cleaner.errors import CleanerError, NoSpaceError, UncleanableError, describ
 from cleaner.read.open_transactions import Use
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import SettingsResolver
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.mounts import kind_of_file_system, missing_guarantee

@@ -24,7 +24,7 @@ from pathlib import Path
 from uuid import UUID
 
 from cleaner.app import load as loading
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, one_by_one, open_session
 from cleaner.base.mistakes import did_you_mean
@@ -32,6 +32,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import HandoverRefusedError, LogDirLockedError, NotCleanlyShutDownError, UsageError
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.files import read_cleaner_topics
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path

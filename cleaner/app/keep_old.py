@@ -114,6 +114,7 @@ class Keeper:
             checkpoint=session.log_dir.cleaner_offsets.get(log.topic_partition),
             active_base=active.base_offset,
             active_bytes=active.size,
+            groups=(),
         )
 
     def keep(self, group: Sequence[Segment]) -> None:

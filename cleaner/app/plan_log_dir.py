@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 from cleaner.app import load as loading
 from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
-from cleaner.app.options import CallContext, HighWatermark, Sampling, Sources
+from cleaner.app.options import CallContext, HighWatermark, Sampling
 from cleaner.app.plan_report import PlanEntry
 from cleaner.app.plan_settings import settings_in_force
-from cleaner.app.replication import replication_warning
 from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
-from cleaner.app.trust import origin_of_policy, policy_words, standing
+from cleaner.app.trust import origin_of_policy, policy_words, replication_warning, standing
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
 from cleaner.config.values import TopicConfig
@@ -35,6 +34,7 @@ from cleaner.policy.sections import sections_of
 from cleaner.read.open_transactions import Use, undecided_at
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
+from cleaner.settings.sources import Sources
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import CachedLogDir
 from cleaner.storage.segment.segment import Segment

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cleaner.app import load as loading
 from cleaner.app.keep_old import CutSaver, check_outside
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import RecoveredPartition, RecoverReport, Refusal
 from cleaner.app.session import (
     Session,
@@ -27,6 +27,7 @@ from cleaner.app.session import (
     parse_names,
 )
 from cleaner.base.model import TopicPartition
+from cleaner.settings.sources import Sources
 from cleaner.storage.load.load_changes import SaveCut
 from cleaner.storage.lock.log_dir_lock import LockMode
 

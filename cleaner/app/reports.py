@@ -4,32 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from cleaner.base.model import Removed
 from cleaner.errors import CleanerError
 
-
-@dataclass(frozen=True)
-class Removed:
-    """
-    Records that a cleaning left out, by reason.
-
-    Attributes:
-        superseded: a later record has the same key.
-        tombstones: null values past their delete horizon.
-        aborted: data of aborted transactions.
-        markers: transaction markers past their delete horizon.
-        keyless: records without a key, which a compacted topic should not have; Kafka counts them as invalid.
-    """
-
-    superseded: int = 0
-    tombstones: int = 0
-    aborted: int = 0
-    markers: int = 0
-    keyless: int = 0
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.superseded + self.tombstones + self.aborted + self.markers + self.keyless
+SUMS = ("bytes_read", "bytes_written", "messages_read", "messages_written", "map_bytes_read", "map_messages_read")
+"""Fields of `CleanReport` that add up, over rounds and over logs."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +70,7 @@ class CleanReport:
     map_messages_read: int = 0
     map_utilization: float = 0.0
     invalid_messages: int = 0
-    removed: Removed = Removed()
+    removed: Removed = field(default_factory=Removed)
     rounds_remaining: int = 0
     map_seconds: float = 0.0
     copy_seconds: float = 0.0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from cleaner.app import load as loading
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
-from cleaner.app.reports import CleanReport, KeptDamage, Removed
+from cleaner.app.reports import SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, WriterWaitingError
@@ -134,25 +134,15 @@ def _empty_report(work: Work, found: Cleanable) -> CleanReport:
 
 def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
     """Add a round to the report."""
-    removed = {
-        field.name: getattr(report.removed, field.name) + getattr(result.removed, field.name)
-        for field in fields(Removed)
-    }
+    adding = (*SUMS, "removed", "map_seconds", "copy_seconds")
+    sums = {name: getattr(report, name) + getattr(result, name) for name in adding}
     return replace(
         report,
+        **sums,
         end_offset=result.end_offset,
         rounds=report.rounds + 1,
-        bytes_read=report.bytes_read + result.bytes_read,
-        bytes_written=report.bytes_written + result.bytes_written,
-        messages_read=report.messages_read + result.messages_read,
-        messages_written=report.messages_written + result.messages_written,
-        map_bytes_read=report.map_bytes_read + result.map_bytes_read,
-        map_messages_read=report.map_messages_read + result.map_messages_read,
         map_utilization=max(report.map_utilization, result.map_entries / key_limit),
-        invalid_messages=report.invalid_messages + result.invalid_messages,
-        removed=Removed(**removed),
-        map_seconds=report.map_seconds + result.map_seconds,
-        copy_seconds=report.copy_seconds + result.copy_seconds,
+        invalid_messages=report.invalid_messages + result.removed.keyless,
         kept_damage=tuple(
             KeptDamage(str(batch.path), batch.position, batch.base_offset, batch.last_offset, batch.reason)
             for batch in result.kept_damage

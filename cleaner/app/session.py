@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol, TypeVar
 from uuid import UUID
 
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.mistakes import did_you_mean
@@ -28,6 +28,7 @@ from cleaner.errors import (
     unexpected,
 )
 from cleaner.settings import Given, ResolvedTopic, SettingsResolver
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import real_path
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning

@@ -63,3 +63,14 @@ def policy_words(topic: TopicConfig) -> str:
 def origin_of_policy(resolved: ResolvedTopic) -> str:
     """Return where the policy comes from, in words."""
     return resolved.in_force("cleanup.policy").origin
+
+
+def replication_warning(resolved: ResolvedTopic) -> str:
+    """Return the warning for a compacted topic with more replicas than this one (D-13); empty for other topics."""
+    if not resolved.config.compact or resolved.replicas is None or resolved.replicas <= 1:
+        return ""
+    return (
+        f"{resolved.replicas} replicas ({resolved.replicas_origin}): tombstones and markers past their delete horizon "
+        "are removed, and a follower that is behind by more than delete.retention.ms keeps the deleted records; "
+        "clean --keep-tombstones removes none"
+    )

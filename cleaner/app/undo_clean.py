@@ -21,12 +21,13 @@ from functools import partial
 from pathlib import Path
 
 from cleaner.app import load as loading
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, parse_names
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError
+from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS, KeptGroup, KeptPartition, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path

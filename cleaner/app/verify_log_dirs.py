@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.app.kept_before import is_kept, kept_log, kept_partitions
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import as_cleaner_errors, attempt, parse_names
 from cleaner.base.mistakes import did_you_mean
@@ -17,6 +17,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import UsageError
 from cleaner.settings import SettingsResolver
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import File, FileSystem, real_path
 from cleaner.storage.log_dir import LogDir, OffsetKind

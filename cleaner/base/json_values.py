@@ -132,6 +132,8 @@ def json_value(value: object) -> JsonValue:
         return value.name.lower()
     if isinstance(value, tuple | list):
         return [json_value(item) for item in value]
+    if isinstance(value, frozenset):
+        return [json_value(item) for item in sorted(value)]
     if isinstance(value, Mapping):
         return {str(key): json_value(item) for key, item in value.items()}
     return {name: json_value(getattr(value, name)) for name in _names_of(type(value))}
@@ -165,7 +167,10 @@ def _reader_of(kind: Any) -> _Reader:
     """Return the reader of a dataclass's annotated type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return _optional(*(argument for argument in arguments if argument is not type(None)))
+        kinds = tuple(argument for argument in arguments if argument is not type(None))
+        return _optional(kinds[0]) if len(kinds) == 1 else functools.partial(_read_primitive, kinds)
+    if origin is frozenset:
+        return lambda value: frozenset(map(_reader_of(arguments[0]), _list(value)))
     if origin is tuple:
         return _tuple(arguments)
     if origin is not None and issubclass(origin, Mapping):

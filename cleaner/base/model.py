@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
 from cleaner.errors import shortened
@@ -10,6 +11,34 @@ from cleaner.errors import shortened
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _LEGAL_PARTITION = re.compile(r"[0-9]{1,10}\Z")
 _MAX_SHOWN_TOPIC = 80  # characters
+
+
+@dataclass(frozen=True)
+class Removed:
+    """
+    Records that a cleaning left out, by reason.
+
+    Attributes:
+        superseded: a later record has the same key.
+        tombstones: null values past their delete horizon.
+        aborted: data of aborted transactions, also of batches that were removed unread.
+        markers: transaction markers past their delete horizon.
+        keyless: records without a key, which a compacted topic should not have; Kafka counts them as invalid (R-718).
+    """
+
+    superseded: int = 0
+    tombstones: int = 0
+    aborted: int = 0
+    markers: int = 0
+    keyless: int = 0
+
+    def __add__(self, other: Removed) -> Removed:
+        return Removed(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(astuple(self))
 
 
 class TopicPartition(NamedTuple):

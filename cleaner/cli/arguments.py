@@ -8,11 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from cleaner.base.mistakes import Mistakes
 from cleaner.base.sizes import parse_size
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
-    from cleaner.app.options import HighWatermark, Rounds, Sampling, SetOption, Sources
+    from cleaner.app.options import HighWatermark, Rounds, Sampling
+    from cleaner.settings.sources import SetOption, Sources
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -109,10 +112,8 @@ def sources(arguments: argparse.Namespace) -> Sources:
         ConfigError: the file cannot be read or is not a properties file, or a `CLEANER_` variable is not a setting.
         UsageError: a malformed `--set`.
     """
-    from cleaner.app.options import Sources
-    from cleaner.base.mistakes import Mistakes
     from cleaner.settings import read_config_file, read_environment
-    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.settings.sources import Sources
 
     mistakes = Mistakes()
     config: dict[str, str] = {}
@@ -157,21 +158,16 @@ def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterab
     """
     from shlex import join
 
-    others = {name for name in arguments.partitions if partition and _name_of(name) != partition}
+    others = {name for name in arguments.partitions if partition and name.rstrip("/").rpartition("/")[2] != partition}
     words = [word for word in arguments.typed if word not in others]
     return join(["cleaner", *words, *(word for text in sets for word in ("--set", text))])
 
 
-def _name_of(partition: str) -> str:
-    return partition.rstrip("/").rpartition("/")[2]
-
-
 def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
     """Read the `--set` options. Raises UsageError: a malformed one."""
-    from cleaner.app.options import SetOption
-    from cleaner.settings import parse_set
+    from cleaner.settings.sources import SetOption
 
-    return tuple(SetOption(*parse_set(text)) for text in arguments.sets)
+    return tuple(SetOption.parse(text) for text in arguments.sets)
 
 
 def load_process_settings(arguments: argparse.Namespace) -> Loaded:
@@ -250,21 +246,19 @@ def parse_bytes(text: str) -> int:
 
 def parse_seconds(text: str) -> float:
     """Read a duration in seconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return seconds
+    return _above_zero(text, "a number of seconds")
 
 
 def parse_rate(text: str) -> float:
     """Read a rate per second."""
+    return _above_zero(text, "a number a second")
+
+
+def _above_zero(text: str, what: str) -> float:
     try:
-        rate = float(text)
+        number = float(text)
     except ValueError:
-        rate = -1.0
-    if not 0 < rate < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number a second above 0")
-    return rate
+        number = -1.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what} above 0")
+    return number

@@ -14,6 +14,7 @@ from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
 from cleaner.cli.output import json_line, say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.app.check_log_dir import CheckTotals
@@ -74,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = sources(arguments)
 
     from cleaner.app.check_log_dir import CheckOptions, check_paths, paths_to_check
-    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
 
     paths = paths_to_check(FileSystem(), arguments.paths, settings)

@@ -21,14 +21,18 @@ from cleaner.cli.arguments import (
 )
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_next, say_refusal, say_table
+from cleaner.cli.plan import show_plan
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work, take_identity
 from cleaner.errors import NoSpaceError, PolicyRefusedError, UsageError
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.which_dir import require_log_dir
 
 if TYPE_CHECKING:
     from cleaner.app.clean_log_dir import Outcome
-    from cleaner.app.options import CallContext, CleanOptions, Sources
+    from cleaner.app.options import CallContext, CleanOptions
     from cleaner.app.reports import CleanReport, Refusal
+    from cleaner.settings.sources import Sources
 
 SUMMARY = "clean compacted partitions of a log dir now"
 
@@ -155,9 +159,6 @@ def run(arguments: argparse.Namespace) -> int:
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     """Clean with some options, or say what would be cleaned; returns the exit code."""
     if bool(arguments.partitions) == arguments.all:
-        from cleaner.storage.fs.file_system import FileSystem
-        from cleaner.storage.which_dir import require_log_dir
-
         # For a partition's directory instead of a log dir, the error says how to name it.
         require_log_dir(FileSystem(), arguments.log_dir)
         raise UsageError("name the partitions to clean, or --all (and not both)")
@@ -188,7 +189,6 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     """Plan instead of cleaning: the named partitions, or all of them."""
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.plan import show_plan
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions

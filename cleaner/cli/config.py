@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.mistakes import Mistakes
 from cleaner.cli.arguments import add_format, add_settings, load_process_settings, set_options
+from cleaner.cli.fitting import columns
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import json_line, say, say_table
 from cleaner.present.text import printable
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
@@ -71,7 +74,6 @@ def run(arguments: argparse.Namespace) -> int:
         case "show":
             _show(arguments)
         case "docs":
-            from cleaner.cli.fitting import columns
             from cleaner.cli.settings_document import document
 
             print(document(columns()), end="")
@@ -87,8 +89,6 @@ def _check(arguments: argparse.Namespace) -> None:
     """
     from cleaner.app.check_settings import CheckedSettings, check_log_dirs, check_topic_files
     from cleaner.app.configuration import configured_topics_dir
-    from cleaner.base.mistakes import Mistakes
-    from cleaner.storage.fs.file_system import FileSystem
 
     fs = FileSystem()
     mistakes = Mistakes()
@@ -114,7 +114,6 @@ def _show(arguments: argparse.Namespace) -> None:
         rows = _process_rows(loaded)
     else:
         from cleaner.app.check_settings import resolve_topic
-        from cleaner.storage.fs.file_system import FileSystem
 
         resolved = resolve_topic(FileSystem(), loaded, arguments.topic, arguments.log_dirs)
         for warning in resolved.warnings:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.clock import SystemClock
 from cleaner.cli.arguments import parse_count, parse_offset
 from cleaner.cli.kafka_flags import (
     FORMATTER_PROPERTIES,
@@ -18,7 +19,10 @@ from cleaner.cli.kafka_flags import (
     properties_of,
 )
 from cleaner.cli.output import print_error
+from cleaner.cli.stop import run_interruptibly
+from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.errors import UsageError
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.cli.reading import Begin, Print
@@ -108,8 +112,6 @@ def _parse_begin(text: str) -> int | str:
 def run(arguments: argparse.Namespace) -> int:
     """Print the records; returns the exit code."""
     from cleaner.cli.log_dirs import topics_in
-    from cleaner.cli.stop import run_interruptibly
-    from cleaner.cli.work import announce_compiling, take_identity
 
     if arguments.timeout_ms is not None and not arguments.follow:
         raise UsageError("--timeout-ms needs --follow; without it reading stops at the end of the log")
@@ -127,7 +129,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _properties_of(arguments: argparse.Namespace) -> dict[str, str]:
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs.file_system import FileSystem
 
     given: dict[str, str] = {}
     if arguments.formatter_config is not None:
@@ -151,7 +152,6 @@ def _printer_of(arguments: argparse.Namespace, properties: dict[str, str], topic
 
 
 def _consume(arguments: argparse.Namespace, topic: Topic, text_of: Print, flag: StopFlag) -> None:
-    from cleaner.base.clock import SystemClock
     from cleaner.cli.reading import Printer, ReadRange, begin_at, follow, read
     from cleaner.log.reader import open_reader
 

@@ -9,6 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from cleaner.base.model import TopicPartition
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.daemon.control.client import Control
@@ -111,6 +112,5 @@ def _configured(arguments: argparse.Namespace, key: str) -> str | None:
     if arguments.config is None:
         return None
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs.file_system import FileSystem
 
     return read_config_file(FileSystem(), arguments.config).get(key)

@@ -21,7 +21,7 @@ from cleaner.daemon.notify import Notifier, Watchdog
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.daemon.signals import SignalRequest, Signals
-from cleaner.present.http.start import status_server
+from cleaner.present.http.routes import status_server
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.state.state_dir import StateDir
 from cleaner.storage.fs.file_system import FileSystem
@@ -85,7 +85,7 @@ class DaemonProcess:
             socket_path = Path(config.control_socket)
             stack.enter_context(ControlServer(self._fs, socket_path, steering, self._clock, self._mistake))
             http = status_server(
-                config, service.snapshot, fs=self._fs, clock=self._clock, warn=self._warn, failed=self._mistake
+                config, service.snapshot, fs=self._fs, clock=self._clock, warn=self._log.warning, failed=self._mistake
             )
             if http is not None:
                 stack.enter_context(http)
@@ -163,9 +163,6 @@ class DaemonProcess:
             return 1
         self._log.info("stopped")
         return 0
-
-    def _warn(self, warning: str) -> None:
-        self._log.warning(warning)
 
     def _mistake(self, error: Exception) -> None:
         self._log.error("an internal error of the cleaner", exc_info=error)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from cleaner.cli.advice import advice
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, load_process_settings
 from cleaner.cli.output import Paint, json_line, say
+from cleaner.errors import ConfigError
 from cleaner.present.text import printable
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
@@ -84,7 +86,6 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
     from cleaner.app.doctor import examine_machine, examine_owner, examine_settings, examine_state_dir
     from cleaner.app.doctor_log_dir import PATIENCE_SECONDS, examine_conflicts, examine_log_dir, within
     from cleaner.config.values import CleanerConfig
-    from cleaner.storage.fs.file_system import FileSystem
 
     fs = FileSystem()
     loaded, mistakes = _load(arguments)
@@ -109,7 +110,6 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
 def _load(arguments: argparse.Namespace) -> tuple[Loaded | None, list[Answer]]:
     """Return the settings, or their mistakes."""
     from cleaner.app.doctor import wrong_setting
-    from cleaner.errors import ConfigError
 
     try:
         return load_process_settings(arguments), []

@@ -13,6 +13,7 @@ from cleaner.cli.output import json_line, print_error
 from cleaner.cli.work import announce_compiling
 from cleaner.errors import UsageError
 from cleaner.present.text import printable
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.dump.decoders import Decoder
@@ -107,7 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Show the files; returns the exit code."""
     from cleaner.app.dump_files import DumpOptions, dump_files
     from cleaner.dump.decoders import DECODERS, class_decoder
-    from cleaner.storage.fs.file_system import FileSystem
 
     paths = [*arguments.paths, *(path.strip() for path in arguments.files.split(",") if path.strip())]
     if not paths:

@@ -29,9 +29,12 @@ from cleaner.cli.log_page import LogPage
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import json_line
 from cleaner.cli.plan import plan_line
-from cleaner.errors import UsageError
+from cleaner.cli.work import take_identity
+from cleaner.errors import SteeringError, UsageError
 from cleaner.policy.reasons import Tone
 from cleaner.present.text import ago, moment
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.which_dir import why_no_log_dir
 
 if TYPE_CHECKING:
     from cleaner.app.plan_report import PlanEntry
@@ -99,9 +102,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _why_no_partition(name: str) -> str:
     """Say what a path is that was given without a partition."""
-    from cleaner.storage.fs.file_system import FileSystem
-    from cleaner.storage.which_dir import why_no_log_dir
-
     reason = why_no_log_dir(FileSystem(), Path(name))
     return f"{name}: {reason or 'a log dir; name one of its partitions after it, LOG_DIR TOPIC-PARTITION'}"
 
@@ -112,7 +112,6 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.work import take_identity
 
     sampling = sampling_of(arguments)
     take_identity(log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
@@ -137,7 +136,6 @@ def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
 def _ask(name: str, arguments: argparse.Namespace) -> int:
     """Ask the daemon for one log, in each log dir that has it."""
     from cleaner.daemon.snapshot import ServiceSnapshot
-    from cleaner.errors import SteeringError
 
     control = control_of(arguments)
     shown = control.value(ServiceSnapshot, control.ask("status", of=[name], config=True), "snapshot")

@@ -11,6 +11,7 @@ from cleaner.cli.arguments import add_format
 from cleaner.cli.output import say_all, say_refusal
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -86,9 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     topic_ids = _topic_ids(arguments.topic_ids)
 
     from cleaner.app.handover import hand_over
-    from cleaner.app.options import Sources
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs.file_system import FileSystem
+    from cleaner.settings.sources import Sources
 
     config = {} if arguments.config is None else read_config_file(FileSystem(), arguments.config)
     settings = Sources(config=config, metadata_dir=arguments.metadata_dir)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.clock import SystemClock
+from cleaner.base.json_values import JsonValue
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.sizes import human_bytes, human_rate
 from cleaner.cli.arguments import add_format, parse_offset_or_all
@@ -16,9 +17,9 @@ from cleaner.cli.daemon_options import add_state_dir, state_dir_of
 from cleaner.cli.output import print_error, say_all
 from cleaner.errors import CleanerError
 from cleaner.present.text import moment, printable
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
-    from cleaner.base.json_values import JsonValue
     from cleaner.state.journal import JournalEntry
     from cleaner.state.journal_reader import JournalReader
 
@@ -79,7 +80,6 @@ def run(arguments: argparse.Namespace) -> int:
     from itertools import islice
 
     from cleaner.state.journal_reader import JournalFilter, JournalReader
-    from cleaner.storage.fs.file_system import FileSystem
 
     state_dir = state_dir_of(arguments)
     wanted = JournalFilter(

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.errors import UsageError
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.which_dir import why_no_log_dir
 
 if TYPE_CHECKING:
     from cleaner.cli.stop import StopFlag
@@ -38,7 +40,6 @@ def open_log_dir(
     """
     from cleaner.log.manager import LogManager
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs.file_system import FileSystem
 
     settings = {} if config is None else read_config_file(FileSystem(), config)
     manager = LogManager(log_dir, {**settings, **(overrides or {})}, create=create, cleaner=False)
@@ -58,9 +59,7 @@ def topics_in(log_dir: Path) -> Topics:
     """
     from cleaner.base.clock import SystemClock
     from cleaner.log.topics import Topics
-    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.log_dir import LogDir
-    from cleaner.storage.which_dir import why_no_log_dir
 
     fs = FileSystem()
     reason = why_no_log_dir(fs, log_dir)

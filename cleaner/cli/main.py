@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NoReturn, TextIO
 
+from cleaner import __version__
 from cleaner.cli import (
     bulk,
     check,
@@ -43,11 +45,11 @@ from cleaner.cli import (
 from cleaner.cli import run as run_daemon
 from cleaner.cli.collecting import hold_back_while_loading
 from cleaner.cli.fitting import wide
+from cleaner.cli.logs import log_warning
 from cleaner.cli.output import print_error, print_failure
 from cleaner.cli.parser import Parser
 from cleaner.cli.steer import SteeringCommand
 from cleaner.cli.stop import leave_signals_alone
-from cleaner.cli.version import VersionAction
 from cleaner.errors import CleanerError, ConfigError, describe
 
 _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
@@ -126,8 +128,6 @@ def _log_python_warning(
     line: str | None = None,
 ) -> None:
     """Log a library's warning: one line for the operator, without the place in our sources."""
-    from cleaner.cli.logs import log_warning
-
     log_warning(str(message))
 
 
@@ -208,3 +208,51 @@ def run() -> NoReturn:
     # Not `sys.exit`: freeing the compiled kernels one by one takes as long as cleaning 200 MB. Everything durable has
     # been fsynced, and all threads have ended.
     os._exit(code)
+
+
+# Libraries whose release may change bytes, speed or output; those of the `spark` extra may be missing.
+_LIBRARIES = (
+    "numpy",
+    "numba",
+    "llvmlite",
+    "mmh3",
+    "cramjam",
+    "isal",
+    "zstandard",
+    "structlog",
+    "prometheus-client",
+    "pyspark",
+    "pyarrow",
+    "pandas",
+)
+
+
+class VersionAction(argparse.Action):
+    """Prints the versions and ends; looks them up only then."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[object] | None,
+        option_string: str | None = None,
+    ) -> NoReturn:
+        """Answer `--version`."""
+        print(version_text())
+        parser.exit()
+
+
+def version_text() -> str:
+    """Return the versions, one per line, the cleaner's first."""
+    lines = [f"cleaner {__version__}", f"rules of Apache Kafka 4.3.1, python {platform.python_version()}"]
+    lines += [f"{name} {_release(name)}" for name in _LIBRARIES]
+    return "\n".join(lines)
+
+
+def _release(library: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"

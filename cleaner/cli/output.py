@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from cleaner.base.json_values import described, format_json
 from cleaner.cli.advice import advice
 from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
 from cleaner.present.text import printable
@@ -25,8 +26,6 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "9
 
 def json_line(kind: str, value: DataclassInstance | Mapping[str, object], **more: object) -> str:
     """Return one object as a line of JSON, ASCII only; makes all JSON that commands print. See `described`."""
-    from cleaner.base.json_values import described, format_json
-
     return format_json(described(kind, value, **more))
 
 

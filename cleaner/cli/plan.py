@@ -11,6 +11,7 @@ from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import add_common, add_high_watermark, add_sampling, sampling_of, settings_given, sources
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_error, say, say_table
+from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.policy.reasons import Reason
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.cli.work import announce_compiling, take_identity
 
     sampling = sampling_of(arguments)
     if sampling is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.clock import SystemClock
 from cleaner.cli.arguments import parse_count, parse_offset, parse_rate
 from cleaner.cli.kafka_flags import (
     READER_PROPERTIES,
@@ -17,7 +18,11 @@ from cleaner.cli.kafka_flags import (
     note_ignored,
     properties_of,
 )
+from cleaner.cli.output import print_error
+from cleaner.cli.stop import run_interruptibly
+from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.cli.record_json import Addressed
@@ -107,10 +112,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append the records read; returns the exit code."""
-    from cleaner.cli.output import print_error
-    from cleaner.cli.stop import run_interruptibly
-    from cleaner.cli.work import announce_compiling, take_identity
-
     if arguments.transactional_id is None and (arguments.abort or arguments.transaction_records is not None):
         raise UsageError("--abort and --transaction-records need a --transactional-id")
     if arguments.line_reader is not None and not arguments.line_reader.endswith("LineMessageReader"):
@@ -145,7 +146,6 @@ def _parser_of(arguments: argparse.Namespace) -> Callable[[bytes, int], Addresse
     from cleaner.cli.record_json import Addressed, from_json
     from cleaner.cli.record_lines import LineFormat
     from cleaner.settings import read_config_file
-    from cleaner.storage.fs.file_system import FileSystem
 
     given: dict[str, str] = {}
     if arguments.reader_config is not None:
@@ -165,7 +165,6 @@ def _parser_of(arguments: argparse.Namespace) -> Callable[[bytes, int], Addresse
 def _produce(
     arguments: argparse.Namespace, descriptor: int, parse: Callable[[bytes, int], Addressed], flag: StopFlag
 ) -> None:
-    from cleaner.base.clock import SystemClock
     from cleaner.cli.input_lines import LineInput, paced
     from cleaner.cli.log_dirs import open_log_dir
     from cleaner.cli.sending import feed

@@ -11,13 +11,12 @@ from cleaner.cli.output import print_failure
 from cleaner.cli.stop import StopFlag
 from cleaner.errors import CleanerError
 from cleaner.log.record import Record
+from cleaner.log.stream import Isolation, Until
 from cleaner.read.view import LogReach
 
 Print = Callable[[int, Record], bytes]
 """Makes the text of a partition's record."""
 
-Isolation = Literal["read_uncommitted", "read_committed"]
-Until = Literal["high_watermark", "end"]
 Begin = int | Literal["earliest", "latest"]
 
 _LOOK_SECONDS = 0.2  # how often a wait for records asks whether to stop

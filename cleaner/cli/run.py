@@ -9,7 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.cli.arguments import add_as_root
+from cleaner.base.mistakes import Mistakes
+from cleaner.cli.arguments import add_as_root, set_options
+from cleaner.cli.collecting import begin_collecting
+from cleaner.cli.work import announce_compiling, take_identity
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
@@ -60,13 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run until stopped; returns the exit code."""
     from cleaner.app.check_settings import check_places
-    from cleaner.base.mistakes import Mistakes
     from cleaner.cleaning.round.warm_up import warm_up
-    from cleaner.cli.collecting import begin_collecting
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
-    from cleaner.cli.work import announce_compiling, take_identity
-    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.fs.ownership import OwnDirectories
 
     read_settings = _reader(arguments)
@@ -92,8 +92,5 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _reader(arguments: argparse.Namespace) -> Callable[[], Loaded]:
     from cleaner.app.configuration import load_settings
-    from cleaner.app.options import SetOption
-    from cleaner.settings import parse_set
 
-    sets = tuple(SetOption(*parse_set(text)) for text in arguments.sets)
-    return partial(load_settings, arguments.config, sets, dict(os.environ))
+    return partial(load_settings, arguments.config, set_options(arguments), dict(os.environ))

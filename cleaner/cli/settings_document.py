@@ -147,16 +147,13 @@ def _rows(settings: Iterable[Setting], with_synonyms: bool) -> Iterable[str]:
     yield _row(["---"] * len(columns))
     for setting in settings:
         kind = f"{setting.kind}, bytes" if setting.in_bytes else setting.kind
-        cells = [f"`{setting.name}`", kind, _default(setting), setting.bound(), setting.doc]
+        default = f"`{setting.default}`" if setting.default else ""
+        cells = [f"`{setting.name}`", kind, default, setting.bound(), setting.doc]
         if with_synonyms:
             cells.append(", ".join(f"`{synonym.name}`" for synonym in setting.synonyms))
         else:
             cells.append("reload" if setting.dynamic else "restart")
         yield _row(cells)
-
-
-def _default(setting: Setting) -> str:
-    return f"`{setting.default}`" if setting.default else ""
 
 
 def _row(cells: Iterable[str]) -> str:

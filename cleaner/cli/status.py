@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import io
+import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, TextIO
 
+from cleaner.base.clock import Clock, SystemClock
+from cleaner.base.json_values import format_json
 from cleaner.base.sizes import duration, human_bytes, human_rate
 from cleaner.cli.arguments import add_format, parse_offset_or_all
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, options_given, with_options
-from cleaner.cli.fitting import columns, fold_command
-from cleaner.cli.output import Paint, say, say_table
-from cleaner.errors import UsageError
+from cleaner.cli.fitting import columns, fold, fold_command
+from cleaner.cli.output import Paint, print_error, say, say_table
+from cleaner.cli.stop import keyboard_interrupts
+from cleaner.errors import NoDaemonError, UsageError
 from cleaner.policy.reasons import Reason
 from cleaner.present.text import ago, moment, printable
 
 if TYPE_CHECKING:
-    from cleaner.base.clock import Clock
     from cleaner.daemon.control.client import Control
-    from cleaner.daemon.snapshot import Counts, Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
+    from cleaner.daemon.snapshot import Counts, Forecast, ServiceSnapshot
 
 SUMMARY = "show the state of the running daemon and its current work"
 
@@ -97,9 +102,6 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
     control = control_of(arguments)
     if arguments.watch is not None:
-        from cleaner.base.clock import SystemClock
-        from cleaner.cli.watching import watch
-
         if arguments.probe is not None:
             raise UsageError("--probe asks once; it cannot be used with --watch")
         return watch(lambda: _show(control, arguments), arguments.watch, clock or SystemClock())
@@ -110,7 +112,6 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 
 def _show(control: Control, arguments: argparse.Namespace) -> int:
-    from cleaner.base.json_values import format_json
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.present.problems import problems_of
 
@@ -217,69 +218,53 @@ def _counts(counts: Counts) -> str:
 
 def _dir_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
     for log_dir in shown.log_dirs:
-        yield _dir_row(log_dir, shown.now_ms)
-
-
-def _dir_row(log_dir: LogDirView, now_ms: int) -> Sequence[str]:
-    return (
-        log_dir.path,
-        log_dir.condition.value + (" (beside a writer)" if log_dir.beside_writer else ""),
-        str(log_dir.partitions),
-        str(log_dir.workers),
-        "-" if log_dir.free_bytes is None else human_bytes(log_dir.free_bytes),
-        "-" if log_dir.total_bytes is None else human_bytes(log_dir.total_bytes),
-        ago(log_dir.looked_at_ms, now_ms),
-    )
+        yield (
+            log_dir.path,
+            log_dir.condition.value + (" (beside a writer)" if log_dir.beside_writer else ""),
+            str(log_dir.partitions),
+            str(log_dir.workers),
+            "-" if log_dir.free_bytes is None else human_bytes(log_dir.free_bytes),
+            "-" if log_dir.total_bytes is None else human_bytes(log_dir.total_bytes),
+            ago(log_dir.looked_at_ms, shown.now_ms),
+        )
 
 
 def _worker_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
     for worker in shown.workers:
-        yield _worker_row(worker, shown.now_ms)
-
-
-def _worker_row(worker: WorkerView, now_ms: int) -> Sequence[str]:
-    if worker.partition is None:
-        return (worker.name, "-", "waits", "", "", "", "")
-    part = min(1.0, worker.done_bytes / worker.total_bytes) if worker.total_bytes > 0 else 0.0
-    left = "-" if worker.remaining_seconds is None else duration(worker.remaining_seconds * 1000)
-    return (
-        worker.name,
-        str(worker.partition),
-        worker.phase + (", stopping" if worker.is_stopping else ""),
-        "[" + "#" * round(part * _BAR_CELLS) + "." * (_BAR_CELLS - round(part * _BAR_CELLS)) + "]",
-        f"{part:.0%}",
-        left,
-        duration(max(0, now_ms - worker.since_ms)),
-    )
+        if worker.partition is None:
+            yield (worker.name, "-", "waits", "", "", "", "")
+            continue
+        part = min(1.0, worker.done_bytes / worker.total_bytes) if worker.total_bytes > 0 else 0.0
+        yield (
+            worker.name,
+            str(worker.partition),
+            worker.phase + (", stopping" if worker.is_stopping else ""),
+            "[" + "#" * round(part * _BAR_CELLS) + "." * (_BAR_CELLS - round(part * _BAR_CELLS)) + "]",
+            f"{part:.0%}",
+            "-" if worker.remaining_seconds is None else duration(worker.remaining_seconds * 1000),
+            duration(max(0, shown.now_ms - worker.since_ms)),
+        )
 
 
 def _log_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
     for view in shown.logs:
-        yield _log_row(view)
-
-
-def _log_row(view: LogView) -> Sequence[str]:
-    dirty = "-" if view.sections is None else human_bytes(view.sections.dirty_bytes)
-    total = "-" if view.sections is None else human_bytes(view.sections.total_bytes)
-    ratio = "-" if view.ratio is None else f"{view.ratio:.3f}"
-    return (str(view.partition), ratio, dirty, total, f"{view.why}: {view.error}" if view.error else view.why)
+        dirty = "-" if view.sections is None else human_bytes(view.sections.dirty_bytes)
+        total = "-" if view.sections is None else human_bytes(view.sections.total_bytes)
+        ratio = "-" if view.ratio is None else f"{view.ratio:.3f}"
+        yield (str(view.partition), ratio, dirty, total, f"{view.why}: {view.error}" if view.error else view.why)
 
 
 def _round_rows(shown: ServiceSnapshot) -> Iterator[Sequence[str]]:
     for ended in shown.rounds[:_MAX_ROUNDS]:
-        yield _round_row(ended, shown.now_ms)
-
-
-def _round_row(ended: RoundView, now_ms: int) -> Sequence[str]:
-    return (
-        str(ended.partition),
-        ended.result,
-        ago(ended.ended_ms, now_ms),
-        duration(ended.seconds * 1000),
-        human_bytes(ended.bytes_read),
-        human_bytes(max(0, ended.bytes_freed)),
-        ended.detail,
-    )
+        yield (
+            str(ended.partition),
+            ended.result,
+            ago(ended.ended_ms, shown.now_ms),
+            duration(ended.seconds * 1000),
+            human_bytes(ended.bytes_read),
+            human_bytes(max(0, ended.bytes_freed)),
+            ended.detail,
+        )
 
 
 def _show_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -297,3 +282,80 @@ def _show_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 def _is_number(cells: Sequence[Sequence[str]], column: int) -> bool:
     filled = [row[column] for row in cells if row[column] not in ("", "-")]
     return bool(filled) and all(cell[:1].isdigit() for cell in filled)
+
+
+_HOME, _CLEAR_REST, _CLEAR_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
+# While drawing, lines that cannot be folded end at the edge instead of wrapping.
+_CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
+
+
+class _Drawn(io.StringIO):
+    """Collects output for a terminal, with its colours and its width."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        """Return the terminal's answer."""
+        return True
+
+    def fileno(self) -> int:
+        """Return the terminal's descriptor, so that its width can be read; all output goes through this object."""
+        return self._terminal.fileno()
+
+
+def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
+    """
+    Show something at intervals: on a terminal it replaces the last output, otherwise it follows it.
+
+    If the daemon goes away, that is reported once, and it is asked again until it is back; no daemon at the start is an
+    error, since the command may be wrong.
+
+    Args:
+        show: prints it; returns an exit code.
+        seconds: between two times.
+        clock: used for waiting.
+    Returns:
+        0, after Ctrl-C ends it.
+    Raises:
+        NoDaemonError: there is none at the start.
+    """
+    is_terminal = sys.stdout.isatty()
+    is_there = has_begun = False
+    try:
+        with keyboard_interrupts():
+            while True:
+                try:
+                    text = _printed(show, is_terminal=is_terminal)
+                    is_there = has_begun = True
+                    _draw(text, is_terminal=is_terminal)
+                except NoDaemonError as error:
+                    if not has_begun:
+                        raise
+                    words = f"{error}; trying again every {seconds:g} s"
+                    if is_terminal:
+                        lines = fold(f"cleaner: {printable(words)}", columns())
+                        _draw("\n".join([*lines, ""]), is_terminal=True)
+                    elif is_there:
+                        print_error(words)
+                    is_there = False
+                clock.sleep(seconds)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _printed(show: Callable[[], int], *, is_terminal: bool) -> str:
+    """Return the complete output, so that half of it is never seen."""
+    text = _Drawn(sys.stdout) if is_terminal else io.StringIO()
+    with redirect_stdout(text):
+        show()
+    return text.getvalue()
+
+
+def _draw(text: str, *, is_terminal: bool) -> None:
+    if is_terminal:
+        # Output that does not fit would scroll the lines above away; the last line is left for the cursor.
+        lines = text.split("\n")[: shutil.get_terminal_size().lines - 1]
+        text = _CUT + _HOME + "".join(f"{line}{_CLEAR_LINE}\n" for line in lines) + _CLEAR_REST + _WRAP
+    print(text, end="", flush=True)

@@ -12,17 +12,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleaner.base.clock import SystemClock
+from cleaner.base.json_values import JsonValue
 from cleaner.base.sizes import SUFFIXES_IN_WORDS, human_rate
 from cleaner.cli.arguments import add_format, parse_bytes, parse_offset
 from cleaner.cli.daemon_options import EXIT_CODES, add_daemon, control_of, parse_partition, state_dir_of
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import json_line, print_answer, print_error, say, say_all, say_table
+from cleaner.cli.progress import ProgressBar
+from cleaner.cli.stop import keyboard_interrupts
 from cleaner.errors import CleanerError, ConfigError, NoDaemonError, UsageError
 from cleaner.present.text import moment, printable
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.base.clock import Clock
-    from cleaner.base.json_values import JsonValue
     from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import JobView
     from cleaner.state.quarantine import QuarantinedLog
@@ -128,9 +132,6 @@ def run_now(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
     if (arguments.partition is None) == (arguments.cancel is None) or (arguments.wait and arguments.cancel is not None):
         raise UsageError("either a partition (with --wait or not), or --cancel and the id of a job")
 
-    from cleaner.base.clock import SystemClock
-    from cleaner.cli.stop import keyboard_interrupts
-
     control = control_of(arguments)
     if arguments.cancel is not None:
         (job,) = _jobs_in(control, control.ask("cancel", job=arguments.cancel))
@@ -145,8 +146,6 @@ def run_now(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
 
 def _wait(control: Control, job: JobView, clock: Clock) -> JobView:
     """Watch a job until it has ended; returns its final state."""
-    from cleaner.cli.progress import ProgressBar
-
     with ProgressBar() as bar:
         try:
             while job.ended_ms is None:
@@ -215,7 +214,6 @@ def _quarantined(arguments: argparse.Namespace) -> Sequence[QuarantinedLog]:
     from cleaner.daemon.snapshot import ServiceSnapshot
     from cleaner.state.quarantine import read_quarantine
     from cleaner.state.state_file import BadStateError
-    from cleaner.storage.fs.file_system import FileSystem
 
     control = control_of(arguments)
     try:

@@ -12,7 +12,10 @@ from cleaner.cli.arguments import add_format, parse_count
 from cleaner.cli.fitting import columns, shortened
 from cleaner.cli.kafka_flags import add_ignored, add_log_dir, assignments_of, note_ignored
 from cleaner.cli.output import json_line, say
-from cleaner.errors import UsageError
+from cleaner.cli.stop import run_interruptibly
+from cleaner.cli.work import take_identity
+from cleaner.errors import TopicExistsError, UnknownTopicError, UsageError
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     import uuid
@@ -112,9 +115,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the chosen action; returns the exit code."""
-    from cleaner.cli.stop import run_interruptibly
-    from cleaner.cli.work import take_identity
-
     action = _action_of(arguments)
     note_ignored(arguments)
     take_identity(
@@ -143,7 +143,6 @@ def _action_of(arguments: argparse.Namespace) -> str:
 
 def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
-    from cleaner.errors import TopicExistsError
 
     settings = assignments_of(arguments.configs, "--config")
     topic_id = _id_of(arguments.topic_id)
@@ -169,7 +168,6 @@ def _id_of(text: str | None) -> uuid.UUID | None:
 
 def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
-    from cleaner.errors import UnknownTopicError
 
     changes: dict[str, str | None] = {key: None for text in arguments.taken_back for key in text.split(",")}
     changes |= assignments_of(arguments.configs, "--config")
@@ -189,7 +187,6 @@ def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
 
 def _delete(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
-    from cleaner.errors import UnknownTopicError
 
     # No other thread of this process reads the topic, and readers in other processes keep their open files: no delay is
     # needed, and this process would end before it. If a topic sets its own delay, a later opening removes its files.
@@ -228,7 +225,6 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
 
 def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import topics_in
-    from cleaner.errors import UnknownTopicError
 
     found = _found(arguments)
     if not found and (arguments.topic or arguments.topic_id) and not arguments.if_exists:
@@ -289,7 +285,6 @@ def _row(topic: Topic) -> dict[str, object]:
 def _node_of(log_dir: Path) -> int:
     """Return the node a log dir belongs to; 0 if the log dir does not say."""
     from cleaner.storage.files.meta_properties import read_meta_properties
-    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.segment.names import META_PROPERTIES
 
     identity = read_meta_properties(FileSystem(), log_dir / META_PROPERTIES)

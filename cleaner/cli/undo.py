@@ -12,6 +12,7 @@ from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
 from cleaner.cli.output import json_line, say, say_refusal
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import run_work, take_identity
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
@@ -50,7 +51,6 @@ def run(arguments: argparse.Namespace) -> int:
     settings = sources(arguments)
 
     from cleaner.app.undo_clean import log_dir_of, undo_clean
-    from cleaner.storage.fs.file_system import FileSystem
 
     # First become the owner of the directory: its owner may have written anything into the manifests.
     take_identity(arguments.kept_dir, stay_root=arguments.as_root)

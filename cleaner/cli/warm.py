@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from cleaner.cli.output import say
+
 SUMMARY = "compile the kernels now, so that later runs start at once"
 
 DESCRIPTION = """\
@@ -33,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(_arguments: argparse.Namespace) -> int:
     """Compile or load every kernel, print where they are and how long it took; returns the exit code."""
     from cleaner.app import warm
-    from cleaner.cli.output import say
     from cleaner.kernels.compile import kernel_statistics
 
     report = warm()

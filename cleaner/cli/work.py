@@ -11,6 +11,9 @@ from cleaner.cli.logs import log_warning
 from cleaner.cli.output import print_error
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.stop import StopFlag, run_interruptibly
+from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.which_dir import require_existing
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
@@ -85,10 +88,7 @@ def take_identity(
     given = [directory for directory in directories if directory is not None]
     if stay_root or os.geteuid() != 0 or not given:
         return
-    from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
-    from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.fs.ownership import become, code_closed_to, owner_of
-    from cleaner.storage.which_dir import require_existing
 
     try:
         owner = owner_of(given)

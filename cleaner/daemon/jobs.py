@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from cleaner.base.model import TopicPartition
@@ -93,10 +92,7 @@ class JobBook:
         return tuple(reversed(self._jobs.values()))
 
     def _open_for(self, partition: TopicPartition) -> JobView | None:
-        return next((job for job in self._open() if job.partition == partition), None)
-
-    def _open(self) -> Iterator[JobView]:
-        return (job for job in self._jobs.values() if job.state in _OPEN)
+        return next((job for job in self._jobs.values() if job.state in _OPEN and job.partition == partition), None)
 
     def _end(self, job: JobView, state: str, detail: str, now_ms: int) -> None:
         progress = 1.0 if state == DONE else job.progress

@@ -16,7 +16,6 @@ import errno
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cleaner.app.options import Sources
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
@@ -29,6 +28,7 @@ from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.read.open_transactions import Use
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from cleaner.app.options import CallContext
 from cleaner.app.recover_log_dir import recover_partitions
-from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, choose_partitions
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.faults import Ending, judge_failure
@@ -110,15 +109,12 @@ class DirRecovery:
                 if not report.has_marker:
                     tools.locks.keep(watched.path)
             for refusal in report.refused:
-                self._refuse(refusal, watched.path)
+                self._put_into_quarantine(TopicPartition.parse(refusal.partition), watched.path, refusal.error)
             self._note(f"{watched.path}: recovered {len(report.partitions)} logs; {report.note or 'marked clean'}")
             del self._retries[watched.path]
         except CleanerError as error:
             self._note(f"{watched.path}: cannot be recovered now: {as_value(error)}")
         return watched.look(tools.clock.now_ms())
-
-    def _refuse(self, refusal: Refusal, log_dir: Path) -> None:
-        self._put_into_quarantine(TopicPartition.parse(refusal.partition), log_dir, refusal.error)
 
 
 def _needs_recovery(look: DirLook) -> bool:

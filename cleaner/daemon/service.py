@@ -31,8 +31,7 @@ from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.recovering import DirRecovery
 from cleaner.daemon.retention_loop import make_retention
 from cleaner.daemon.retention_pass import RetentionReport
-from cleaner.daemon.round_events import journal_details, log_round
-from cleaner.daemon.round_task import RoundOutcome, RoundTools, run_round
+from cleaner.daemon.round_task import RoundOutcome, RoundTools, journal_details, log_round, run_round
 from cleaner.daemon.scanners import Scanners
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.daemon.status_history import StatusHistory, Turn

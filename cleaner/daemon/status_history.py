@@ -6,27 +6,85 @@ A `ServiceSnapshot` is made from it and from the state of the daemon's parts.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleaner.app.configuration import Loaded
+from cleaner.app.reports import SUMS
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.round.memory_budget import MemoryBudget
+from cleaner.daemon.faults import Ending
 from cleaner.daemon.forecast import Meter
 from cleaner.daemon.manager_snapshot import ManagerSnapshot
 from cleaner.daemon.round_task import RoundOutcome
-from cleaner.daemon.snapshot import ConfigView, LogView, RoundView, ServiceSnapshot
-from cleaner.daemon.totals import Totals
+from cleaner.daemon.snapshot import ConfigView, Histogram, LogView, RoundView, ServiceSnapshot, TopicTotals
 from cleaner.daemon.views import LogDirHistory, LogViews, throttle_view, worker_views
 from cleaner.policy.selection_context import LogDirFacts
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.memory_limits import anonymous_bytes
+
+# A round of a small log takes milliseconds, one of 500 GB an hour.
+ROUND_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+
+class Totals:
+    """Sums of the work since the process started, by topic, and how long rounds took. Used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, TopicTotals] = {}
+        self._counts = [0] * (len(ROUND_SECONDS) + 1)
+        self._seconds = 0.0
+        self._ended_ms: int | None = None
+
+    def add_round(self, view: RoundView) -> None:
+        """Add a round that ended, whether it succeeded or failed."""
+        is_good = view.result in (Ending.DONE.value, Ending.NOTHING.value)
+        totals = self._topics.get(view.partition.topic, TopicTotals())
+        self._topics[view.partition.topic] = replace(
+            totals,
+            rounds=_added(totals.rounds, {view.result: 1}),
+            **{name: getattr(totals, name) + getattr(view, name) for name in SUMS},
+            removed=_added(totals.removed, view.removed),
+            last_success_ms=view.ended_ms if is_good else totals.last_success_ms,
+        )
+        if is_good:
+            self._counts[bisect_left(ROUND_SECONDS, view.seconds)] += 1
+            self._seconds += view.seconds
+            self._ended_ms = view.ended_ms
+
+    def add_retention(self, topic: str, segments: int, size: int) -> None:
+        """Add what a retention pass deleted of one log."""
+        totals = self._topics.get(topic, TopicTotals())
+        self._topics[topic] = replace(
+            totals,
+            retention_segments=totals.retention_segments + segments,
+            retention_bytes=totals.retention_bytes + size,
+        )
+
+    def topics(self) -> dict[str, TopicTotals]:
+        """Return the sums of each topic with any work."""
+        return dict(self._topics)
+
+    def round_seconds(self) -> Histogram:
+        """Return the durations of successful rounds."""
+        return Histogram(ROUND_SECONDS, tuple(self._counts), self._seconds)
+
+    @property
+    def ended_ms(self) -> int | None:
+        """When the last successful round ended."""
+        return self._ended_ms
+
+
+def _added(sums: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: sums.get(name, 0) + more.get(name, 0) for name in {**sums, **more}}
+
 
 ROUNDS_SHOWN = 50
 

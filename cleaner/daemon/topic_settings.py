@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
-from cleaner.app.options import Sources
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError, ConfigError
 from cleaner.settings import FollowedSettings, ResolvedTopic
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 
 

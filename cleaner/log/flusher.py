@@ -19,34 +19,24 @@ call: the log accepts nothing more until it is opened again (rule C-2).
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogClosedError, LogWriteError
 
+if TYPE_CHECKING:
+    from cleaner.log.partition_writer import PartitionWriter
+
 _NANOS_PER_MILLI = 1_000_000
 _NEVER_MS = 2**63 - 1
-
-
-class Flushable(Protocol):
-    """What is flushed: the writer of one partition."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
-
-    @property
-    def flushed_offset(self) -> int:
-        """First offset not known to be on disk."""
-
-    def flush_to_disk(self) -> int:
-        """Force everything appended to disk; returns the new flushed offset. After an error every call raises."""
 
 
 class _Waiting(NamedTuple):
@@ -80,7 +70,7 @@ class LogFlusher:
 
     def __init__(
         self,
-        log: Flushable,
+        log: PartitionWriter,
         where: str,
         *,
         submit: Callable[[Callable[[], None]], None],
@@ -296,3 +286,52 @@ def _settle(future: concurrency.Future[None], error: CleanerError | None) -> Non
 
 def _by_offset(waiting: _Waiting) -> tuple[int, int]:
     return waiting.last_offset, waiting.order
+
+
+class FlushThreads:
+    """
+    Threads that do the submitted flushes.
+
+    Requests go through a `SimpleQueue`, because `put` is one step of compiled code. An executor's `submit` takes locks
+    in Python, and an interrupt in the middle of it could stop its threads permanently.
+
+    Args:
+        count: how many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._asked: concurrency.SimpleQueue[Callable[[], None] | None] = concurrency.SimpleQueue()
+        self._threads = [
+            concurrency.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
+        ]
+        self._has_begun = False
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have some work done; after `shutdown` it is not done any more."""
+        self._asked.put(work)
+        if not self._has_begun:
+            self._begin()
+
+    def _begin(self) -> None:
+        for thread in self._threads:
+            # Two callers at once, or the system has no thread left.
+            with contextlib.suppress(RuntimeError):
+                if not thread.is_alive():
+                    thread.start()
+        # Otherwise the next request tries again; without that this one would wait forever.
+        self._has_begun = all(thread.is_alive() for thread in self._threads)
+
+    def shutdown(self) -> None:
+        """End the threads after all submitted work; a second call does nothing."""
+        for _ in self._threads:
+            self._asked.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _run(self) -> None:
+        while (work := self._asked.get()) is not None:
+            try:
+                work()
+            except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
+                concurrency.excepthook(concurrency.ExceptHookArgs((*sys.exc_info(), concurrency.current_thread())))

@@ -1,29 +1,43 @@
-"""`Log`: one partition as a library's user sees it."""
+"""`Log`: one partition as a library's user sees it, and how far it reaches for its readers (`WriterView`)."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from datetime import datetime
+import functools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ForkedError, UsageError
-from cleaner.log.columns import Columns
 from cleaner.log.epochs import EpochEnd
 from cleaner.log.flusher import LogFlusher
-from cleaner.log.follow import Follower
-from cleaner.log.latest import Latest
 from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reader import LogReader
-from cleaner.log.record import Appended, ProducerStamp, Record, Records, checked_stamp
-from cleaner.log.stream import Isolation, Until
+from cleaner.log.record import Appended, ProducerStamp, Records, checked_stamp
 from cleaner.log.transactional_ids import Identity, TransactionalIds, new_producer_id
-from cleaner.log.writer_view import WriterView
+from cleaner.read.view import Signal
+from cleaner.storage.segment.indexes import Aborts
+
+_LONGEST_TRUST_SECONDS = 1.0
+
+
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+
+
+def _of_reader(method: Callable[Concatenate[LogReader, _P], _Result]) -> Callable[Concatenate[Log, _P], _Result]:
+    """Return a method of the log's reader as a method of the log."""
+
+    @functools.wraps(method)
+    def read(self: Log, /, *arguments: _P.args, **options: _P.kwargs) -> _Result:
+        return method(self.reader, *arguments, **options)
+
+    return read
 
 
 class Log:
@@ -193,47 +207,11 @@ class Log:
         self._writer.require_open()
         return self._reader
 
-    def read(
-        self,
-        offset: int,
-        *,
-        max_records: int | None = None,
-        max_bytes: int | None = None,
-        isolation: Isolation = "read_uncommitted",
-        until: Until = "high_watermark",
-    ) -> Iterator[Record]:
-        """Read records from an offset on, up to where the log reaches now; see `LogReader.read`."""
-        return self.reader.read(offset, max_records=max_records, max_bytes=max_bytes, isolation=isolation, until=until)
-
-    def columns(
-        self,
-        offset: int,
-        *,
-        max_bytes: int | None = None,
-        isolation: Isolation = "read_uncommitted",
-        until: Until = "high_watermark",
-    ) -> Iterator[Columns]:
-        """Read records as numpy arrays; see `LogReader.columns`."""
-        return self.reader.columns(offset, max_bytes=max_bytes, isolation=isolation, until=until)
-
-    def follow(
-        self,
-        offset: int,
-        *,
-        isolation: Isolation = "read_uncommitted",
-        until: Until = "high_watermark",
-        timeout_seconds: float | None = None,
-    ) -> Follower:
-        """Read records from an offset on and wait for more, until it or the log is closed; see `LogReader.follow`."""
-        return self.reader.follow(offset, isolation=isolation, until=until, timeout_seconds=timeout_seconds)
-
-    def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
-        """Return the last value of every key, and the offset to follow from; see `LogReader.latest`."""
-        return self.reader.latest(isolation=isolation)
-
-    def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
-        """Return the offset of the first record with this timestamp or a later one; None when there is none."""
-        return self.reader.offset_for_time(timestamp_ms, isolation=isolation)
+    read = _of_reader(LogReader.read)
+    columns = _of_reader(LogReader.columns)
+    follow = _of_reader(LogReader.follow)
+    latest = _of_reader(LogReader.latest)
+    offset_for_time = _of_reader(LogReader.offset_for_time)
 
     # ---- producers -------------------------------------------------------------------------------------------------
 
@@ -333,3 +311,74 @@ class Log:
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ForkedError):
             self.close()
+
+
+class WriterView:
+    """
+    A `ReadView` of an open writer.
+
+    Args:
+        writer: it signals each change.
+    """
+
+    def __init__(self, writer: PartitionWriter) -> None:
+        self._writer = writer
+        self._origin = writer.origin
+        self._signal = Signal()
+        writer.on_append.append(self._pass_on)
+
+    def _pass_on(self) -> None:
+        if self._writer.is_closed:
+            self._signal.close()
+        else:
+            self._signal.notify()
+
+    @property
+    def signal(self) -> Signal:
+        """Signals changes."""
+        return self._signal
+
+    def require_own(self) -> None:
+        """Make sure that the writer belongs to this process, which is no fork of it. Raises ForkedError."""
+        self._origin.require_own()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the log was closed, and this was signalled. Raises ForkedError."""
+        if self._origin.is_parents:
+            self._origin.require_own()
+        return self._signal.is_closed
+
+    @property
+    def longest_pause_seconds(self) -> float:
+        """The signal is not relied on forever: the thread that should give it may be interrupted just then."""
+        return _LONGEST_TRUST_SECONDS
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that new batches get, and that a cut raises."""
+        return self._writer.leader_epoch
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset a reader may ask for."""
+        return self._writer.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """First offset that may still be lost in a crash."""
+        return self._writer.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of an undecided transaction, at most the high watermark."""
+        return self._writer.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._writer.log_end_offset
+
+    def unlisted_aborts(self) -> Aborts | None:
+        """Return None: the writer has them in its transaction index before they count as decided."""
+        return None

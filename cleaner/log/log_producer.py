@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
@@ -13,20 +13,11 @@ from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import HIGHEST_SEQUENCE, SEQUENCES, Appended, ProducerStamp, Records
 from cleaner.log.transactional_ids import Identity, TransactionalIds
 
+if TYPE_CHECKING:
+    from cleaner.log.log import Log
+
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default of `transaction.timeout.ms`."""
-
-
-class AppendedLog(Protocol):
-    """The log that a producer appends to."""
-
-    def appended_at(
-        self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False
-    ) -> Appended:
-        """Count an append and return its answer."""
-
-    def fence(self, identity: Identity) -> None:
-        """Fence off the earlier instances of a producer, and end their open transaction."""
 
 
 class LogProducer:
@@ -47,7 +38,7 @@ class LogProducer:
 
     def __init__(
         self,
-        log: AppendedLog,
+        log: Log,
         writer: PartitionWriter,
         clock: Clock,
         identity: Identity,

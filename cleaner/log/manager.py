@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from cleaner.app.options import Sources
 from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Setting, Settings
 from cleaner.base.clock import Clock, SystemClock
@@ -37,7 +36,7 @@ from cleaner.log import counters
 from cleaner.log.cleaning import InProcessCleaner
 from cleaner.log.counters import NoRegistry, Registry
 from cleaner.log.dir_state import DirState, PathLike, open_dirs, paths_of
-from cleaner.log.flush_threads import FlushThreads
+from cleaner.log.flusher import FlushThreads
 from cleaner.log.log import Log
 from cleaner.log.origin import Origin
 from cleaner.log.partitions import Partitions, Services
@@ -46,6 +45,7 @@ from cleaner.log.tasks import Tasks
 from cleaner.log.topics import Topic
 from cleaner.log.upkeep import Upkeep
 from cleaner.settings import FollowedSettings, SettingsResolver
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.remove.removals import Removals
 from cleaner.storage.segment.names import DirKind

@@ -12,7 +12,6 @@ Source: `BuiltInPartitioner.java`, `Utils.java` (murmur2).
 from __future__ import annotations
 
 import random
-from typing import Protocol
 
 from cleaner.log.record import Record
 
@@ -22,13 +21,6 @@ STICKY_BYTES = 16_384
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-
-
-class Chooser(Protocol):
-    """Picks a number at random: `random.Random` does."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Return a number from 0 up to, not including, `stop`."""
 
 
 def murmur2(data: bytes) -> int:
@@ -62,11 +54,11 @@ class Partitioner:
     """
 
     def __init__(
-        self, partition_count: int, *, sticky_bytes: int = STICKY_BYTES, chooser: Chooser | None = None
+        self, partition_count: int, *, sticky_bytes: int = STICKY_BYTES, chooser: random.Random | None = None
     ) -> None:
         self._partition_count = partition_count
         self._sticky_bytes = sticky_bytes
-        self._chooser: Chooser = chooser or random.SystemRandom()
+        self._chooser = chooser or random.SystemRandom()
         self._sticky = self._chooser.randrange(partition_count)
         self._sent_bytes = 0
 

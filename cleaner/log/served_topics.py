@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from cleaner.app.options import Sources
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
@@ -23,6 +22,7 @@ from cleaner.log.partitions import Partitions, Services
 from cleaner.log.topics import Topic, Topics, check_topic_name
 from cleaner.log.upkeep import Upkeep
 from cleaner.settings import FollowedSettings
+from cleaner.settings.sources import Sources
 from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.remove.removals import Removals

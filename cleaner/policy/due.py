@@ -83,12 +83,9 @@ def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int
 def due_words(dueness: Reason, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
     """Describe a result of `judge` with its numbers; the arguments are those of `judge`."""
     if dueness is Reason.NOTHING_TO_CLEAN:
-        return f"nothing to clean: the range ends at the {_bound_words(cleanable.bounded_by)}"
+        what = "bound of " if cleanable.bounded_by.endswith(".ms") else ""
+        return f"nothing to clean: the range ends at the {what}{cleanable.bounded_by}"
     if dueness is Reason.OVERDUE:
         return f"over max.compaction.lag.ms by {duration(delay_ms)}"
     comparison = "above" if dueness is Reason.OVER_RATIO else "not above"
     return f"ratio {cleanable.ratio:.3f} {comparison} {min_ratio:g}"
-
-
-def _bound_words(bounded_by: str) -> str:
-    return f"bound of {bounded_by}" if bounded_by.endswith(".ms") else bounded_by

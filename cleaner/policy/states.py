@@ -219,15 +219,6 @@ class PartitionStates:
         self._apply(partition, Event.DONE, holder)
         return not was_aborted
 
-    def done_deleting(self, partition: TopicPartition, holder: str) -> None:
-        """
-        Take a partition back after a retention pass, which has no checkpoint to write (R-432).
-
-        Raises:
-            InvalidTransitionError: no worker, or another one, has it.
-        """
-        self._apply(partition, Event.DONE, holder)
-
     def history(self, partition: TopicPartition) -> list[Transition]:
         """Return a partition's remembered transitions, oldest first."""
         return [transition for transition in self._history if transition.partition == partition]

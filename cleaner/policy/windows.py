@@ -71,18 +71,11 @@ class Windows:
 
     def next_opening_ms(self, now_ms: int) -> int | None:
         """Return when it next opens after being closed, later than now; None: it is never closed."""
-        return self._next_change(now_ms, to_open=True)
-
-    def next_end_ms(self, now_ms: int) -> int | None:
-        """Return when it next closes after being open, later than now; None: it is never closed."""
-        return self._next_change(now_ms, to_open=False)
-
-    def _next_change(self, now_ms: int, *, to_open: bool) -> int | None:
         # The state can change only at a candidate, and not at each of them.
         was_open = self.is_open(now_ms)
         for candidate_ms in sorted(ms for ms in self._candidates(now_ms) if ms > now_ms):
             is_open = self.is_open(candidate_ms)
-            if is_open is not was_open and is_open is to_open:
+            if is_open and not was_open:
                 return candidate_ms
             was_open = is_open
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.settings.environment import read_environment, variable_of
-from cleaner.settings.files import parse_set, read_config_file
+from cleaner.settings.files import read_config_file
 from cleaner.settings.followed import FollowedSettings
 from cleaner.settings.given import Given
 from cleaner.settings.resolver import ResolvedTopic, SettingsResolver
@@ -16,7 +16,6 @@ __all__ = [
     "Given",
     "ResolvedTopic",
     "SettingsResolver",
-    "parse_set",
     "read_config_file",
     "read_environment",
     "variable_of",

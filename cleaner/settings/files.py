@@ -7,7 +7,6 @@ dir may not, because users who can write there must not choose which file is rea
 
 from __future__ import annotations
 
-import re
 import stat
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -18,7 +17,8 @@ from cleaner.config.definition import Setting
 from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS
 from cleaner.config.read import UnknownNames, refuse_slip
 from cleaner.config.table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
-from cleaner.errors import ConfigError, LogDirOfflineError, UsageError, shortened
+from cleaner.errors import ConfigError, LogDirOfflineError, shortened
+from cleaner.settings.sources import TOPIC_NAME
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.which_dir import Nature, nature_of
 
@@ -28,7 +28,6 @@ CLEANER_TOPICS = "cleaner-topics.properties"
 _LIMIT_BYTES = 16 << 20
 _MAX_TOPIC_CHARACTERS = 249
 _MAX_KEY_CHARACTERS = 1000  # of topic and setting together; far more than the longest
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 _TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS | FORMER_TOPIC_KEYS | frozenset(SETTING_OF_SYNONYM)
 
 
@@ -78,23 +77,6 @@ def read_topic_file(fs: FileSystem, topics_dir: Path, topic: str) -> dict[str, s
     """Read `<topic>.properties` in `--topics-dir`; None if the topic has no file. Raises ConfigError."""
     path = topic_file(topics_dir, topic)
     return read_config_file(fs, path) if fs.exists(path) else None
-
-
-def parse_set(text: str) -> tuple[str | None, str, str]:
-    """
-    Read one `--set [TOPIC:]key=value`; returns topic (None for all), key and value.
-
-    Raises:
-        UsageError: no `=`, an empty key, or a topic name that Kafka refuses.
-    """
-    name, equals, value = text.partition("=")
-    # Neither topic names nor keys contain a colon.
-    topic, colon, key = name.rpartition(":")
-    if not equals or not key.strip():
-        raise UsageError(f"--set {text}: expected [TOPIC:]key=value")
-    if colon and not _TOPIC_NAME.match(topic):
-        raise UsageError(f"--set {text}: {topic!r} is not a topic name")
-    return (topic if colon else None), key.strip(), value
 
 
 def read_cleaner_topics(
@@ -149,7 +131,7 @@ def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) ->
         for at, letter in enumerate(line_key[: _MAX_TOPIC_CHARACTERS + 1])
         if letter == "." and at and len(line_key) <= _MAX_KEY_CHARACTERS
     ]
-    meant = [(topic, key) for topic, key in splits if key in _TOPIC_KEYS and _TOPIC_NAME.match(topic)]
+    meant = [(topic, key) for topic, key in splits if key in _TOPIC_KEYS and TOPIC_NAME.match(topic)]
     here = [(topic, key) for topic, key in meant if topic in topics]
     if len(here) > 1:
         warnings.append(f"{CLEANER_TOPICS}: {line_key} is taken as {here[0][1]} of topic {here[0][0]}")

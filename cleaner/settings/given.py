@@ -22,7 +22,7 @@ from cleaner.settings.environment import variable_of
 from cleaner.settings.files import split_by_table
 from cleaner.settings.internal_topics import INTERNAL_TOPICS
 from cleaner.settings.layers import Layer, LayerScope, check_values, find_sound_settings
-from cleaner.settings.sources import SourcesLike
+from cleaner.settings.sources import Sources
 from cleaner.settings.windows import read_windows
 
 DEFAULT = "default"
@@ -51,7 +51,7 @@ class GivenSettings:
         mistakes: collects errors in names and in values of topic settings.
     """
 
-    def __init__(self, sources: SourcesLike, mistakes: Mistakes) -> None:
+    def __init__(self, sources: Sources, mistakes: Mistakes) -> None:
         self.warnings: list[str] = []
         self._sources = sources
         self.set_everywhere, self._set = self._part_unscoped_sets(mistakes)

@@ -43,7 +43,7 @@ from cleaner.settings.files import (
 from cleaner.settings.given import DEFAULT, Given, GivenSettings
 from cleaner.settings.internal_topics import DEFAULT_REPLICATION_KEY, INTERNAL_TOPICS, REPLICATION_KEYS
 from cleaner.settings.layers import FoundSetting, Layer, LayerScope, find_settings
-from cleaner.settings.sources import SourcesLike
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import META_PROPERTIES, DirKind, parse_partition_dir
 
@@ -111,7 +111,7 @@ class SettingsResolver:
         CorruptCheckpointError: damaged metadata.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path | None, sources: SourcesLike) -> None:
+    def __init__(self, fs: FileSystem, log_dir: Path | None, sources: Sources) -> None:
         self._fs = fs
         self._log_dir = log_dir
         self._sets = sources.sets
@@ -148,7 +148,7 @@ class SettingsResolver:
         mistakes.raise_any()
 
     @staticmethod
-    def of(fs: FileSystem, log_dir: Path | None, sources: SourcesLike) -> SettingsResolver:
+    def of(fs: FileSystem, log_dir: Path | None, sources: Sources) -> SettingsResolver:
         """Create a resolver."""
         return SettingsResolver(fs, log_dir, sources)
 

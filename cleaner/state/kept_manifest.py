@@ -21,11 +21,10 @@ A group is recorded before it is swapped: the last one may never have been swapp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cleaner.base.json_values import JsonValue
+from cleaner.base.json_values import JsonValue, from_json
 from cleaner.errors import shortened
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import FileSystem
@@ -80,7 +79,7 @@ class KeptPartition:
     checkpoint: int | None
     active_base: int
     active_bytes: int
-    groups: tuple[KeptGroup, ...] = ()
+    groups: tuple[KeptGroup, ...]
 
 
 def manifest(fs: FileSystem, directory: Path) -> StateFile[KeptPartition]:
@@ -99,70 +98,28 @@ def _logs(files: tuple[KeptFile, ...]) -> dict[int, KeptFile]:
     return {names.offset_of(file.name): file for file in files if file.name.endswith(names.LOG)}
 
 
-def _read(_version: int, values: Mapping[str, JsonValue]) -> KeptPartition:
-    try:
-        groups = tuple(_group(value) for value in _list(values["groups"]))
-        checkpoint = values["checkpoint"]
-        return KeptPartition(
-            log_dir=_text(values["log_dir"]),
-            partition=_text(values["partition"]),
-            checkpoint=None if checkpoint is None else _count(checkpoint),
-            active_base=_count(values["active_base"]),
-            active_bytes=_count(values["active_bytes"]),
-            groups=groups,
-        )
-    except KeyError as error:
-        raise BadStateError(f"{error} is missing") from error
+def _read(_version: int, values: dict[str, JsonValue]) -> KeptPartition:
+    kept = from_json(KeptPartition, values)
+    _require_counts(kept.checkpoint or 0, kept.active_base, kept.active_bytes)
+    for group in kept.groups:
+        _require_plain_name(group.directory)
+        for file in (*group.old, *group.new):
+            _require_plain_name(file.name)
+            parsed = names.parse_file_name(file.name)
+            if parsed is None or parsed.temporary:
+                raise BadStateError(f"{shortened(repr(file.name))} is not a file of a segment")
+            _require_counts(file.bytes, file.crc32)
+        if len(_logs(group.new)) != 1 or not _logs(group.old) or min(_logs(group.old)) != group.new_log[0]:
+            raise BadStateError(f"group {group.directory}: the old segments do not begin where the new one does")
+    return kept
 
 
-def _group(value: JsonValue) -> KeptGroup:
-    fields = _object(value)
-    group = KeptGroup(
-        _plain_name(fields["directory"]),
-        tuple(_file(each) for each in _list(fields["old"])),
-        tuple(_file(each) for each in _list(fields["new"])),
-    )
-    if len(_logs(group.new)) != 1 or not _logs(group.old) or min(_logs(group.old)) != group.new_log[0]:
-        raise BadStateError(f"group {group.directory}: the old segments do not begin where the new one does")
-    return group
-
-
-def _file(value: JsonValue) -> KeptFile:
-    fields = _object(value)
-    name = _plain_name(fields["name"])
-    parsed = names.parse_file_name(name)
-    if parsed is None or parsed.temporary:
-        raise BadStateError(f"{shortened(repr(name))} is not a file of a segment")
-    return KeptFile(name, _count(fields["bytes"]), _count(fields["crc32"]))
-
-
-def _plain_name(value: JsonValue) -> str:
+def _require_plain_name(name: str) -> None:
     """Accept only a plain file name, because names in a manifest are joined to paths."""
-    name = _text(value)
     if not name or name != Path(name).name:
         raise BadStateError(f"{shortened(repr(name))} is not a file name")
-    return name
 
 
-def _text(value: JsonValue) -> str:
-    if not isinstance(value, str):
-        raise BadStateError(f"{shortened(repr(value))} is not a text")
-    return value
-
-
-def _count(value: JsonValue) -> int:
-    if type(value) is not int or value < 0:
-        raise BadStateError(f"{shortened(repr(value))} is not a number of at least 0")
-    return value
-
-
-def _list(value: JsonValue) -> list[JsonValue]:
-    if not isinstance(value, list):
-        raise BadStateError("a list is missing")
-    return value
-
-
-def _object(value: JsonValue) -> dict[str, JsonValue]:
-    if not isinstance(value, dict):
-        raise BadStateError("an object is missing")
-    return value
+def _require_counts(*counts: int) -> None:
+    if min(counts) < 0:
+        raise BadStateError(f"{min(counts)} is not a number of at least 0")

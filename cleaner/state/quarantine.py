@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cleaner.base import concurrency
-from cleaner.base.json_values import JsonValue
+from cleaner.base.json_values import JsonValue, from_json
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptLogError, UncleanableError
 from cleaner.state.state_file import BadStateError, StateFile
@@ -179,31 +179,9 @@ def _read(_version: int, values: Mapping[str, JsonValue]) -> _Entries:
 
 
 def _entry(row: JsonValue, number: int) -> QuarantinedLog:
-    if not isinstance(row, dict):
-        raise BadStateError(f"entry {number} is not an object")
-
-    def text(name: str) -> str:
-        value = row.get(name)
-        if not isinstance(value, str):
-            raise BadStateError(f"entry {number}: {name} is not a text")
-        return value
-
-    def whole(name: str) -> int:
-        value = row.get(name)
-        if type(value) is not int:
-            raise BadStateError(f"entry {number}: {name} is not a whole number")
-        return value
-
     try:
-        topic_partition = TopicPartition.parse(text("topic_partition"))
+        entry = from_json(QuarantinedLog, row)
+        TopicPartition.parse(str(entry.topic_partition))
+        return entry
     except ValueError as error:
         raise BadStateError(f"entry {number}: {error}") from error
-    return QuarantinedLog(
-        topic_partition=topic_partition,
-        log_dir=text("log_dir"),
-        reason=text("reason"),
-        kind=text("kind"),
-        file=None if row.get("file") is None else text("file"),
-        position=None if row.get("position") is None else whole("position"),
-        since_ms=whole("since_ms"),
-    )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
+from cleaner.base.json_values import JsonValue, NotJsonError, WrongValueError, format_json, parse_json
 from cleaner.storage.fs.file_system import FileSystem
 
 LIMIT_BYTES = 64 << 20
@@ -57,7 +57,8 @@ class StateFile(Generic[Content]):
         path: the file; its directory must exist.
         format_name: the name in the file; never changes.
         version: of the output of `write`; all versions from 1 up to it can be read.
-        read: converts a version and an object to the content; raises BadStateError.
+        read: converts a version and an object to the content; raises BadStateError or
+            WrongValueError.
         write: converts the content to an object; `format` and `version` are added here.
     """
 
@@ -95,7 +96,7 @@ class StateFile(Generic[Content]):
             if version > self._version:
                 reason = f"version {version} is newer than {self._version}, the newest known here"
                 return LoadedState(None, self._move_away("newer"), reason)
-            return LoadedState(self._read(version, values))
+            return LoadedState(self._content(version, values))
         except (NotJsonError, BadStateError) as error:
             return LoadedState(None, self._move_away("damaged"), str(error))
 
@@ -119,7 +120,13 @@ class StateFile(Generic[Content]):
             raise BadStateError(str(error)) from error
         if version > self._version:
             raise BadStateError(f"version {version} is newer than {self._version}, the newest known here")
-        return self._read(version, values)
+        return self._content(version, values)
+
+    def _content(self, version: int, values: dict[str, JsonValue]) -> Content:
+        try:
+            return self._read(version, values)
+        except WrongValueError as error:
+            raise BadStateError(str(error)) from error
 
     def save(self, content: Content) -> None:
         """

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.app.clean_log_dir import Outcome, clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport, Refusal
+from cleaner.settings.sources import Sources
 from cleaner.spark.clean.digest_task import digest_range
 from cleaner.spark.clean.plan import CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.app.clean_log_dir import Outcome, clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, SetOption, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport, Refusal, Skipped
 from cleaner.base.model import TopicPartition
 from cleaner.errors import SparkJobError
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.spark.clean.round import BulkCleaner, BulkOptions
 from cleaner.spark.clean.spark_jobs import SessionJobs, SparkJobs
 from tests.bulk.local_jobs import LocalJobs

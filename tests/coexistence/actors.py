@@ -25,11 +25,12 @@ from functools import partial
 from pathlib import Path
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import Refusal
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, NotCleanlyShutDownError
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from tests.coexistence.model_writer import ModelLog, ModelWriter
 from tests.coexistence.truth import keys

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport, Refusal
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import NotCleanlyShutDownError
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT

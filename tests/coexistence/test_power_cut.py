@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
+from cleaner.settings.sources import Sources
 from tests.coexistence.model_writer import ModelLog
 from tests.coexistence.test_crashes import PARTITION, SETTINGS, Scene, write_some
 from tests.scratch import scratch_directory

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import CleanReport, Refusal
 from cleaner.app.session import open_session
@@ -23,6 +23,7 @@ from cleaner.errors import (
     NotCleanlyShutDownError,
     WriterWaitingError,
 )
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import acquire_for_cleaning
 from cleaner.storage.lock.partition_lock import partition_lock

@@ -29,8 +29,9 @@ from typing import Any
 import cleaner
 from cleaner import CleanerError, Log, LogManager, LogProducer, Record
 from cleaner.app.check_log_dir import CheckOptions, check_paths
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.errors import LogClosedError, TopicExistsError, UnknownTopicError
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.handover import HandoverReport, hand_over
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.errors import CleanerError
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.handover import is_log_file
 from cleaner.storage.load.loaded_log import list_segments

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.undo_clean import UndoReport, undo_clean
 from cleaner.errors import CleanerError
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, KEPT_MANIFEST, SEGMENT_SUFFIXES, SNAPSHOT
 from tests.crash.rounds import NOW_MS, PARTITION, SETTINGS, Expected, contents, recover, write_round

@@ -17,10 +17,11 @@ import shutil
 from pathlib import Path
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
 from cleaner.base.model import TopicPartition
 from cleaner.log.transactional_ids import FILE_NAME, FORMAT, VERSION
+from cleaner.settings.sources import Sources
 from cleaner.state.journal import Journal
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
 from cleaner.storage.files.kafka_uuid import parse_uuid

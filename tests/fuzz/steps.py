@@ -18,13 +18,14 @@ from pathlib import Path
 
 import cleaner.cli.main
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import Refusal
 from cleaner.cli.main import main, prepare_streams
 from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import Record
+from cleaner.settings.sources import Sources
 from cleaner.spark.clean.round import BulkCleaner, BulkOptions
 from cleaner.storage.files.kafka_uuid import parse_uuid
 from tests.bulk.local_jobs import LocalJobs

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.check_log_dir import CheckOptions, check_paths
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
+from cleaner.settings.sources import Sources
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition
 from cleaner.verification.check.repair import RepairedFile

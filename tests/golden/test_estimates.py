@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.options import CallContext, Sampling, Sources
+from cleaner.app.options import CallContext, Sampling
 from cleaner.app.plan_log_dir import plan_log_dir
+from cleaner.settings.sources import Sources
 from tests.golden.scenario import Step, steps
 
 CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical") and not step.retention]

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from cleaner.app import load as loading
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.session import open_session
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, CorruptBatchError, NotCleanlyShutDownError
 from cleaner.policy.cleanable import cleanable
+from cleaner.settings.sources import Sources
 from tests.golden.random_rounds import PARTITION, random_rounds
 from tests.golden.scenario import Step, steps
 from tests.scratch import scratch_directory

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
+from cleaner.settings.sources import Sources
 from tests.golden.mutations import Mutation, Mutator
 from tests.golden.random_rounds import PARTITION, RandomRound, random_rounds
 from tests.golden.scenario import Step, steps

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.app.configuration import Loaded, load_settings
-from cleaner.app.options import SetOption
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
+from cleaner.settings.sources import SetOption
 from cleaner.storage.fs.file_system import FileSystem
 
 WAIT_SECONDS = 30.0  # only ever waited for in full by a test that fails

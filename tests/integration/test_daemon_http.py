@@ -15,7 +15,7 @@ import pytest
 from cleaner.app.configuration import load_settings
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.present.http.start import status_server
+from cleaner.present.http.routes import status_server
 from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.daemons import RunningDaemon, daemon, settings_for
 from tests.integration.log_dirs import flip_bit

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import cleaner
-from cleaner.app.options import CallContext, Sampling, SetOption, Sources
+from cleaner.app.options import CallContext, Sampling
 from cleaner.app.plan_log_dir import plan_log_dir
 from cleaner.app.plan_report import PlanEntry
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.estimate import key_sample
 from cleaner.cleaning.estimate.cells import Cells
 from cleaner.cli.main import main
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from tests.integration.log_dirs import NOW

@@ -108,8 +108,9 @@ def test_cleaning_all_does_not_grow_with_the_partitions(tmp_path: Path, warm_up:
 def clean_all(log_dir: str, points: list[int]) -> None:
     """Clean a log dir as the command does; print how large this process is after so many partitions."""
     from cleaner.app.clean_log_dir import clean_log_dir
-    from cleaner.app.options import CallContext, CleanOptions, Sources
+    from cleaner.app.options import CallContext, CleanOptions
     from cleaner.app.reports import CleanReport
+    from cleaner.settings.sources import Sources
 
     sizes = {}
     outcomes = clean_log_dir(

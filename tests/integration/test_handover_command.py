@@ -18,11 +18,12 @@ import pytest
 
 from cleaner import LogManager, Record
 from cleaner.app.handover import hand_over
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.base.model import TopicPartition
 from cleaner.cli.advice import advice
 from cleaner.cli.main import main
 from cleaner.errors import NoSpaceError, disk_error
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.leader_epochs import read_leader_epochs

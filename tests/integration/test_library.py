@@ -12,7 +12,7 @@ import pytest
 
 import cleaner
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, SetOption, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import CleanReport, Refusal
 from cleaner.errors import (
@@ -25,6 +25,7 @@ from cleaner.errors import (
     PolicyRefusedError,
     UsageError,
 )
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets, record_offsets

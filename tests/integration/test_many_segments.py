@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.options import CallContext, SetOption, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.plan_log_dir import plan_log_dir
 from cleaner.base.model import TopicPartition
+from cleaner.settings.sources import SetOption, Sources
 from tests.integration.log_dirs import NOW, offsets
 from tests.support.log_builder import CLEAN_SHUTDOWN, LogBuilder, write_log_dir
 

@@ -15,13 +15,14 @@ import pytest
 from cleaner.app import inspect_log
 from cleaner.app import plan_log_dir as plan_module
 from cleaner.app.inspect_log import Inspection, PlanTarget
-from cleaner.app.options import CallContext, SetOption, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.plan_log_dir import plan_log_dir
 from cleaner.app.plan_report import PlanEntry
 from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from cleaner.errors import CorruptBatchError
 from cleaner.read.summary import ListedFiles
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
 from tests.support.batch_builder import Producer

@@ -12,7 +12,6 @@ from uuid import UUID
 import pytest
 
 from cleaner.app.configuration import Loaded, load_settings
-from cleaner.app.options import SetOption
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.cli.explain import show_log
@@ -24,7 +23,7 @@ from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.policy.reasons import RATIO_SETTINGS
 from cleaner.present.explanations import BOUNDS, explain_log
-from cleaner.settings import parse_set
+from cleaner.settings.sources import SetOption
 from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.daemons import EventLog
 from tests.integration.log_dirs import keyed_log
@@ -64,7 +63,7 @@ class Machine:
 
     def steering(self, environment: Mapping[str, str]) -> ServiceSteering:
         """Return a daemon that has looked once; no thread of it runs."""
-        sets = tuple(SetOption(*parse_set(text)) for text in self.sets)
+        sets = tuple(SetOption.parse(text) for text in self.sets)
         read: Callable[[], Loaded] = partial(load_settings, self.file, sets, environment)
         deps = ServiceDeps(FileSystem(), SystemClock(), EventLog(), read, self.root / "state", "0-test")
         service = Service(deps, read())

@@ -165,7 +165,7 @@ def test_keep_old_where_another_log_is_kept_is_refused(log_dir: Path, tmp_path: 
         (None, "keeps no segments"),
         ("{}", "its format is not cleaner-kept-segments"),
         ('{"format": "cleaner-kept-segments", "version": 2}', "version 2 is newer"),
-        ('{"format": "cleaner-kept-segments", "version": 1}', "'groups' is missing"),
+        ('{"format": "cleaner-kept-segments", "version": 1}', "log_dir is missing"),
     ],
     ids=["none", "foreign", "newer", "empty"],
 )

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
 from cleaner.cli.main import main
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log
 from tests.support.batch_reader import split_batches

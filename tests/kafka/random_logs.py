@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import cleaner
 from cleaner.app.check_log_dir import CheckOptions, check_paths
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
 from cleaner.base.model import TopicPartition
+from cleaner.settings.sources import Sources
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition
 from tests.golden.comparison import contents, differences

@@ -20,7 +20,8 @@ import pytest
 
 from cleaner import Log, LogManager, Record, open_reader
 from cleaner.app.handover import hand_over
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem

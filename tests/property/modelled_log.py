@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import Refusal
 from cleaner.base.model import TopicPartition
 from cleaner.log.log_producer import LogProducer
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Appended, Record
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cleaner
-from cleaner.app import CleanReport
+from cleaner.app.reports import CleanReport
 from cleaner.errors import UncleanableError
 from tests.golden.comparison import contents, differences
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, build

@@ -11,10 +11,10 @@ import pytest
 
 import cleaner
 from cleaner.app import inspect_log
-from cleaner.app.options import Sources
 from cleaner.cli.main import main
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.due import judge
+from cleaner.settings.sources import Sources
 from tests.integration.daemons import WAIT_SECONDS, daemon, settings_for
 from tests.integration.log_dirs import offsets
 from tests.property.closed_logs import load_by_twin, write

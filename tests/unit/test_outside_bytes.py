@@ -33,8 +33,9 @@ from cleaner.log.transactional_ids import FILE_NAME as TRANSACTIONAL_IDS
 from cleaner.log.transactional_ids import TransactionalIds
 from cleaner.present.http.message import MAX_HEAD_BYTES, parse_request
 from cleaner.present.http.web_config import MAX_BYTES, load
-from cleaner.settings import parse_set, read_environment
+from cleaner.settings import read_environment
 from cleaner.settings.files import parse_cleaner_topics
+from cleaner.settings.sources import SetOption
 from cleaner.settings.windows import read_windows
 from cleaner.spark.source.options import size as parse_size
 from cleaner.state.journal import JournalEntry
@@ -334,7 +335,7 @@ READERS = {
     "a topic's ratio setting": Reader(
         lambda data, _: TopicConfig.from_mapping({"min.cleanable.dirty.ratio": _text(data)}), WORDS
     ),
-    "--set": Reader(lambda data, _: parse_set(_text(data)), WORDS),
+    "--set": Reader(lambda data, _: SetOption.parse(_text(data)), WORDS),
     "windows": Reader(lambda data, _: read_windows(_text(data), "UTC"), WORDS),
     "address": Reader(lambda data, _: parse_address(_text(data)), WORDS),
     "rates": Reader(lambda data, _: parse_log_dir_rates(tuple(_text(data).split(","))), WORDS),

@@ -8,12 +8,13 @@ rewrite would change, and the errors for batches that Kafka's own builder refuse
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.model import Removed
 from cleaner.cleaning.passes.lane_memory import USUAL_OUTPUT_BYTES
 from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.errors import UncleanableError
@@ -40,15 +41,14 @@ _REFUSALS = {
 }
 
 
-@dataclass
-class RemovedCounts:
-    """Counts of removed records, by reason. `markers` and `aborted` include batches that were removed unread."""
-
-    superseded: int = 0
-    tombstones: int = 0
-    aborted: int = 0
-    markers: int = 0
-    keyless: int = 0
+# The cells of the fields of `Removed`.
+_REMOVED = (
+    kernel.STATE_SUPERSEDED,
+    kernel.STATE_TOMBSTONES,
+    kernel.STATE_ABORTED,
+    kernel.STATE_MARKERS,
+    kernel.STATE_KEYLESS,
+)
 
 
 @dataclass
@@ -59,18 +59,15 @@ class CopyCounts:
     bytes_written: int = 0
     messages_read: int = 0
     messages_written: int = 0
-    removed: RemovedCounts = field(default_factory=RemovedCounts)
+    removed: Removed = field(default_factory=Removed)
 
     @staticmethod
     def total(parts: Iterable[CopyCounts]) -> CopyCounts:
         """Return the sum of several counts."""
         total = CopyCounts()
         for part in parts:
-            for name in ("bytes_read", "bytes_written", "messages_read", "messages_written"):
-                setattr(total, name, getattr(total, name) + getattr(part, name))
-            for field_ in fields(RemovedCounts):
-                done = getattr(total.removed, field_.name)
-                setattr(total.removed, field_.name, done + getattr(part.removed, field_.name))
+            for name, count in vars(part).items():
+                setattr(total, name, getattr(total, name) + count)
         return total
 
 
@@ -215,11 +212,7 @@ class RetainedWriter:
         counts.bytes_read += int(state[kernel.STATE_BYTES_READ])
         counts.messages_read += int(state[kernel.STATE_MESSAGES_READ])
         counts.messages_written += int(state[kernel.STATE_MESSAGES_WRITTEN])
-        counts.removed.superseded += int(state[kernel.STATE_SUPERSEDED])
-        counts.removed.tombstones += int(state[kernel.STATE_TOMBSTONES])
-        counts.removed.aborted += int(state[kernel.STATE_ABORTED])
-        counts.removed.markers += int(state[kernel.STATE_MARKERS])
-        counts.removed.keyless += int(state[kernel.STATE_KEYLESS])
+        counts.removed += Removed(*(int(state[cell]) for cell in _REMOVED))
 
     @staticmethod
     def _refusal(path: Path, row: np.void, status: int) -> UncleanableError:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cleaner.base.model import Removed
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder
 from cleaner.cleaning.offset_map import OffsetMap
@@ -34,7 +35,6 @@ from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.expected_output import ExpectedOutput
 from cleaner.cleaning.recopy.group import GroupRecopier
-from cleaner.cleaning.recopy.retained import RemovedCounts
 from cleaner.cleaning.recopy.survivors import MapSurvivors
 from cleaner.cleaning.recopy.verify import verify_cleaned
 from cleaner.cleaning.round.find_damage import find_damage
@@ -48,14 +48,13 @@ from cleaner.storage.segment.segment import Segment
 @dataclass(frozen=True)
 class RoundResult:
     """
-    The result of a round.
+    The result of a round (R-718).
 
     Attributes:
         first_dirty_offset, end_offset: the dirty section covered; `end_offset` is the new checkpoint.
         map_full: the map ended before the cleanable section did: another round is due.
         map_bytes_read, map_messages_read, map_entries: of the first pass.
         bytes_read, bytes_written, messages_read, messages_written: of the second.
-        invalid_messages: removed records without a key (R-718).
         removed: removed records, by reason.
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
@@ -71,8 +70,7 @@ class RoundResult:
     bytes_written: int
     messages_read: int
     messages_written: int
-    invalid_messages: int
-    removed: RemovedCounts
+    removed: Removed
     map_seconds: float
     copy_seconds: float
     kept_damage: tuple[DamagedBatch, ...] = ()
@@ -130,7 +128,6 @@ def _clean(
 
     context.write_checkpoint(built.end_offset)
     copied_ns = context.clock.monotonic_ns()
-    counts = recopier.counts
     return RoundResult(
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=built.end_offset,
@@ -138,12 +135,7 @@ def _clean(
         map_bytes_read=built.bytes_read,
         map_messages_read=built.messages_read,
         map_entries=offset_map.entries,
-        bytes_read=counts.bytes_read,
-        bytes_written=counts.bytes_written,
-        messages_read=counts.messages_read,
-        messages_written=counts.messages_written,
-        invalid_messages=counts.removed.keyless,
-        removed=counts.removed,
+        **vars(recopier.counts),
         map_seconds=(mapped_ns - began_ns) / 1e9,
         copy_seconds=(copied_ns - mapped_ns) / 1e9,
         kept_damage=tuple(batch for batch in damage.batches if batch.segment < built.end_offset),

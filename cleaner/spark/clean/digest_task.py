@@ -11,17 +11,17 @@ The task also writes a report on the range, a small file in the job's directory,
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.json_values import json_value
 from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
@@ -89,25 +89,6 @@ class RangeReport:
     mapped: PassSummary = field(default_factory=PassSummary)
     error: ErrorValue | None = None
 
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        values = dataclasses.asdict(self)
-        for name in ("copied", "mapped"):
-            summary = values[name]
-            values[name] = {**summary, "committed": sorted(summary["committed"]), "aborted": sorted(summary["aborted"])}
-        return json.dumps(values)
-
-    @staticmethod
-    def from_json(text: str) -> RangeReport:
-        """Read what `to_json` wrote."""
-        values: dict[str, Any] = json.loads(text)
-        return RangeReport(**{**values, "copied": _summary(values["copied"]), "mapped": _summary(values["mapped"])})
-
-
-def _summary(values: dict[str, Any]) -> PassSummary:
-    end = PassState(*(tuple(map(tuple, values["end"][name])) for name in ("known", "pending")))
-    return PassSummary(end, frozenset(values["committed"]), frozenset(values["aborted"]))
-
 
 def report_path(work_dir: Path, number: int) -> Path:
     """Return the path of a range's report."""
@@ -125,7 +106,7 @@ def digest_range(fs: FileSystem, settings: JobSettings, start: RangeStart) -> It
     # Several attempts may write it at the same time; their content is the same.
     temporary = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     with fs.create(temporary, like=settings.work_dir) as file:
-        file.write(digester.report.to_json().encode("ascii"), 0)
+        file.write(json.dumps(json_value(digester.report)).encode("ascii"), 0)
     fs.rename(temporary, path)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from cleaner.base.json_values import from_json, parse_json
 from cleaner.errors import SparkJobError
 from cleaner.policy.cleanable import Cleanable
 from cleaner.spark.clean.damage import ErrorValue, from_value
@@ -27,7 +28,7 @@ from cleaner.storage.segment.segment import Segment
 _MIN_RANGE_BYTES = 64 << 20
 _MAX_RANGES = 20_000
 
-_DIFFERENT_BATCHES = "its offset is not above the one before"
+_OUT_OF_ORDER = {"kind": "CorruptBatchError", "path": "", "reason": "its offset is not above the one before"}
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class FirstPassRunner:
 
     def _read_report(self, part: Range) -> RangeReport:
         path = report_path(self._settings.work_dir, part.number)
-        return RangeReport.from_json(self._fs.read_bytes(path).decode("ascii"))
+        return from_json(RangeReport, parse_json(self._fs.read_bytes(path)))
 
     def _first_damage(self, reports: Sequence[RangeReport]) -> int | None:
         """
@@ -185,7 +186,7 @@ class FirstPassRunner:
         for part, report in zip(self._ranges, reports, strict=True):
             follows = previous is None or previous[0] != part.base_offset or report.first_offset < 0
             if report.error is None and not follows and previous is not None and report.first_offset <= previous[1]:
-                report.error = _out_of_order(part)
+                report.error = {**_OUT_OF_ORDER, "position": part.start}
             previous = (part.base_offset, report.last_offset)
         damaged = [part for part, report in zip(self._ranges, reports, strict=True) if report.error is not None]
         return min(damaged, key=lambda part: (not part.is_dirty, part.number)).number if damaged else None
@@ -255,7 +256,3 @@ class FirstPassRunner:
         if last < self._first_dirty:
             return None
         return mapped[max(start.number, self._first_dirty)]
-
-
-def _out_of_order(part: Range) -> ErrorValue:
-    return {"kind": "CorruptBatchError", "path": "", "position": part.start, "reason": _DIFFERENT_BATCHES}

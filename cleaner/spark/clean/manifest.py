@@ -17,13 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cleaner.cleaning.recopy.group import RecopyRules
-from cleaner.cleaning.recopy.retained import CopyCounts, RemovedCounts
+from cleaner.base.json_values import from_json
+from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.policy.cleanable import Cleanable
-from cleaner.spark.clean.plan import CopyRules, GroupPlan, Source
+from cleaner.spark.clean.plan import CopyRules, Source
 from cleaner.spark.clean.recopy_task import GroupWork
-from cleaner.spark.clean.transactions import PassState
-from cleaner.spark.clean.verdicts import GroupBits
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
@@ -114,7 +112,7 @@ class JobFiles:
             format_name="cleaner-bulk-progress",
             version=1,
             read=_read_progress,
-            write=_write_progress,
+            write=asdict,
         )
 
     def load(self) -> tuple[Job, Progress] | None:
@@ -181,55 +179,10 @@ def _write_job(job: Job) -> Mapping[str, object]:
 
 def _read_job(_version: int, values: dict[str, Any]) -> Job:
     try:
-        return _job_of(values)
+        return from_json(Job, values | {"digest_key": int(values["digest_key"], 16)})
     except (KeyError, TypeError, ValueError) as error:
         raise BadStateError(f"not a job: {type(error).__name__}: {error}") from error
 
 
-def _job_of(values: dict[str, Any]) -> Job:
-    rules = values["rules"]
-    return Job(
-        directory=values["directory"],
-        digest_key=int(values["digest_key"], 16),
-        cleanable=Cleanable(**values["cleanable"]),
-        end_offset=values["end_offset"],
-        settings=values["settings"],
-        rules=CopyRules(
-            **{**rules, "rules": RecopyRules(**rules["rules"]), "with_aborts": tuple(rules["with_aborts"])}
-        ),
-        works=tuple(_read_work(work) for work in values["works"]),
-        expected_bytes=tuple(values["expected_bytes"]),
-        figures=MapFigures(**values["figures"]),
-        damaged=values["damaged"],
-        damage=values["damage"],
-    )
-
-
-def _read_work(values: dict[str, Any]) -> GroupWork:
-    group = values["group"]
-    return GroupWork(
-        GroupPlan(group["number"], tuple(Source(**source) for source in group["sources"])),
-        None if values["bits"] is None else GroupBits(**values["bits"]),
-        _read_state(values["copied"]),
-        None if values["mapped"] is None else _read_state(values["mapped"]),
-    )
-
-
-def _read_state(values: dict[str, Any]) -> PassState:
-    return PassState(tuple(map(tuple, values["known"])), tuple(map(tuple, values["pending"])))
-
-
-def _write_progress(progress: Progress) -> Mapping[str, object]:
-    return asdict(progress)
-
-
 def _read_progress(_version: int, values: dict[str, Any]) -> Progress:
-    try:
-        counts, before = (_read_counts(values[name]) for name in ("counts", "before"))
-        return Progress(tuple(values["sizes"]), values["swapped"], counts, before)
-    except (KeyError, TypeError) as error:
-        raise BadStateError(f"no progress of a job: {type(error).__name__}: {error}") from error
-
-
-def _read_counts(values: dict[str, Any]) -> CopyCounts:
-    return CopyCounts(**{**values, "removed": RemovedCounts(**values["removed"])})
+    return from_json(Progress, values)

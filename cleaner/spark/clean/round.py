@@ -392,12 +392,7 @@ def _result(job: Job, counts: CopyCounts, copy_seconds: float, cleanable: Cleana
         map_bytes_read=job.figures.bytes_read,
         map_messages_read=job.figures.messages,
         map_entries=0,
-        bytes_read=counts.bytes_read,
-        bytes_written=counts.bytes_written,
-        messages_read=counts.messages_read,
-        messages_written=counts.messages_written,
-        invalid_messages=counts.removed.keyless,
-        removed=counts.removed,
+        **vars(counts),
         map_seconds=job.figures.seconds,
         copy_seconds=copy_seconds,
     )

@@ -222,13 +222,9 @@ def _names(data: Bytes, starts: Longs, sizes: Longs) -> pa.Array:
         return pa.array([java_utf8(name.as_py()).decode() for name in names], pa.string())
 
 
-def _timestamps(part: _Part) -> npt.NDArray[Any]:
-    return np.clip(part.layout.timestamps_ms, -_MAX_MILLIS, _MAX_MILLIS) * 1000
-
-
 _FILLS: dict[str, tuple[npt.DTypeLike, _Fill]] = {
     "offset": (np.int64, lambda part: part.layout.offsets),
-    "timestamp": (np.int64, _timestamps),
+    "timestamp": (np.int64, lambda part: np.clip(part.layout.timestamps_ms, -_MAX_MILLIS, _MAX_MILLIS) * 1000),
     "timestampType": (np.int32, _Part.timestamp_types),
     "compression": (np.int8, lambda part: part.field("attributes") & COMPRESSION_MASK),
     "isTransactional": (np.bool_, lambda part: part.field("attributes") & TRANSACTIONAL_FLAG != 0),

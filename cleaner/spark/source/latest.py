@@ -83,10 +83,7 @@ def _hold(
                 end = min(end, log.last_stable_offset(transactions_reader(options.bad_batches)))
             stack.push(attempt.pop_all())
         wanted = [(span, file) for span, file in held if span.first_offset < end]
-        return [(_up_to(span, end), file) for span, file in wanted], task.first_offset, end
+        cut = [(replace(span, end_offset=min(span.end_offset, end)), file) for span, file in wanted]
+        return cut, task.first_offset, end
 
     return LogSnapshots(fs).look(task.topic_partition, task.directory, hold)
-
-
-def _up_to(span: Span, end_offset: int) -> Span:
-    return replace(span, end_offset=min(span.end_offset, end_offset))

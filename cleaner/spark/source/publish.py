@@ -123,7 +123,8 @@ def _complete(fs: FileSystem, directory: Path, staged: Sequence[Staged], ids: Ma
             fs.rename(directory / (each.stem + suffix), directory / segment_file_name(next_offset, suffix))
         fs.remove(directory / (each.stem + BATCHES))
         next_offset += each.offset_count
-    kept = {segment_file_name(base, suffix) for base in _bases(staged) for suffix in _SUFFIXES}
+    bases = accumulate((each.offset_count for each in staged[:-1]), initial=0)
+    kept = {segment_file_name(base, suffix) for base in bases for suffix in _SUFFIXES}
     # Files of attempts that failed, or were not the first to finish.
     fs.remove_all(directory, [name for name in fs.list_files(directory) if name not in kept])
     write_snapshot(fs, directory / snapshot_file_name(next_offset), [])
@@ -133,10 +134,6 @@ def _complete(fs: FileSystem, directory: Path, staged: Sequence[Staged], ids: Ma
         write_topic_id(fs, directory / PARTITION_METADATA, ids[topic])
     fs.fsync_dir(directory)
     return next_offset
-
-
-def _bases(staged: Sequence[Staged]) -> list[int]:
-    return list(accumulate((each.offset_count for each in staged[:-1]), initial=0))
 
 
 def _fill_in(fs: FileSystem, directory: Path, stem: str, base_offset: int) -> None:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cleaner.base.clock import SystemClock, require_set
 from cleaner.errors import UsageError
-from cleaner.spark.source.staging import Staged
+from cleaner.spark.source.staging import Stage, Staged
 from cleaner.spark.source.write_options import check_columns, write_options
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.which_dir import require_log_dir
@@ -45,8 +45,6 @@ class LogWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write a task's rows, on an executor."""
         from pyspark import TaskContext
-
-        from cleaner.spark.source.staging import Stage
 
         context = TaskContext.get()
         task, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())

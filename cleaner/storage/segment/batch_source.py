@@ -16,8 +16,15 @@ from cleaner.format.headers import HeaderReader
 MAX_HEADER_BYTES = 4 << 20
 
 
-class BatchRange(TypedDict, total=False):
-    """Which batches of an open `.log` to read, and how: the arguments of `SegmentReader`."""
+class SegmentRange(TypedDict, total=False):
+    """
+    What to read of a `.log`; see `SegmentReader`.
+
+    Attributes:
+        start, size: the first byte, and the end, exclusive.
+        buffer: memory to read into.
+        check_order_from: the lowest base offset of the first batch; offsets must ascend from there.
+    """
 
     size: Required[int]
     start: int
@@ -26,37 +33,37 @@ class BatchRange(TypedDict, total=False):
 
 
 class BatchSource(Protocol):
-    """Reads the batches of an open `.log`; raises as `SegmentReader`."""
+    """Reads the batches of an open `.log`; errors are those of `SegmentReader`."""
 
-    def __call__(self, file: ReadableFile, **batches: Unpack[BatchRange]) -> Iterable[Chunk]:
-        """Return the chunks from `start` up to `size`."""
+    def __call__(self, file: ReadableFile, **wanted: Unpack[SegmentRange]) -> Iterable[Chunk]:
+        """Return the chunks."""
 
 
-def checked_batches(file: ReadableFile, **batches: Unpack[BatchRange]) -> Iterable[Chunk]:
+def checked_batches(file: ReadableFile, **wanted: Unpack[SegmentRange]) -> Iterable[Chunk]:
     """Read whole batches and verify their checksums: required for everything that will be changed."""
     from cleaner.format.batch import SegmentReader
 
-    return SegmentReader(file, **batches)
+    return SegmentReader(file, **wanted)
 
 
-def stoppable(source: BatchSource, check_done: Callable[[], None]) -> BatchSource:
-    """Return a source that calls `check_done` for each chunk, which raises to stop."""
-
-    def read(file: ReadableFile, **batches: Unpack[BatchRange]) -> Iterator[Chunk]:
-        for chunk in source(file, **batches):
-            check_done()
-            yield chunk
-
-    return read
-
-
-def batch_headers(file: ReadableFile, **batches: Unpack[BatchRange]) -> Iterable[Chunk]:
+def batch_headers(file: ReadableFile, **wanted: Unpack[SegmentRange]) -> Iterable[Chunk]:
     """
     Walk the headers, for an inspection that changes nothing; long ranges are read as by `checked_batches`.
 
     The chunks hold no records except those of control batches.
     """
-    start = batches.get("start", 0)
-    if batches["size"] - start > MAX_HEADER_BYTES:
-        return checked_batches(file, **batches)
-    return HeaderReader(file, size=batches["size"], start=start, check_order_from=batches.get("check_order_from"))
+    size, start = wanted["size"], wanted.get("start", 0)
+    if size - start > MAX_HEADER_BYTES:
+        return checked_batches(file, **wanted)
+    return HeaderReader(file, size=size, start=start, check_order_from=wanted.get("check_order_from"))
+
+
+def stoppable(source: BatchSource, check_done: Callable[[], None]) -> BatchSource:
+    """Return a source that calls `check_done` for each chunk, which raises to stop."""
+
+    def read(file: ReadableFile, **wanted: Unpack[SegmentRange]) -> Iterator[Chunk]:
+        for chunk in source(file, **wanted):
+            check_done()
+            yield chunk
+
+    return read

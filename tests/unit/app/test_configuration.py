@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.configuration import Loaded, load_settings, take_over
-from cleaner.app.options import SetOption
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
 from cleaner.errors import ConfigError
+from cleaner.settings.sources import SetOption
 
 
 def _load(tmp_path: Path, text: str, environment: dict[str, str] | None = None, *sets: str) -> Loaded:

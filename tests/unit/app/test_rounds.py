@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
+from cleaner.settings.sources import Sources
 from tests.integration.log_dirs import keyed_log
 from tests.support.log_builder import write_log_dir
 from tests.support.manual_clock import ManualClock

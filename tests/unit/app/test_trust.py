@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.app.options import SetOption, Sources
 from cleaner.app.trust import PolicyStanding, standing
 from cleaner.config.values import TopicConfig
 from cleaner.settings import ResolvedTopic
+from cleaner.settings.sources import SetOption, Sources
 
 
 def resolved(policy: str, *, trusted: bool = False, unscoped_set: bool = False) -> ResolvedTopic:

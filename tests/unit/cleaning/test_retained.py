@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleaner.base.model import Removed
 from cleaner.cleaning.recopy import retained as retained_module
-from cleaner.cleaning.recopy.retained import CopyCounts, RemovedCounts, RetainedWriter
+from cleaner.cleaning.recopy.retained import CopyCounts, RetainedWriter
 from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.errors import CorruptBatchError, UncleanableError
 from cleaner.format.records import Unpacker
@@ -429,11 +430,11 @@ def write_chunk(writer: RetainedWriter, log: bytes, verdicts: list[int]) -> byte
 
 def test_counts_of_several_writers_add_up() -> None:
     """Each lane counts for itself."""
-    one = CopyCounts(1, 2, 3, 4, RemovedCounts(5, 6, 7, 8, 9))
-    other = CopyCounts(10, 20, 30, 40, RemovedCounts(50, 60, 70, 80, 90))
-    assert CopyCounts.total([one, other]) == CopyCounts(11, 22, 33, 44, RemovedCounts(55, 66, 77, 88, 99))
+    one = CopyCounts(1, 2, 3, 4, Removed(5, 6, 7, 8, 9))
+    other = CopyCounts(10, 20, 30, 40, Removed(50, 60, 70, 80, 90))
+    assert CopyCounts.total([one, other]) == CopyCounts(11, 22, 33, 44, Removed(55, 66, 77, 88, 99))
     assert CopyCounts.total([]) == CopyCounts()
-    assert one == CopyCounts(1, 2, 3, 4, RemovedCounts(5, 6, 7, 8, 9))
+    assert one == CopyCounts(1, 2, 3, 4, Removed(5, 6, 7, 8, 9))
 
 
 def test_batch_of_many_small_records_may_grow() -> None:

@@ -274,7 +274,7 @@ def test_keyless_records_stop_a_round_that_refuses_them(tmp_path: Path) -> None:
     with pytest.raises(PolicyRefusedError, match="1 records without a key"):
         clean(directory, context(refuse_keyless=True))
     assert files_of(directory) == before
-    assert clean(directory).invalid_messages == 1
+    assert clean(directory).removed.keyless == 1
 
 
 def test_keyless_records_stop_a_round_whose_map_is_full(tmp_path: Path) -> None:

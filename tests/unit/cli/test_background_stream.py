@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cleaner.cli.background_stream import BackgroundStream
+from cleaner.cli.daemon_logs import BackgroundStream
 
 WAIT_SECONDS = 20  # only ever waited for in full by a test that fails
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.options import SetOption, Sources
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import LogDirOfflineError
 from cleaner.policy.selection_context import DirCondition
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import FileSystem, Space
 from cleaner.storage.fs.ownership import OwnDirectories
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.load import NO_HIGH_WATERMARK
-from cleaner.app.options import SetOption, Sources
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.daemon.log_status import LogStatus
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due, earliest_dirty_timestamp_ms
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.options import Sources
 from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.retention_pass import Lock, RetentionPass, RetentionReport
 from cleaner.errors import CleaningAborted, LogChangedError, LogDirLockedError, LogDirOfflineError
+from cleaner.settings.sources import Sources
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock

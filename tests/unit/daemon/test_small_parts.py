@@ -6,10 +6,9 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.log_dir_backoff import LogDirBackoff
-from cleaner.daemon.pauses import Pauses
+from cleaner.daemon.choices import LogDirBackoff, Pauses
 from cleaner.daemon.snapshot import RoundView
-from cleaner.daemon.totals import ROUND_SECONDS, Totals
+from cleaner.daemon.status_history import ROUND_SECONDS, Totals
 from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from cleaner.app.options import SetOption, Sources
 from cleaner.base.clock import SystemClock
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.daemon.log_status import LogStatus
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem
 
 

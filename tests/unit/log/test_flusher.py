@@ -11,8 +11,7 @@ import pytest
 
 from cleaner.config.values import TopicConfig
 from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
-from cleaner.log.flush_threads import FlushThreads
-from cleaner.log.flusher import LogFlusher
+from cleaner.log.flusher import FlushThreads, LogFlusher
 from tests.support.manual_clock import ManualClock
 
 

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions, Sources
+from cleaner.app.options import CallContext, CleanOptions
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.log.log import WriterView
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reader import LogReader, open_reader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.log.stream import Isolation
-from cleaner.log.writer_view import WriterView
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import acquire_for_writing
 from cleaner.storage.log_dir import LogDir, OffsetKind

@@ -48,7 +48,6 @@ CALLS: dict[str, tuple[Event, Callable[[PartitionStates], object]]] = {
     "abort_and_pause": (Event.ABORT_AND_PAUSE, lambda states: states.abort_and_pause(PRICES)),
     "resume": (Event.RESUME, lambda states: states.resume(PRICES)),
     "done_cleaning": (Event.DONE, lambda states: states.done_cleaning(PRICES, "worker 1")),
-    "done_deleting": (Event.DONE, lambda states: states.done_deleting(PRICES, "worker 1")),
 }
 # The table of spec section 4.5; None: IllegalState.
 OUTCOMES: list[tuple[PartitionState, str, PartitionState | None]] = [
@@ -56,27 +55,22 @@ OUTCOMES: list[tuple[PartitionState, str, PartitionState | None]] = [
     (IDLE, "abort_and_pause", paused(1)),
     (IDLE, "resume", None),
     (IDLE, "done_cleaning", None),
-    (IDLE, "done_deleting", None),
     (IN_PROGRESS, "begin", None),
     (IN_PROGRESS, "abort_and_pause", ABORTED),
     (IN_PROGRESS, "resume", None),
     (IN_PROGRESS, "done_cleaning", IDLE),
-    (IN_PROGRESS, "done_deleting", IDLE),
     (ABORTED, "begin", None),
     (ABORTED, "abort_and_pause", None),
     (ABORTED, "resume", None),
     (ABORTED, "done_cleaning", paused(1)),
-    (ABORTED, "done_deleting", paused(1)),
     (paused(1), "begin", None),
     (paused(1), "abort_and_pause", paused(2)),
     (paused(1), "resume", IDLE),
     (paused(1), "done_cleaning", None),
-    (paused(1), "done_deleting", None),
     (paused(3), "begin", None),
     (paused(3), "abort_and_pause", paused(4)),
     (paused(3), "resume", paused(2)),
     (paused(3), "done_cleaning", None),
-    (paused(3), "done_deleting", None),
 ]
 
 
@@ -84,7 +78,7 @@ OUTCOMES: list[tuple[PartitionState, str, PartitionState | None]] = [
 def test_each_event_in_each_state_has_its_outcome(
     before: PartitionState, call: str, after: PartitionState | None
 ) -> None:
-    """R-430, R-432: testDoneCleaning, testDoneDeleting; an illegal event changes nothing."""
+    """R-430, R-432: testDoneCleaning; an illegal event changes nothing."""
     states = reach(before)
     event, act = CALLS[call]
     assert states.allows(PRICES, event) is (after is not None)
@@ -240,16 +234,15 @@ class Partitions(RuleBasedStateMachine):
             with pytest.raises(InvalidTransitionError):
                 self.states.resume(partition)
 
-    @rule(partition=partitions, worker=workers, cleaned=st.booleans())
-    def finish(self, partition: TopicPartition, worker: str, cleaned: bool) -> None:
+    @rule(partition=partitions, worker=workers)
+    def finish(self, partition: TopicPartition, worker: str) -> None:
         """Give a log back by its worker."""
-        done = self.states.done_cleaning if cleaned else self.states.done_deleting
         if self.holders.get(partition) != worker:
             with pytest.raises(InvalidTransitionError):
-                done(partition, worker)
+                self.states.done_cleaning(partition, worker)
             return
         was_stopped = partition in self.stops
-        assert done(partition, worker) == ((not was_stopped) if cleaned else None)
+        assert self.states.done_cleaning(partition, worker) == (not was_stopped)
         del self.holders[partition]
         if was_stopped:
             self.stops.remove(partition)
@@ -260,7 +253,7 @@ class Partitions(RuleBasedStateMachine):
     def die(self, data: st.DataObject) -> None:
         """A worker dies; its log is given back for it."""
         partition = data.draw(st.sampled_from(sorted(self.holders)))
-        self.finish(partition, self.holders[partition], True)
+        self.finish(partition, self.holders[partition])
 
     @invariant()
     def states_are_those_of_the_model(self) -> None:

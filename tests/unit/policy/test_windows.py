@@ -188,15 +188,15 @@ def test_window_follows_the_clock_on_the_wall(
     windows = Windows.parse(text, BERLIN)
     assert windows.is_open(ms(now)) is is_open
     assert windows.next_opening_ms(ms(now)) == ms(next_opening)
-    assert windows.next_end_ms(ms(now)) == ms(next_end)
+    assert windows.is_open(ms(next_end) - MINUTE_MS) and not windows.is_open(ms(next_end))
 
 
 @pytest.mark.parametrize("text", ["", "00:00-24:00", "12:00-11:00,10:00-13:00"])
-def test_windows_that_never_close_have_neither_opening_nor_end(text: str) -> None:
+def test_windows_that_never_close_have_no_opening(text: str) -> None:
     """There is nothing to wait for."""
     windows = Windows.parse(text, BERLIN)
     now = ms("2026-10-25T00:30+02:00")
-    assert (windows.is_open(now), windows.next_opening_ms(now), windows.next_end_ms(now)) == (True, None, None)
+    assert (windows.is_open(now), windows.next_opening_ms(now)) == (True, None)
 
 
 def test_day_that_a_zone_leaps_over_is_passed() -> None:
@@ -235,4 +235,3 @@ def test_next_change_is_the_first_a_minute_by_minute_walk_finds(
     changes = [moment for moment in walk if is_open(moment) is not is_open(moment - MINUTE_MS)]
     assert windows.is_open(start_ms) is is_open(start_ms)
     assert windows.next_opening_ms(start_ms) == next((m for m in changes if is_open(m)), None)
-    assert windows.next_end_ms(start_ms) == next((m for m in changes if not is_open(m)), None)

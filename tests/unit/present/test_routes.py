@@ -12,8 +12,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.present.http.message import Request, Response
-from cleaner.present.http.routes import Routes
-from cleaner.present.http.start import status_server
+from cleaner.present.http.routes import Routes, status_server
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.manual_clock import ManualClock
 from tests.support.sample_daemons import HOSTILE_TOPIC, hostile

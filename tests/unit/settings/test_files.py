@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
-from cleaner.settings.files import parse_set, read_cleaner_topics, read_config_file, read_topic_file
+from cleaner.settings.files import read_cleaner_topics, read_config_file, read_topic_file
+from cleaner.settings.sources import SetOption
 from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
@@ -26,14 +27,14 @@ FS = FileSystem()
 )
 def test_set_option_has_topic_key_and_value(text: str, expected: tuple[str | None, str, str]) -> None:
     """A colon before the equals sign ends the topic; the value is all behind the sign."""
-    assert expected == parse_set(text)
+    assert SetOption(*expected) == SetOption.parse(text)
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "t:=1", ":a=1", "bad topic:a=1", "a:b:c=1"])
 def test_set_option_that_is_none_is_a_usage_error(text: str) -> None:
     """What cannot be understood shows the form expected or the bad topic, exit code 2."""
     with pytest.raises(UsageError, match="--set") as caught:
-        parse_set(text)
+        SetOption.parse(text)
     assert caught.value.exit_code == 2
 
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from cleaner.app.options import SetOption, Sources
 from cleaner.errors import ConfigError
 from cleaner.settings import FollowedSettings
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import File, FileSystem
 from tests.support.metadata_builder import TOPIC, config_record, topic_record, write_segment
 

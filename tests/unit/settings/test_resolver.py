@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from cleaner.errors import ConfigError, CorruptCheckpointError
-from cleaner.settings import ResolvedTopic, SettingsResolver, parse_set
+from cleaner.settings import ResolvedTopic, SettingsResolver
+from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
 from tests.golden.archive import unpack
@@ -28,22 +28,6 @@ ID, OTHER_ID = UUID(int=5), UUID(int=6)
 COMPACT = {"cleanup.policy": "compact"}
 
 
-@dataclass(frozen=True)
-class SetOption:
-    topic: str | None
-    key: str
-    value: str
-
-
-@dataclass(frozen=True)
-class Sources:
-    config: dict[str, str] = field(default_factory=dict)
-    sets: tuple[SetOption, ...] = ()
-    topics_dir: Path | None = None
-    metadata_dir: Path | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-
-
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     """A log dir with one partition of topic `t`."""
@@ -58,7 +42,7 @@ def _resolver(
     topics_dir: Path | None = None,
     metadata_dir: Path | None = None,
 ) -> SettingsResolver:
-    options = tuple(SetOption(*parse_set(text)) for text in sets or [])
+    options = tuple(SetOption.parse(text) for text in sets or [])
     return SettingsResolver.of(FS, log_dir, Sources(config or {}, options, topics_dir, metadata_dir))
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.options import Sources
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import ConfigError
 from cleaner.settings import SettingsResolver, windows_of
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 
 

@@ -101,13 +101,14 @@ def test_change_the_disk_refuses_counts_and_is_written_later(tmp_path: Path) -> 
         pytest.param("{", "Expecting property name", id="no-json"),
         pytest.param('{"format": "cleaner-quarantine", "version": 1}', "no list of entries", id="no-entries"),
         pytest.param(
-            '{"format": "cleaner-quarantine", "version": 1, "entries": [{"topic_partition": "../x-0"}]}',
+            '{"format": "cleaner-quarantine", "version": 1, "entries": [{"topic_partition": "../x-0", "log_dir": "/l", '
+            '"reason": "r", "kind": "k", "file": null, "position": null, "since_ms": 1}]}',
             "entry 0: '../x-0' is not a topic",
             id="no-partition",
         ),
         pytest.param(
             '{"format": "cleaner-quarantine", "version": 1, "entries": [{"topic_partition": "x-0"}]}',
-            "entry 0: log_dir is not a text",
+            "entry 0: log_dir is missing",
             id="no-log-dir",
         ),
         pytest.param('{"format": "cleaner-quarantine", "version": 9, "entries": []}', "newer than 1", id="newer"),

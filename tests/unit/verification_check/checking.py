@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.app.check_log_dir import CheckOptions, CheckTotals, check_paths
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cleaner
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport, verify_log_dirs
 from cleaner.errors import CleanerError
+from cleaner.settings.sources import Sources
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 

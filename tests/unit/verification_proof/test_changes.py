@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.app.check_log_dir import CheckOptions
-from cleaner.app.options import CallContext, Sources
+from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.verify_log_dirs import VerifyOptions, verify_log_dirs
+from cleaner.settings.sources import Sources
 from tests.proof_changes import NAME, NOW_MS, SETTINGS, Change, changes, cleaned_log_dirs
 from tests.scratch import scratch_directory
 from tests.unit.verification_check.checking import check

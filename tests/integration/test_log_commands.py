@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cleaner_run import wait_until
+from tests.forked import cleaner_command
 
 CLEANER = str(Path(sys.executable).parent / "cleaner")
 KEYED = ("--property", "parse.key=true", "--property", "key.separator=:")
@@ -22,8 +23,7 @@ SHOWN = ("--from-beginning", "--property", "print.key=true", "--property", "key.
 
 def run(*arguments: object, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
     """Run the command; its exit code must be the expected one."""
-    command = [CLEANER, *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
+    done = cleaner_command([str(argument) for argument in arguments], stdin)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -256,7 +256,7 @@ def _bounds(entry: PlanEntry) -> Iterator[tuple[str, str, str]]:
     line = entry.checkpoint_offset
     offsets = {bound.name: bound.offset for bound in entry.bounds}
     if entry.is_checkpoint_reset:
-        figure = f"starts again: its checkpoint line, {line}, is outside of the log"
+        figure = f"reset: its line, {line}, is outside of the log"
     else:
         figure = "no line in cleaner-offset-checkpoint" if line is None else "cleaner-offset-checkpoint"
     yield "first dirty offset", f"{entry.first_dirty_offset}", figure

@@ -139,7 +139,7 @@ def test_damaged_partition_is_explained_with_what_lists_the_damage(tmp_path: Pat
     flip_bit(tmp_path / "topic-0" / "leader-epoch-checkpoint", 0)
     assert main(["explain", str(tmp_path), "topic-0", *COMPACT]) == 1
     page = capsys.readouterr().out
-    assert "leader-epoch-checkpoint" in page
+    assert "leader-epoch-checkpoint" in "".join(page.split())  # a long path is folded
     assert f"cleaner check {tmp_path}/topic-0" in page
     assert "cleanup.policy=compact" in page
 

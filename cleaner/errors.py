@@ -322,8 +322,8 @@ class UnreadableCodeError(CleanerError, ImportError):
 
     def __init__(self, module: str, path: Path, user: str) -> None:
         super().__init__(
-            f"{module} is not loaded: {path} is not readable for {user}, as whom this process runs instead of root; "
-            "install where everybody may read (/opt/cleaner), or use --as-root"
+            f"{module} is not loaded: {path} is not readable for {user}, the user this process switched to from root; "
+            "install it where every user may read (/opt/cleaner), or use --as-root"
         )
 
 

@@ -257,7 +257,7 @@ def check(
     named = [paths] if isinstance(paths, str | PathLike) else paths
     directories = [arguments.path("paths", path) for path in named]
     if not directories:
-        raise UsageError("paths is empty; name a log dir, or a partition's directory")
+        raise UsageError("paths is empty; name a log dir or a partition's directory")
     options = CheckOptions(
         clean_section=arguments.flag("clean_section", clean_section),
         repair=arguments.flag("repair", repair),

@@ -82,7 +82,7 @@ def noticing_changes(session: Session, directory: Path) -> Iterator[Follow]:
         yield watch.follow
     except (CleanerError, OSError) as error:
         if _is_missing_file(error) or (_looks_like_damage(error) and not watch.is_same()):
-            raise LogChangedError(f"{directory}: the writer has changed it meanwhile ({error})") from error
+            raise LogChangedError(f"{directory}: the writer has changed it during the round ({error})") from error
         raise
 
 

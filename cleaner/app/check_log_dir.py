@@ -174,7 +174,7 @@ def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> S
         return paths
     configured = SettingsResolver.of(fs, None, sources).cleaner.log_dirs
     if not configured:
-        raise UsageError("no directory named, and no log.dirs in --config")
+        raise UsageError("no directory given, and no log.dirs in --config")
     return [Path(text) for text in configured]
 
 

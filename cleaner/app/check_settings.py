@@ -62,8 +62,8 @@ def check_topic_files(fs: FileSystem, topics_dir: Path, mistakes: Mistakes) -> N
             with found.collected():
                 TopicConfig.from_mapping(values)
         for mistake in found.all():
-            is_said = str(path) in mistake.reason
-            mistakes.add(mistake if is_said else _said_by(mistake, str(path)))
+            names_path = str(path) in mistake.reason
+            mistakes.add(mistake if names_path else _with_source(mistake, str(path)))
 
 
 def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> list[str]:
@@ -77,23 +77,23 @@ def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> l
     Returns:
         Warnings that do not prevent a start: a directory that the daemon waits for, or one that does not answer now.
     """
-    odd = []
+    warnings = []
     for path in map(Path, config.log_dirs):
         try:
             nature, reason = nature_of(fs, path), why_no_log_dir(fs, path)
         except CleanerError as error:
-            odd.append(str(error))
+            warnings.append(str(error))
             continue
         if nature is Nature.MISSING and config.log_dirs_wait:
-            odd.append(f"{path}: {reason}; it is waited for (cleaner.log.dirs.wait)")
+            warnings.append(f"{path}: {reason}; the daemon waits for it (cleaner.log.dirs.wait)")
         elif nature is Nature.MISSING:
-            what = "mount or make it, or set cleaner.log.dirs.wait=true to have it waited for"
+            what = "mount or create it, or set cleaner.log.dirs.wait=true to wait for it"
             mistakes.add(ConfigError("log.dirs", path, f"{reason}; {what}"))
         elif nature in (Nature.EMPTY, Nature.FOREIGN):
-            odd.append(f"{path}: {reason}")
+            warnings.append(f"{path}: {reason}")
         elif reason is not None:
             mistakes.add(ConfigError("log.dirs", path, reason))
-    return odd
+    return warnings
 
 
 def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mistakes: Mistakes) -> CheckedSettings:
@@ -114,7 +114,7 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
     if not log_dirs:
         warnings += check_places(fs, loaded.config, mistakes)
         if not loaded.config.log_dirs:
-            warnings.append("log.dirs is not set: the daemon does not start without; commands that name a log dir do")
+            warnings.append("log.dirs is not set: the daemon does not start without it; commands with a log dir do")
     seen: list[Path] = []
     topics = 0
     for log_dir in log_dirs or [Path(text) for text in loaded.config.log_dirs]:
@@ -157,15 +157,15 @@ def _check_topic(
         resolved = resolver.topic(topic, read_topic_id(fs, directory / PARTITION_METADATA))
     except ConfigError as error:
         for mistake in error.mistakes:
-            mistakes.add(_said_by(mistake, f"topic {topic}"))
+            mistakes.add(_with_source(mistake, f"topic {topic}"))
         return []
     except CleanerError as error:
         return [str(error)]
     return [f"topic {topic}: {warning}" for warning in resolved.warnings]
 
 
-def _said_by(mistake: ConfigError, who: str) -> ConfigError:
-    return ConfigError(mistake.key, mistake.value, f"{mistake.reason} ({who})")
+def _with_source(mistake: ConfigError, source: str) -> ConfigError:
+    return ConfigError(mistake.key, mistake.value, f"{mistake.reason} ({source})")
 
 
 def _topics_of(fs: FileSystem, log_dir: Path) -> dict[str, Path]:

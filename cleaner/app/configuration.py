@@ -130,10 +130,10 @@ def configured_topics_dir(
     config_file: Path | None, sets: Sequence[SetOption], environment: Mapping[str, str], fs: FileSystem
 ) -> Path | None:
     """Return `cleaner.topics.dir` even if other settings are invalid: its files can still be checked."""
-    unheard = Mistakes()
-    _, config = _read_file(fs, config_file, unheard)
-    sources = Sources(config, tuple(sets), environment=read_known_variables(environment, unheard))
-    return GivenSettings(sources, unheard).topics_dir
+    unreported = Mistakes()
+    _, config = _read_file(fs, config_file, unreported)
+    sources = Sources(config, tuple(sets), environment=read_known_variables(environment, unreported))
+    return GivenSettings(sources, unreported).topics_dir
 
 
 def take_over(running: Loaded, new: Loaded) -> TakenOver:
@@ -211,9 +211,9 @@ def _check_directories(fs: FileSystem, given: GivenSettings, log_dirs: Sequence[
 def _with_defaults(given: GivenSettings) -> dict[str, Given]:
     settings = {**BROKER_SETTINGS, **TOPIC_SETTINGS}
     values = {key: Given(setting.default or "", DEFAULT) for key, setting in settings.items()}
-    unheard = Mistakes()
-    for key, value in {**given.process_values({}), **given.topic_defaults(unheard)}.items():
-        with unheard.collected():  # the reader of their values reports it
+    unreported = Mistakes()
+    for key, value in {**given.process_values({}), **given.topic_defaults(unreported)}.items():
+        with unreported.collected():  # the reader of their values reports it
             values[key] = Given(settings[key].canonical(value.text), value.origin)
     return values
 

@@ -85,7 +85,7 @@ def examine_machine(config: CleanerConfig, *, clock: Clock | None = None) -> Ite
     yield _kernels()
     reason = why_not_available()
     do = "needed for `cleaner bulk` and DataFrames only"
-    yield warned("spark", reason, do) if reason else passed("spark", "Java, pyspark, pyarrow and pandas are there")
+    yield warned("spark", reason, do) if reason else passed("spark", "Java, pyspark, pyarrow and pandas are installed")
     yield _clock(clock)
 
 
@@ -93,12 +93,12 @@ def _memory(fs: FileSystem, config: CleanerConfig) -> Answer:
     limit, needed = lowest_memory_limit(fs), MemoryBudget.of(config).total
     if limit is None:
         return warned(
-            "memory", f"{human_bytes(needed)} may be needed, and how much there is is not known", "mount /proc"
+            "memory", f"{human_bytes(needed)} may be needed; how much the machine has is not known", "mount /proc"
         )
     try:
         require_memory(config, limit)
     except CleanerError as error:
-        return failed("memory", str(error), "set what it names to that, or give the process more", error)
+        return failed("memory", str(error), "lower the setting that it names, or give the process more memory", error)
     return passed("memory", f"at most {human_bytes(needed)} are needed, {limit.source} has {human_bytes(limit.size)}")
 
 
@@ -107,7 +107,7 @@ def _kernels() -> Answer:
         kept = find_kept_kernels()
     except ImportError as error:
         return failed(
-            "kernels", f"numba cannot be loaded: {error}", "install the cleaner again, in an environment of its own"
+            "kernels", f"numba cannot be loaded: {error}", "install the cleaner again, in its own environment"
         )
     reasons = "".join(f"; {reason}" for reason in kept.warnings)
     if kept.are_complete:
@@ -115,7 +115,7 @@ def _kernels() -> Answer:
     if kept.writable is None:
         return warned(
             "kernels",
-            f"compiled at every start, which takes seconds: there is no place to keep them{reasons}",
+            f"compiled at every start, which takes seconds: there is no directory to keep them in{reasons}",
             "let NUMBA_CACHE_DIR name a directory that only you can write to, and run `cleaner warm`",
         )
     return warned("kernels", f"not compiled yet; they will be kept in {kept.writable}{reasons}", "run `cleaner warm`")
@@ -125,7 +125,7 @@ def _clock(clock: Clock) -> Answer:
     try:
         require_set(clock.now_ms())
     except CleanerError as error:
-        return failed("clock", str(error), "set the machine's clock, and keep it in time (NTP)", error)
+        return failed("clock", str(error), "set the machine's clock, and keep it synchronized (NTP)", error)
     return passed("clock", "is set")
 
 
@@ -148,13 +148,13 @@ def examine_settings(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path]) -
 
 def wrong_setting(mistake: ConfigError) -> Answer:
     """Return the `FAIL` for a mistake in the settings."""
-    return failed("settings", str(mistake), "change it where it comes from: `cleaner config check`", mistake)
+    return failed("settings", str(mistake), "correct it at its source: `cleaner config check`", mistake)
 
 
 def examine_owner(log_dirs: Sequence[Path], *, stay_root: bool = False) -> Answer:
     """Check which user root becomes to work in some log dirs, and become that user for the checks that follow."""
     if os.geteuid() != 0 or stay_root:
-        return passed("owner", f"works as user {os.geteuid()}")
+        return passed("owner", f"runs as user {os.geteuid()}")
     try:
         owner = owner_of(log_dirs)
         if owner is not None:
@@ -162,7 +162,7 @@ def examine_owner(log_dirs: Sequence[Path], *, stay_root: bool = False) -> Answe
     except CleanerError as error:
         return failed("owner", str(error), "", error)
     except OSError as error:
-        return failed("owner", str(error), "see what is wrong with the directory")
+        return failed("owner", str(error), "check the directory")
     return passed("owner", "root stays root" if owner is None else f"root becomes {owner}, the owner of the logs")
 
 
@@ -175,7 +175,7 @@ def examine_state_dir(fs: FileSystem, loaded: Loaded) -> Iterator[Answer]:
         require_own_way(path, STATE_DIR_KEY, path)
         if fs.exists(real_path(path)):
             require_private(fs, real_path(path), STATE_DIR_KEY, path)
-        yield passed("state", f"{path} is this user's own, or will be made")
+        yield passed("state", f"{path} belongs to this user, or will be created")
     except CleanerError as error:
         yield failed("state", str(error), "", error)
     except OSError as error:

@@ -74,7 +74,7 @@ class _Examination:
         """Is it a log dir, and sound as a whole?"""
         reason = why_no_log_dir(self._fs, self._path)
         if reason is not None and not self._is_named:
-            return warned("directories", reason, "see `settings`: the daemon refuses it, or waits for it")
+            return warned("directories", reason, "see `settings`: the daemon refuses it or waits for it")
         if reason is not None:
             return failed("directories", reason, "name a log dir, or mount its disk")
         try:
@@ -90,7 +90,7 @@ class _Examination:
     def access(self) -> Answer:
         """May this user, whom root has become, read and replace all of it?"""
         if not can_own(self._fs.stat(real_path(self._path))):
-            do = "start as its owner, or as root, who becomes the owner"
+            do = "start as its owner, or as root, which switches to the owner"
             return failed("access", "the log dir belongs to another user", do)
         closed = next(self._closed(), None)
         if closed is not None:
@@ -98,8 +98,8 @@ class _Examination:
         code = code_closed_to(Owner(os.geteuid(), os.getegid())) if os.geteuid() else None
         if code is not None:
             finding = f"user {os.geteuid()} cannot read the program, for {code}: `cleaner bulk` is refused"
-            return warned("access", finding, "install it where all may read, as in /opt, not below /root")
-        return passed("access", f"user {os.geteuid()} may read and replace all of it")
+            return warned("access", finding, "install it where every user may read, such as /opt, not below /root")
+        return passed("access", f"user {os.geteuid()} may read and replace everything in it")
 
     def _closed(self) -> Iterator[Path]:
         directory = real_path(self._path)
@@ -118,10 +118,10 @@ class _Examination:
         pid = f" (process {self._lock.pid})" if self._lock.pid is not None else ""
         holder = f"held by {self._lock.holder.value}{pid}"
         if self._lock.holder is LockHolder.BROKER:
-            return failed("lock", holder, "stop the broker first; its own cleaner serves it while it runs")
+            return failed("lock", holder, "stop the broker first; its own cleaner works while it runs")
         if self._lock.holder is not LockHolder.NOBODY:
-            return warned("lock", holder, "wait for it, or ask the daemon that runs: `cleaner status`")
-        return passed("lock", "a writer has it, which lets a cleaner in" if self._lock.has_writer else "free")
+            return warned("lock", holder, "wait for it, or ask the running daemon: `cleaner status`")
+        return passed("lock", "a writer holds it and admits a cleaner" if self._lock.has_writer else "free")
 
     def marker(self) -> Answer:
         """Was it left in order?"""
@@ -129,14 +129,14 @@ class _Examination:
         is_held = self._lock.holder is not LockHolder.NOBODY
         match Use.of(is_marked=is_marked, has_writer=self._lock.has_writer, is_held=is_held):
             case Use.CLOSED:
-                return passed("marker", "left in order: it has its clean-shutdown marker")
+                return passed("marker", "closed cleanly: it has its clean-shutdown marker")
             case Use.TORN if self._seen:
                 do = f"`cleaner recover {quote(str(self._path))}`, or start and stop its writer"
-                return failed("marker", "not left in order: no clean-shutdown marker, and nobody has it open", do)
+                return failed("marker", "not closed cleanly: no clean-shutdown marker, and no process has it open", do)
             case Use.TORN:
-                return passed("marker", "none, and no log that could be torn")
+                return passed("marker", "none, but there is no log that could be torn")
             case _:
-                return passed("marker", "none while it is open, as it should be")
+                return passed("marker", "none while it is open, which is normal")
 
     def space(self) -> Answer:
         """Is there room for the round of the largest log?"""
@@ -149,13 +149,13 @@ class _Examination:
             require_room(self._fs, self._path, largest)
         except NoSpaceError as error:
             free, most = human_bytes(found.free_bytes), human_bytes(largest)
-            what = f"{free} are free, and a group of {name} may need {most} for a moment"
+            what = f"{free} are free, and a group of {name} may need {most} until it is swapped"
             missing = human_bytes(error.missing_bytes)
-            do = f"free {missing}, or clean smaller logs first: `cleaner plan --estimate` foretells"
+            do = f"free {missing}, or clean smaller logs first: see `cleaner plan --estimate`"
             return warned("space", what, do)
         return passed(
             "space",
-            f"{human_bytes(found.free_bytes)} are free, a round needs at most {human_bytes(largest)} for a moment",
+            f"{human_bytes(found.free_bytes)} are free, a round needs at most {human_bytes(largest)} at a time",
         )
 
     def _group_bytes(self, name: str) -> int:
@@ -236,9 +236,9 @@ def examine_log_dir(
     """
     for question in _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named).questions():
         check = question.__name__.replace("_", "-")
-        answer = within(patience_seconds, partial(_asked, check, question, path))
+        answer = within(patience_seconds, partial(_answer_of, check, question, path))
         if answer is None:
-            do = f"`dmesg | tail`, `findmnt --target {quote(str(path))}`: mend the disk or the mount"
+            do = f"`dmesg | tail`, `findmnt --target {quote(str(path))}`: repair the disk or the mount"
             yield replace(failed(check, f"no answer for {patience_seconds:.0f} s", do), log_dir=path)
             return
         yield replace(answer, log_dir=path)
@@ -255,14 +255,14 @@ def within(seconds: float, work: Callable[[], Result]) -> Result | None:
     return done[0] if done else None
 
 
-def _asked(check: str, question: Callable[[], Answer], path: Path) -> Answer:
+def _answer_of(check: str, question: Callable[[], Answer], path: Path) -> Answer:
     """Return the answer of a check, or the error that prevented it."""
     try:
         return question()
     except CleanerError as error:
         return failed(check, str(error), "", error)
     except FileNotFoundError as error:
-        return warned(check, f"{error.filename} went away meanwhile: somebody is at work", "ask again")
+        return warned(check, f"{error.filename} went away during the check: another process is at work", "run it again")
     except OSError as error:
         named = disk_error(path, error)
         return failed(check, str(named), "", named)

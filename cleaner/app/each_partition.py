@@ -82,7 +82,7 @@ def _has_disk_failed(outcome: object) -> bool:
 
 
 def _not_begun(topic_partition: TopicPartition) -> Refusal:
-    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed before"))
+    return Refusal(str(topic_partition), CleanerError("not begun: the disk failed earlier"))
 
 
 def _end(error: BaseException, left: int) -> NoReturn:

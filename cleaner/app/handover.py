@@ -127,7 +127,7 @@ def hand_over(
     with as_cleaner_errors(to_dir):
         if dry_run:
             for directory in (from_dir, to_dir):
-                _require_nobody(context.fs, directory)
+                _require_unlocked(context.fs, directory)
         with (
             open_session(from_dir, Sources(), context, mode=mode) as ours,
             open_session(to_dir, sources, context, mode=mode) as theirs,
@@ -135,7 +135,7 @@ def hand_over(
             return _Handover(ours, theirs, topic_ids, sources).run(dry_run=dry_run)
 
 
-def _require_nobody(fs: FileSystem, log_dir: Path) -> None:
+def _require_unlocked(fs: FileSystem, log_dir: Path) -> None:
     """Make sure that a log dir could be locked. Raises LogDirLockedError: another process is at work in it."""
     report = probe(fs, log_dir)
     if report.holder is not LockHolder.NOBODY or report.has_writer:
@@ -165,11 +165,11 @@ class _Handover:
         if not self._ours.log_dir.has_clean_shutdown_marker():
             path = self._ours.log_dir.path
             raise NotCleanlyShutDownError(
-                f"{path}: not closed in order: there is no clean-shutdown marker; first `cleaner recover {path}`"
+                f"{path}: not closed cleanly: there is no clean-shutdown marker; run `cleaner recover {path}` first"
             )
         if self._theirs.log_dir.meta_properties() is None:
             raise HandoverRefusedError(
-                self._theirs.log_dir.path, "no broker's log dir: there is no meta.properties in it"
+                self._theirs.log_dir.path, "not the log dir of a broker: there is no meta.properties in it"
             )
         partitions = self._partitions()
         self._warn(partitions)
@@ -220,8 +220,8 @@ class _Handover:
             if log.producers.first_unstable_offset() is not None:
                 raise HandoverRefusedError(
                     directory,
-                    f"a transaction is open at offset {log.producers.first_unstable_offset()}, which nobody could end "
-                    "at the broker; whoever opens the log dir to write (cleaner produce, LogManager) aborts it",
+                    f"a transaction is open at offset {log.producers.first_unstable_offset()}, and no client of the "
+                    "broker could end it; open the log dir to write (cleaner produce, LogManager), which aborts it",
                 )
             was_there = self._check_place(topic_partition, directory)
             if not was_there:
@@ -246,14 +246,14 @@ class _Handover:
         if topic_partition.partition not in replicas:
             raise HandoverRefusedError(
                 place,
-                f"the cluster's topic {topic} has {len(replicas)} partitions, 0 to {len(replicas) - 1}; give it more "
-                "at the broker, and start that once",
+                f"the cluster's topic {topic} has {len(replicas)} partitions, 0 to {len(replicas) - 1}; add partitions "
+                "at the broker, and start it once",
             )
         if replicas[topic_partition.partition] > 1:
             raise HandoverRefusedError(
                 place,
-                f"{topic_partition} has {replicas[topic_partition.partition]} replicas: the others know nothing of "
-                "this log, and one of them that leads would have it cut; hand it over to one replica, add others then",
+                f"{topic_partition} has {replicas[topic_partition.partition]} replicas: the others do not have "
+                "this log, and would truncate it as leaders; hand it over to one replica, then add others",
             )
 
     def _check_files(self, directory: Path) -> None:
@@ -274,7 +274,7 @@ class _Handover:
                     directory / name, f"belongs to user {about.st_uid}, and its directory to user {owner}"
                 )
         if foreign:
-            self._ours.context.warn(f"{directory}: no part of the log, and stays here: {', '.join(foreign)}")
+            self._ours.context.warn(f"{directory}: not part of the log, not handed over: {', '.join(foreign)}")
 
     def _check_place(self, topic_partition: TopicPartition, directory: Path) -> bool:
         """Tell whether the log is already in its place. Raises HandoverRefusedError: it has no place there."""
@@ -283,13 +283,15 @@ class _Handover:
         place = moved_broker_log(theirs, topic_partition, topic_id) or home
         found = theirs.listing()
         if topic_partition in found.linked or topic_partition in found.future:
-            raise HandoverRefusedError(home, "a symbolic link, or about to be moved: not a plain partition directory")
+            raise HandoverRefusedError(
+                home, "a symbolic link, or being moved to another log dir: not a plain partition directory"
+            )
         if not self._fs.exists(place):
             others = [other.path for other in self._others if topic_partition in other.partitions()]
             where = f"; it is in {others[0]}" if others else ""
             raise HandoverRefusedError(
                 home,
-                "the broker has no such partition here: create the topic, and let the broker make its directories; "
+                "the broker has no such partition here: create the topic, and let the broker create its directories; "
                 f"each log is handed over to the one of its log.dirs that has it{where}",
             )
         there = read_topic_id(self._fs, place / names.PARTITION_METADATA)
@@ -302,7 +304,7 @@ class _Handover:
         if is_same_log(self._fs, directory, place):
             return True
         raise HandoverRefusedError(
-            place, "the broker's log is not empty, or was not always; delete the topic and make it anew"
+            place, "the broker's log is not empty, or had records before; delete the topic and create it again"
         )
 
     def _warn(self, partitions: Mapping[TopicPartition, Path]) -> None:
@@ -310,12 +312,12 @@ class _Handover:
         warn, cluster = self._ours.context.warn, self._cluster
         if not cluster.is_known:
             warn(
-                f"{self._theirs.log_dir.path}: no metadata log here, so that topic ids, numbers of partitions and "
-                "replicas are not held against it: --metadata-dir, or --config with the broker's server.properties"
+                f"{self._theirs.log_dir.path}: no metadata log here, so topic ids and numbers of partitions and "
+                "replicas are not checked: give --metadata-dir, or --config with the broker's server.properties"
             )
-        warnings: list[str] = []
+        unused: list[str] = []
         settings = read_cleaner_topics(
-            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, warnings
+            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, unused
         )
         for topic, topic_id in self._topic_ids.items():
             theirs = cluster.image.topic_configs.get(topic, {})
@@ -323,8 +325,8 @@ class _Handover:
             if missing:
                 listed = ",".join(f"{key}=[{v}]" if "," in v else f"{key}={v}" for key, v in missing.items())
                 warn(
-                    f"topic {topic}: a broker goes by its own settings, and may delete by them what is old. Those "
-                    "it had here are set by: kafka-configs.sh --bootstrap-server ... --alter --entity-type topics "
+                    f"topic {topic}: a broker uses its own settings, and may delete old records by them. To set those "
+                    "it had here: kafka-configs.sh --bootstrap-server ... --alter --entity-type topics "
                     f"--entity-name {topic} --add-config {listed}"
                 )
             mine, count = (
@@ -332,7 +334,7 @@ class _Handover:
                 len(cluster.image.replicas.get(topic_id, {})),
             )
             if count > len(mine):
-                warn(f"topic {topic}: {len(mine)} partitions here, {count} at the broker: keys may belong to others")
+                warn(f"topic {topic}: {len(mine)} partitions here, {count} at the broker: keys may move to others")
 
     # ---- doing -----------------------------------------------------------------------------------------------------
 

@@ -138,7 +138,7 @@ class Keeper:
             found = self._kept
         elif replace(found, checkpoint=None, groups=()) != replace(self._kept, checkpoint=None):
             raise UsageError(
-                f"{self._directory}: keeps segments of another log, or of before records were appended; undo or remove "
+                f"{self._directory}: keeps segments of another log, or older ones of this log; undo or remove "
                 "those, or keep these in another directory"
             )
         name = str(len(found.groups) + 1).zfill(GROUP_DIGITS)

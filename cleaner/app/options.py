@@ -33,7 +33,7 @@ def no_progress(_phase: str, _done: int, _total: int) -> None:
     """Report no progress."""
 
 
-def tell_nobody(_warning: str) -> None:
+def ignore_warning(_warning: str) -> None:
     """Ignore a warning."""
 
 
@@ -115,7 +115,7 @@ class CallContext:
     clock: Clock = field(default_factory=SystemClock)
     progress: Progress = no_progress
     check_done: Callable[[], None] = never_done
-    warn: Callable[[str], None] = tell_nobody
+    warn: Callable[[str], None] = ignore_warning
 
     @staticmethod
     def of(
@@ -139,7 +139,7 @@ class CallContext:
             clock=SystemClock() if now_ms is None else StillClock(arguments.moment_ms("now_ms", now_ms)),
             progress=progress or no_progress,
             check_done=check_done or never_done,
-            warn=warn or tell_nobody,
+            warn=warn or ignore_warning,
         )
 
 

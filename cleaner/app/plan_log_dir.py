@@ -145,7 +145,7 @@ class _View:
                 if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
                     return failed
                 # Its files come and go: a process is at work, whether or not one has the lock.
-                entry = replace(entry, in_use=entry.in_use or "somebody whose files come and go")
+                entry = replace(entry, in_use=entry.in_use or "a process that creates and deletes files")
             except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
                 return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
         return failed
@@ -230,7 +230,7 @@ class _View:
         )
         entry = self._bound(entry, look, place)
         if self.sampling is not None and found.cleanable_bytes:
-            entry = self._foretell(entry, look, topic, now_ms, self.sampling.most_bytes)
+            entry = self._with_estimate(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Reason.NOTHING_TO_CLEAN:
             if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
@@ -238,7 +238,7 @@ class _View:
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
 
-    def _foretell(
+    def _with_estimate(
         self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
     ) -> PlanEntry:
         """Add an estimate of what cleaning would do; there is something to clean."""
@@ -252,8 +252,8 @@ class _View:
             if seen.base_offset < look.found.first_uncleanable_offset
         ]
         context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done)
-        foretold, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
-        return replace(entry, estimate=foretold, rounds=ahead)
+        found, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+        return replace(entry, estimate=found, rounds=ahead)
 
     def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its value."""

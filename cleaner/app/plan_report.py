@@ -42,7 +42,7 @@ class PlanEntry:
         is_due: by its ratio or its age. `clean --all` takes due partitions; a named one needs only dirty bytes.
         why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own.
         reason: the same with its numbers, in words.
-        error: why the partition cannot be looked at; empty if it can.
+        error: why the partition cannot be read; empty if it can.
         now_ms: the moment it was judged by.
         log_start_offset, log_end_offset, high_watermark, last_stable_offset: of the log; None where unknown. The last
             stable offset is exact only as far as it matters: transactions in the active segment are not searched.

@@ -11,6 +11,6 @@ def replication_warning(resolved: ResolvedTopic) -> str:
         return ""
     return (
         f"{resolved.replicas} replicas ({resolved.replicas_origin}): tombstones and markers past their delete horizon "
-        "go, and a follower that is behind by more than delete.retention.ms keeps what they deleted; "
+        "are removed, and a follower that is behind by more than delete.retention.ms keeps the deleted records; "
         "clean --keep-tombstones removes none"
     )

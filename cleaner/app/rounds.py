@@ -165,7 +165,7 @@ def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> Cle
     end, bound = result.end_offset, report.first_uncleanable_offset
     left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
     remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
-    why = "the offset map was full" if result.map_full else "the round was to end early"
+    why = "the offset map was full" if result.map_full else "the round had to end early"
     return replace(
         report,
         rounds_remaining=remaining,

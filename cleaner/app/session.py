@@ -109,7 +109,7 @@ class Session:
         """
         self.context.check_done()
         if self.lock is not None and self.lock.logs.is_writer_waiting():
-            raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, rounds end for now")
+            raise WriterWaitingError(f"{self.log_dir.path}: a writer is about to load the logs, so rounds stop")
 
     def partition_lock(self, topic_partition: TopicPartition) -> AbstractContextManager[object]:
         """

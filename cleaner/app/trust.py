@@ -46,7 +46,7 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
         return PolicyStanding(
             False,
             reason=f"cleanup.policy is {policy} ({origin}), so it is not compacted; if it should be, "
-            "say so for this topic",
+            "set it for this topic",
         )
     if is_named or resolved.policy_trusted:
         return PolicyStanding(True)

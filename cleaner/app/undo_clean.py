@@ -158,7 +158,7 @@ def _check_active(log: LoadedLog, kept: KeptPartition) -> None:
         raise UndoRefusedError(
             active.log_path,
             f"{active.size} bytes where the active segment was {kept.active_base} with {kept.active_bytes}: records "
-            "were appended, or cut, since",
+            "were appended or cut since",
         )
 
 
@@ -189,7 +189,7 @@ def _groups_to_undo(fs: FileSystem, log: LoadedLog, kept_dir: Path, kept: KeptPa
         if logs[base] != (new.bytes, new.crc32) or any(found not in (None, was) for found, was in others):
             path = log.directory / new.name
             raise UndoRefusedError(
-                path, "is not what the round has left there: it was cleaned again, deleted or changed"
+                path, "is not the file that the round wrote: it was cleaned again, deleted or changed"
             )
         _check_kept(fs, kept_dir / group.directory, group)
         logs |= {each: (file.bytes, file.crc32) for each, file in old.items()}

@@ -272,9 +272,9 @@ class _Work:
         return file
 
 
-_ONE_ROUND = "one round at --now is what this was held against; if there were more, say since when: --since"
+_ONE_ROUND = "this was compared with one round at --now; if there were several, give the first: --since"
 _NOTHING_CLEANED = (
-    "no checkpoint says that anything was cleaned, so both logs have to be the same; if it was, say up to where: --end"
+    "no checkpoint says that anything was cleaned, so both logs must be equal; if it was, give the end: --end"
 )
 
 

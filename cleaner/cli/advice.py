@@ -38,13 +38,13 @@ def advice(error: CleanerError) -> str:
 def _of_batch(error: CleanerError) -> str:
     directory = _place(error)
     return (
-        f"`cleaner check {directory}` lists all that is damaged there; restore the partition from a replica or a "
+        f"`cleaner check {directory}` lists all damage there; restore the partition from a replica or a "
         "backup, or clean around it: `cleaner clean --damaged keep`"
     )
 
 
 def _of_index(error: CleanerError) -> str:
-    return f"`cleaner check --repair {_place(error)}` makes indexes anew from the segments"
+    return f"`cleaner check --repair {_place(error)}` rebuilds the indexes from the segments"
 
 
 def _of_checkpoint(error: CleanerError) -> str:
@@ -52,7 +52,7 @@ def _of_checkpoint(error: CleanerError) -> str:
     path = error.path if isinstance(error, CorruptCheckpointError) else Path()
     match path.name:
         case "cleaner-offset-checkpoint":
-            return f"`rm {quote(str(path))}` loses no record: the next round of each log begins at its start"
+            return f"`rm {quote(str(path))}` loses no record: the next round of each log starts from its beginning"
         case "recovery-point-offset-checkpoint":
             return f"`rm {quote(str(path))}`, then `cleaner recover {_place(error)}`: every segment is read again"
         case "replication-offset-checkpoint":
@@ -62,7 +62,7 @@ def _of_checkpoint(error: CleanerError) -> str:
         case "meta.properties":
             return "restore it from another log dir of the same broker"
     log_dir = quote(str(path.parent.parent))
-    return f"`cleaner recover {log_dir}` makes it anew where the segments hold what it says"
+    return f"`cleaner recover {log_dir}` rebuilds it if the segments hold its contents"
 
 
 def _place(error: CleanerError) -> str:
@@ -72,10 +72,10 @@ def _place(error: CleanerError) -> str:
 
 
 def _of_space(error: CleanerError) -> str:
-    return f"`df -h {_still_there(error)}`; make room there, and try again"
+    return f"`df -h {_existing_path(error)}`; free space there and try again"
 
 
-def _still_there(error: CleanerError) -> str:
+def _existing_path(error: CleanerError) -> str:
     """Return an error's path, or its nearest existing parent, quoted for a shell."""
     return quote(str(_nearest(error)))
 
@@ -88,17 +88,15 @@ def _nearest(error: CleanerError) -> Path:
 def _of_disk(error: CleanerError) -> str:
     """Return advice by the operating system's error number: most are no fault of the disk."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else None
-    place = _still_there(error)
+    place = _existing_path(error)
     match cause.errno if cause is not None else None:
         case errno.EACCES | errno.EPERM:
             return _of_permission(_nearest(error))
         case errno.EROFS:
             return f"`findmnt --target {place}` and `dmesg | tail` say why it is read-only; mount it read-write"
         case errno.ENOENT | errno.ENOTDIR | errno.EISDIR | errno.ELOOP | errno.EINVAL | errno.EFBIG:
-            return f"`ls -ld {place}` shows what is there now"
-    return (
-        f"`dmesg | tail` and `findmnt --target {place}`; nothing that was not fsynced counts, so try again once mended"
-    )
+            return f"`ls -ld {place}` shows what this path is now"
+    return f"`dmesg | tail` and `findmnt --target {place}` say why; try again once fixed, as only fsynced changes count"
 
 
 def _of_permission(path: Path) -> str:
@@ -110,14 +108,14 @@ def _of_permission(path: Path) -> str:
         owner = owner_above = 0
     if me not in (0, owner):
         if owner_above == me:
-            return f"`chown --reference={quote(str(path.parent))} {place}`: it has another owner than what it is in"
-        return f"start as its owner, or as root, who becomes the owner; `ls -ld {place}` says who that is"
+            return f"`chown --reference={quote(str(path.parent))} {place}`: its owner is not its directory's owner"
+        return f"start as its owner (`ls -ld {place}`), or as root, which switches to the owner"
     if me != 0 and not os.access(path, os.R_OK | os.W_OK):
-        return f"`chmod u+rwX {place}`: its own user may not read and write it"
-    return f"`ls -ld {place}` and `lsattr -d {place}` tell what keeps its own user out"
+        return f"`chmod u+rwX {place}`: its owner may not read and write it"
+    return f"`ls -ld {place}` and `lsattr -d {place}` show what denies access to its owner"
 
 
-def _said(words: str) -> Callable[[CleanerError], str]:
+def _fixed(words: str) -> Callable[[CleanerError], str]:
     """Return advice that is the same for all errors of a kind."""
     return lambda _: words
 
@@ -129,21 +127,19 @@ _ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = 
     (CorruptCheckpointError, _of_checkpoint),
     (
         TruncationRefusedError,
-        _said(
-            "`cleaner recover --save-cut DIR --allow-truncate` keeps a copy of what it cuts; a replica may have it all"
-        ),
+        _fixed("`cleaner recover --save-cut DIR --allow-truncate` saves what it cuts; a replica may have everything"),
     ),
     (
         PolicyRefusedError,
-        _said("`cleaner plan LOG_DIR` shows each policy and its source; --set TOPIC:KEY=VALUE gives one"),
+        _fixed("`cleaner plan LOG_DIR` shows each policy and its source; --set TOPIC:KEY=VALUE gives one"),
     ),
-    (UndoRefusedError, _said("`cleaner verify BEFORE AFTER` tells what is different; the kept files are as they were")),
+    (UndoRefusedError, _fixed("`cleaner verify BEFORE AFTER` shows the differences; the kept files are unchanged")),
     (NoSpaceError, _of_space),
-    (ForeignDirectoryError, _said("")),
+    (ForeignDirectoryError, _fixed("")),
     (LogDirOfflineError, _of_disk),
-    (LogDirLockedError, _said("`fuser -v LOG_DIR/.lock` names who has it; never remove the file")),
-    (StateDirLockedError, _said("`cleaner status` asks the daemon that runs")),
-    (NoDaemonError, _said("`systemctl status cleaner`; `cleaner plan LOG_DIR` needs no daemon")),
-    (NotPermittedError, _said("run it as that user: `sudo -u USER cleaner ...`")),
-    (UnknownTopicError, _said("`cleaner topics list --log-dir DIR` names those there are")),
+    (LogDirLockedError, _fixed("`fuser -v LOG_DIR/.lock` names the process that holds it; never remove the file")),
+    (StateDirLockedError, _fixed("`cleaner status` asks the running daemon")),
+    (NoDaemonError, _fixed("`systemctl status cleaner`; `cleaner plan LOG_DIR` needs no daemon")),
+    (NotPermittedError, _fixed("run it as that user: `sudo -u USER cleaner ...`")),
+    (UnknownTopicError, _fixed("`cleaner topics list --log-dir DIR` lists the topics")),
 )

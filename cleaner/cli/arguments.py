@@ -25,7 +25,7 @@ def add_way_of_looking(parser: argparse.ArgumentParser, whose: str = "the log di
     """Add the sources of settings, the moment, the format, and `--as-root`."""
     add_settings(parser)
     parser.add_argument(
-        "--now", metavar="MS", type=parse_now, help="the moment to work by, in ms since 1970 (default: the clock's)"
+        "--now", metavar="MS", type=parse_now, help="the time to use as now, in ms since 1970 (default: the clock's)"
     )
     add_format(parser)
     add_as_root(parser, whose)
@@ -46,7 +46,7 @@ def add_format(parser: argparse.ArgumentParser, what: str = "one object a line")
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where settings come from."""
     settings = parser.add_argument_group(
-        "settings, in falling precedence",
+        "settings, highest precedence first",
         "Between --topics-dir and --config come cleaner-topics.properties in the log dir and the environment "
         "(CLEANER_LOG_CLEANER_THREADS=2); below --config the KRaft metadata log, if there is one for this cluster.",
     )
@@ -74,7 +74,7 @@ def add_high_watermark(parser: argparse.ArgumentParser) -> None:
         metavar="checkpoint|end|N",
         type=parse_high_watermark,
         default="checkpoint",
-        help="up to where records count as replicated, and may be cleaned: replication-offset-checkpoint, the log end, "
+        help="records below it count as replicated and may be cleaned: replication-offset-checkpoint, the log end, "
         "or an offset (default: checkpoint; a partition without a line there is not cleaned)",
     )
 
@@ -84,13 +84,13 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--estimate",
         action="store_true",
-        help="read samples of what is dirty to foretell bytes freed, extra disk, rounds and seconds",
+        help="read samples of the dirty section to estimate bytes freed, extra disk, rounds and seconds",
     )
     parser.add_argument(
         "--sample",
         metavar="BYTES",
         type=parse_bytes,
-        help="read so much of each log for the estimate, K, M, G, T (default: a tenth, 256M to 4G)",
+        help="how much of each log the estimate reads, K, M, G, T (default: a tenth, 256M to 4G)",
     )
 
 

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 SUMMARY = "clean logs that are too large for one process, with Spark"
 
 DESCRIPTION = """\
-Cleans compacted partitions as `cleaner clean` does, to the same bytes, but with no offset map that could be too small:
-the keys are digested, and the segments recopied, by the tasks of a Spark session, and what a task cannot hold in
-memory Spark keeps on disk. One round covers all that can be cleaned. As many partitions are under way side by side as
-Spark runs tasks, and of a small one a single task digests all keys.
+Cleans compacted partitions to the same bytes as `cleaner clean`, but no offset map can be too small: tasks of a Spark
+session digest the keys and recopy the segments, and Spark keeps on disk what a task cannot hold in memory. One round
+covers everything that can be cleaned. As many partitions are cleaned at the same time as Spark runs tasks; a single
+task digests all keys of a small one.
 
 For a log that fits the map this takes longer than `cleaner clean`. Needs the extra `spark` and Java 17. Without
 --master Spark runs in this machine's processes alone. On a cluster all executors must see the log dir and the work
 directory under the same paths.
 
-A job that was killed is finished by the next one for the same partition, or begun anew if the log has changed."""
+The next job for the same partition finishes one that was killed, or starts again if the log has changed."""
 
 EXAMPLES = """\
 examples:
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--conf", metavar="spark.KEY=VALUE", action="append", default=[], help="a setting of Spark; may be repeated"
     )
     parser.add_argument(
-        "--work-dir", metavar="DIR", type=Path, help="where jobs keep what they must remember (cleaner.bulk.work.dir)"
+        "--work-dir", metavar="DIR", type=Path, help="where jobs keep their state (cleaner.bulk.work.dir)"
     )
     parser.add_argument(
         "--map-entries",

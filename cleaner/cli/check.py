@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-SUMMARY = "read everything in log dirs or partitions, and tell what is damaged"
+SUMMARY = "read everything in log dirs or partitions, and report what is damaged"
 
 DESCRIPTION = """\
 Reads every byte of the logs, indexes, producer snapshots, checkpoints and ids in log dirs (or in single partition
-directories), holds them against each other, and tells each damaged batch, index entry and file by position and
-offset; behind a damaged batch reading goes on. Several log dirs are taken for those of one broker: a partition in
-two of them, or ids that differ, are told too. Without any directory, those in log.dirs of --config are read.
+directories), compares them with each other, and reports each damaged batch, index entry and file by position and
+offset; it reads on behind a damaged batch. Several log dirs are taken as those of one broker: a partition in
+two of them, or ids that differ, are reported too. Without any directory it reads those in log.dirs of --config.
 
 Takes no lock and writes nothing, so it may run beside a broker and on a read-only mount; logs that may be
-written to are marked "in use while read". What the next start of a broker settles by itself (a torn end, left-over
-files) is a note, no damage.
+written to are marked "in use while read". What a broker repairs itself at its next start (a torn end, left-over
+files) is a note, not damage.
 
---repair makes anew what intact .log files determine, and nothing else: indexes and producer snapshots. It locks the log
+--repair rebuilds only what intact .log files determine: indexes and producer snapshots. It locks the log
 dir as `cleaner clean` does. A .log file is never changed."""
 
 EXAMPLES = """\
@@ -46,7 +46,7 @@ examples:
   cleaner check --config /etc/kafka/server.properties --format json | jq -r 'select(.what == "finding")'
 
 exit status:
-  0  nothing is damaged, or not any more      1  something is
+  0  nothing is damaged, or everything was repaired      1  something is damaged
   2  usage      75  with --repair: the log dir is in use      78  a bad setting"""
 
 
@@ -56,16 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clean-section",
         action="store_true",
-        help="also look for keys that occur twice below cleaner-offset-checkpoint: one more pass over what is clean",
+        help="also look for keys that occur twice below cleaner-offset-checkpoint: another pass over the clean section",
     )
     parser.add_argument(
         "--memory",
         metavar="SIZE",
         type=parse_bytes,
         default=None,
-        help="for --clean-section: beyond it more passes are made (default: 256M)",
+        help="memory for --clean-section; if it is too little, more passes are made (default: 256M)",
     )
-    parser.add_argument("--repair", action="store_true", help="make damaged indexes and producer snapshots anew")
+    parser.add_argument("--repair", action="store_true", help="rebuild damaged indexes and producer snapshots")
     add_way_of_looking(parser, "the directory's")
 
 
@@ -137,7 +137,7 @@ class _Words:
             words.append("in use while read")
         self._say("; ".join(words))
         if totals.repairable and not totals.not_repaired:
-            self._say(f"next: cleaner check --repair makes {totals.repairable} of the damaged files anew")
+            self._say(f"next: cleaner check --repair rebuilds {totals.repairable} of the damaged files")
         return _exit_code(totals)
 
 

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 SUMMARY = "clean compacted partitions of a log dir now"
 
 DESCRIPTION = """\
-Cleans compacted partitions: of records with the same key only the last one stays, as Kafka's own log cleaner
-would leave it. The log dir must not be in use by a broker. Every change is safe against crashes: whenever the
-command or the machine stops, each group of segments is the old one or the new one.
+Cleans compacted partitions as Kafka's own log cleaner does: of the records with the same key only the last one
+stays. The log dir must not be in use by a broker. Every change is safe against crashes: whenever the command or
+the machine stops, each group of segments is the old one or the new one.
 
-A partition that is named is cleaned whenever anything in it can be. --all takes those that are due, by
-min.cleanable.dirty.ratio, min.compaction.lag.ms and max.compaction.lag.ms. What cannot be cleaned is what is in
-the active (last) segment, above the high watermark, or from the first open transaction on.
+A named partition is cleaned if anything in it can be. --all takes those that are due, by min.cleanable.dirty.ratio,
+min.compaction.lag.ms and max.compaction.lag.ms. The active (last) segment, records above the high watermark, and
+everything from the first open transaction on cannot be cleaned.
 
 A damaged partition is left exactly as it is, and the others are still cleaned."""
 
@@ -79,35 +79,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N|all",
         type=parse_rounds,
         default=1,
-        help="go on while the offset map is too small for the dirty section (default: 1)",
+        help="clean this many rounds while the offset map is too small for the dirty section (default: 1)",
     )
     parser.add_argument(
-        "--max-dirty-bytes", metavar="BYTES", type=parse_bytes, help="end a round's map after so much (K, M, G, T)"
+        "--max-dirty-bytes",
+        metavar="BYTES",
+        type=parse_bytes,
+        help="end a round's offset map after this much of the log (K, M, G, T)",
     )
     parser.add_argument(
         "--damaged",
         choices=("refuse", "keep"),
         default="refuse",
-        help="keep: carry batches with wrong checksums, or records that cannot be read, over as they are, and clean "
+        help="keep: copy batches with wrong checksums or unreadable records unchanged, and clean "
         "around them. Not where the log holds transactions, or lengths or offsets are wrong (default: refuse)",
     )
-    parser.add_argument("--max-seconds", metavar="S", type=parse_seconds, help="end a round's map after so long")
+    parser.add_argument(
+        "--max-seconds", metavar="S", type=parse_seconds, help="end a round's offset map after this time"
+    )
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """Declare the options of every command that cleans partitions of a log dir."""
     add_common(parser)
-    parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="as the directory is named: prices-0")
+    parser.add_argument(
+        "partitions", metavar="TOPIC-PARTITION", nargs="*", help="name of the partition's directory: prices-0"
+    )
     parser.add_argument("--all", action="store_true", help="every partition that is due")
-    parser.add_argument("--dry-run", action="store_true", help="change nothing, only say what would be cleaned")
+    parser.add_argument("--dry-run", action="store_true", help="change nothing, only show what would be cleaned")
     parser.add_argument(
         "--retention", action="store_true", help="afterwards delete expired segments (cleanup.policy=compact,delete)"
     )
     parser.add_argument(
-        "--recover", action="store_true", help="without a clean-shutdown marker: recover the logs first, not refuse"
+        "--recover",
+        action="store_true",
+        help="without a clean-shutdown marker: recover the logs first instead of refusing",
     )
     parser.add_argument(
-        "--allow-truncate", action="store_true", help="let that recovery cut more than the torn end of a last segment"
+        "--allow-truncate", action="store_true", help="let --recover cut off more than the torn end of a last segment"
     )
     add_high_watermark(parser)
     parser.add_argument(
@@ -121,18 +130,18 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=Path,
         help="keep the segments that are replaced, as hard links if it is the same file system; `cleaner undo DIR` "
-        "puts them back. Their room is not freed before DIR goes",
+        "puts them back. Their space is free again once DIR is removed",
     )
     parser.add_argument(
         "--no-verify",
         dest="verify",
         action="store_false",
-        help="do not re-read a written segment before it replaces the old ones",
+        help="do not read a written segment again before it replaces the old ones",
     )
     parser.add_argument(
         "--trust-default-policy",
         action="store_true",
-        help="with --all: also clean topics of which only a default says that they are compacted",
+        help="with --all: also clean topics that only a default declares compacted",
     )
 
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from cleaner.config.definition import Setting
     from cleaner.settings import ResolvedTopic
 
-SUMMARY = "check the settings, show which are in force and who says so, or print their reference"
+SUMMARY = "check the settings, show which are in force and where they come from, or print their reference"
 
 DESCRIPTION = """\
 check   reads all settings as the daemon would: file, environment (CLEANER_LOG_CLEANER_THREADS=2), --set, files of
         topics, and those of every topic in the log dirs. Names every mistake, one a line: key, value, what is
         wrong, what is allowed.
-show    every setting with its value and who says so; with --topic those of one topic.
+show    every setting with its value and where it comes from; with --topic those of one topic.
 docs    the reference of all settings, in Markdown.
 
 None of them changes or locks anything."""
@@ -56,10 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             type=Path,
             action="append",
             default=[],
-            help="a log dir whose topics are meant; may be repeated (default: those of log.dirs)",
+            help="a log dir whose topics are checked or shown; may be repeated (default: those of log.dirs)",
         )
     show.add_argument("--topic", metavar="TOPIC", help="the settings of this topic")
-    show.add_argument("--changed-only", action="store_true", help="leave out what is only a default")
+    show.add_argument("--changed-only", action="store_true", help="leave out defaults")
     add_format(show)
 
 

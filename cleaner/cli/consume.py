@@ -29,8 +29,8 @@ SUMMARY = "print the records of a topic"
 
 DESCRIPTION = """\
 Prints records of a topic in a log dir, with the flags of kafka-console-consumer: from the end on, or --from-beginning,
-or from an --offset. It stops at the end of the log unless told to --follow it. Of several partitions one comes after
-the other.
+or from an --offset. It stops at the end of the log, or waits there with --follow. Several partitions are printed one
+after the other.
 
 Nothing is locked and nothing changed: a writer and a cleaner may be at work. What a writer has appended is seen at
 once; with --flushed only what is known to be on disk, which is what Kafka calls the high watermark."""
@@ -75,10 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="latest",
         help="from there on; a number needs --partition if there are several (default: latest)",
     )
-    parser.add_argument("--max-messages", metavar="N", type=parse_count, help="stop after so many")
-    parser.add_argument("--follow", action="store_true", help="at the end wait for more; Ctrl-C ends it")
+    parser.add_argument("--max-messages", metavar="N", type=parse_count, help="stop after this many records")
+    parser.add_argument("--follow", action="store_true", help="wait for more at the end; Ctrl-C stops it")
     parser.add_argument(
-        "--timeout-ms", metavar="MS", type=parse_offset, help="with --follow: stop when nothing came for so long"
+        "--timeout-ms", metavar="MS", type=parse_offset, help="with --follow: stop after this time without a record"
     )
     parser.add_argument(
         "--isolation-level",
@@ -94,9 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{what}-deserializer", metavar="CLASS", help=f"the same as the property {what}.deserializer"
         )
-    parser.add_argument(
-        "--skip-message-on-error", action="store_true", help="go on behind a record that cannot be shown"
-    )
+    parser.add_argument("--skip-message-on-error", action="store_true", help="skip a record that cannot be shown")
     parser.add_argument(
         "--format", choices=("text", "json"), default="text", help="json: one object a record (default: text)"
     )
@@ -114,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cli.work import announce_compiling, take_identity
 
     if arguments.timeout_ms is not None and not arguments.follow:
-        raise UsageError("--timeout-ms goes with --follow; without, reading stops at the end of the log")
+        raise UsageError("--timeout-ms needs --follow; without it reading stops at the end of the log")
     if arguments.formatter is not None and not arguments.formatter.endswith("DefaultMessageFormatter"):
         raise UsageError(f"{arguments.formatter}: classes of Java are not loaded; see --property and --format json")
     properties = _properties_of(arguments)
@@ -176,7 +174,9 @@ def _consume(arguments: argparse.Namespace, topic: Topic, text_of: Print, flag: 
             out.flush()
     sys.stderr.write(f"Processed a total of {printer.count} messages\n")
     if begin == "latest" and not arguments.follow:
-        print_error("that was from the end on; --from-beginning prints what is there, --follow what comes")
+        print_error(
+            "reading began at the end of the log; use --from-beginning for earlier records, --follow for new ones"
+        )
 
 
 def _numbers_of(arguments: argparse.Namespace, topic: Topic) -> list[int]:

@@ -26,7 +26,7 @@ def open_logs(form: str) -> BackgroundStream:
     """Return standard error, as the daemon logs to it; `form` as below."""
 
     def lost(count: int) -> str:
-        event = "events lost, nobody read them"
+        event = "events lost: standard error was not read"
         return (
             f"{json.dumps({'count': count, 'event': event, 'level': 'warning'})}\n"
             if form == "json"

@@ -23,7 +23,7 @@ def add_daemon(parser: argparse.ArgumentParser, *, has_config: bool = False) -> 
     """Add the options that locate the daemon; `has_config`: the command already has `--config`."""
     group = parser.add_argument_group(
         "which daemon",
-        f"Without any of these ${_SOCKET_VARIABLE} and ${_STATE_DIR_VARIABLE} count, then the settings' defaults.",
+        f"Without any of these: ${_SOCKET_VARIABLE}, ${_STATE_DIR_VARIABLE}, then the settings' defaults.",
     )
     if not has_config:
         help_ = "the daemon's settings, which say where it listens"
@@ -35,7 +35,7 @@ def add_daemon(parser: argparse.ArgumentParser, *, has_config: bool = False) -> 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
     """Add the option for the state directory of a daemon, which need not be running."""
     group = parser.add_argument_group(
-        "which daemon", f"Without any of these ${_STATE_DIR_VARIABLE} counts, then the setting's default."
+        "which daemon", f"Without any of these: ${_STATE_DIR_VARIABLE}, then the setting's default."
     )
     group.add_argument(
         "--config", metavar="FILE", type=Path, help="the daemon's settings, which say where its state is"

@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
     from cleaner.app.doctor import Answer, Grade
 
-SUMMARY = "is this machine, and are these log dirs, fit to be cleaned"
+SUMMARY = "check that this machine and these log dirs are ready for cleaning"
 
 DESCRIPTION = """\
-Asks what would keep `cleaner clean` or the daemon from their work, and answers
-each question with a line: PASS, WARN or FAIL, and what to do.
+Checks everything that could stop `cleaner clean` or the daemon, and prints a line
+for each check: PASS, WARN or FAIL, and what to do.
 
 settings      as `cleaner config check`
-memory        what the settings ask for, against machine and control group
-kernels       compiled beforehand, and kept in a place that can be trusted
+memory        enough in the machine and the control group for the settings
+kernels       compiled beforehand, and kept in a trusted place
 spark         Java and its libraries, for `cleaner bulk` and DataFrames only
 clock         set; nothing in the log dir is newer than now
 state         the daemon's own directory, if the settings name one
-owner         whom root becomes to work there
+owner         the user that root switches to
 directories   a log dir, with sound checkpoints and names
-access        all of it can be read and replaced by that user
-lock          free, or whose
-marker        left in order
+access        that user can read and replace everything
+lock          free, or which process holds it
+marker        closed cleanly
 space         room for the round of the largest log
-descriptors   files that may be open (ulimit -n)
-file-system   one that keeps what renames, fsyncs and locks promise
+descriptors   enough open files are allowed (ulimit -n)
+file-system   renames, fsyncs and locks work as they must
 
-Without a LOG_DIR those of log.dirs in the settings are asked about, or the
-machine alone. Takes no lock and changes nothing."""
+Without a LOG_DIR it checks those of log.dirs in the settings, or only the
+machine. Takes no lock and changes nothing."""
 
 EXAMPLES = """\
 examples:
@@ -49,7 +49,7 @@ examples:
   cleaner doctor /var/lib/kafka --format json | jq 'select(.result == "FAIL")'
 
 exit status:
-  0  nothing fails      1  something does      2  usage"""
+  0  no check fails      1  a check fails      2  usage"""
 
 _INDENT = 19  # after the grade and the longest name of a check
 _COLOURS = {"PASS": "green", "WARN": "yellow", "FAIL": "red"}
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log_dirs", metavar="LOG_DIR", type=Path, nargs="*", help="one entry of a broker's log.dirs, or more"
     )
     add_settings(parser)
-    add_format(parser, "one object a question")
+    add_format(parser, "one object a check")
     add_as_root(parser)
 
 

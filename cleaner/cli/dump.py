@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleaner.dump.decoders import Decoder
     from cleaner.dump.dump_items import ShownBatch, ShownRecord, Viewer
 
-SUMMARY = "show what is in files of a log: batches, records, entries"
+SUMMARY = "show the batches, records and entries in a log's files"
 
 DESCRIPTION = """\
 Shows the batches and records of .log files, the entries of .index, .timeindex and .txnindex files, of producer
@@ -26,7 +26,7 @@ Shows the batches and records of .log files, the entries of .index, .timeindex a
 meta.properties, and the .checkpoint files of KRaft's metadata log.
 
 Options and lines are those of Kafka's own kafka-dump-log.sh. Keys and values are shown only where an option asks for
-them; on a terminal control characters are made visible. Behind a damaged batch the dump goes on.
+them; on a terminal control characters are made visible. The dump goes on behind a damaged batch.
 
 Takes no lock and writes nothing, so it may run beside a broker."""
 
@@ -72,11 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("paths", metavar="FILE", nargs="*", help="what to show")
     parser.add_argument("--files", metavar="FILE,FILE...", default="", help="more of them")
-    parser.add_argument("--deep-iteration", action="store_true", help="records, not batches alone")
+    parser.add_argument("--deep-iteration", action="store_true", help="records, not only batches")
     parser.add_argument("--print-data-log", action="store_true", help="records with their keys and values")
-    parser.add_argument(
-        "--skip-record-metadata", action="store_true", help="keys and values without what is around them"
-    )
+    parser.add_argument("--skip-record-metadata", action="store_true", help="only keys and values")
     for name, topic in _DECODERS.items():
         parser.add_argument(f"--{name}-decoder", action="store_true", help=f"keys and values {topic} in words")
     for part in ("key", "value"):
@@ -87,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             const=_STRING_DECODER,
             help=f"reads {part}s: StringDecoder (default), IntegerDecoder or LongDecoder",
         )
-    parser.add_argument("--max-bytes", metavar="SIZE", type=parse_offset, help="read so many bytes of each .log")
+    parser.add_argument("--max-bytes", metavar="SIZE", type=parse_offset, help="read this many bytes of each .log")
     parser.add_argument(
         "--max-message-size",
         metavar="SIZE",

@@ -41,9 +41,9 @@ SUMMARY = "why a log is, or is not, cleaned now"
 
 DESCRIPTION = """\
 Draws one log to scale (clean and dirty section, delete retention point, first uncleanable offset, active segment)
-and says the one reason why it is next, waits or is not cleaned: what it means, the setting behind it, and what to
-type next. Asks the running daemon; with a LOG_DIR it looks for itself, as cleaner plan does, and shows each bound of
-what may be cleaned with its figure."""
+and gives the one reason why it is next, waits or is not cleaned: what it means, the setting behind it, and what to
+type next. Asks the running daemon; with a LOG_DIR it reads the log itself, as cleaner plan does, and shows the value
+of each bound that limits cleaning."""
 
 EXAMPLES = f"""\
 examples:
@@ -52,11 +52,11 @@ examples:
   cleaner explain /var/lib/kafka orders-0 --config /etc/kafka/server.properties     without a daemon
 
 the signs of the drawing:
-  =  clean, and so old that its tombstones may go        #  dirty: what the next round takes
-  -  clean, its tombstones have to stay yet              .  uncleanable for now      ~  the active segment
+  =  clean, its tombstones may go       #  dirty: the next round takes it
+  -  clean, its tombstones must stay     .  uncleanable for now      ~  the active segment
 
 exit status:
-  0  explained      1  the daemon has no such log, or it cannot be looked at
+  0  explained      1  the daemon has no such log, or it cannot be read
   2  usage          78  a bad setting
   {EXIT_CODES}"""
 
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "partitions",
         metavar="[LOG_DIR] TOPIC-PARTITION",
         nargs="+",
-        help="which log; with one entry of a broker's log.dirs before it no daemon is asked",
+        help="which log; with one entry of a broker's log.dirs before it the daemon is not asked",
     )
     add_way_of_looking(parser)
     add_high_watermark(parser)
@@ -91,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
     if places:
         return _look(Path(places[0]), partition, arguments)
     if arguments.sets or arguments.topics_dir or arguments.metadata_dir or sampling_of(arguments):
-        raise UsageError("a daemon has settings of its own: name the LOG_DIR before the partition to look without it")
+        raise UsageError(
+            "a daemon has its own settings: name the LOG_DIR before the partition to read the log without the daemon"
+        )
     return _ask(partition, arguments)
 
 
@@ -101,7 +103,7 @@ def _what_is(name: str) -> str:
     from cleaner.storage.which_dir import why_no_log_dir
 
     reason = why_no_log_dir(FileSystem(), Path(name))
-    return f"{name}: {reason or 'a log dir; name one of its partitions behind it, LOG_DIR TOPIC-PARTITION'}"
+    return f"{name}: {reason or 'a log dir; name one of its partitions after it, LOG_DIR TOPIC-PARTITION'}"
 
 
 def _look(log_dir: Path, name: str, arguments: argparse.Namespace) -> int:
@@ -234,9 +236,9 @@ def _show_entry(entry: PlanEntry, log_dir: Path, options: str) -> None:
     page.words("rounds", _rounds(entry))
     page.words("estimate", _estimate(entry))
     if entry.cut_bytes:
-        page.words("recovery", f"would cut {human_bytes(entry.cut_bytes)} from the end, as far as batch headers tell")
+        page.words("recovery", f"would cut {human_bytes(entry.cut_bytes)} from the end, judged by the batch headers")
     if entry.in_use:
-        page.words("in use", f"by {entry.in_use}, while it was read: this was true for a moment", "yellow")
+        page.words("in use", f"by {entry.in_use}, while it was read: the figures may be out of date", "yellow")
     for warning in entry.warnings:
         page.words("warning", warning, "yellow")
     page.commands(found.commands)
@@ -256,7 +258,7 @@ def _bounds(entry: PlanEntry) -> Iterator[tuple[str, str, str]]:
     line = entry.checkpoint_offset
     offsets = {bound.name: bound.offset for bound in entry.bounds}
     if entry.is_checkpoint_reset:
-        figure = f"begun anew: its line, {line}, is outside of the log"
+        figure = f"starts again: its checkpoint line, {line}, is outside of the log"
     else:
         figure = "no line in cleaner-offset-checkpoint" if line is None else "cleaner-offset-checkpoint"
     yield "first dirty offset", f"{entry.first_dirty_offset}", figure
@@ -265,7 +267,7 @@ def _bounds(entry: PlanEntry) -> Iterator[tuple[str, str, str]]:
     yield "last stable offset", f"{offsets['last stable offset']}", _transaction(entry)
     young = f"{offsets[_LAG]}" if _LAG in offsets else "-"
     yield _LAG, young, _too_young(entry)
-    ends = f"by {entry.bounded_by}, at a segment's begin"
+    ends = f"by {entry.bounded_by}, at the start of a segment"
     yield "first uncleanable offset", f"{entry.first_uncleanable_offset}", ends
     yield "dirty ratio", "-", _ratio(entry)
     yield "max.compaction.lag.ms", "-", _overdue(entry)
@@ -306,7 +308,7 @@ def _estimate(entry: PlanEntry) -> str:
     least, most = human_bytes(found.least_bytes_freed), human_bytes(found.most_bytes_freed)
     return (
         f"frees {human_bytes(found.bytes_freed)} of {human_bytes(found.bytes_before)} (likely {least} to {most}), "
-        f"needs {human_bytes(found.extra_disk_bytes)} beside it for a while, takes about "
+        f"needs {human_bytes(found.extra_disk_bytes)} of extra space until then, takes about "
         f"{duration(1000 * found.seconds)}; {found.dirty_keys} keys are dirty; read: {found.sample_part:.0%}"
     )
 

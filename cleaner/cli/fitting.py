@@ -277,8 +277,8 @@ def _stacked(lines: Sequence[Sequence[str]], most: int, names: Collection[int]) 
     for first, *others in rows:
         pairs = []
         for column, (heading, text) in enumerate(zip(headings[1:], others, strict=True), 1):
-            told = shortened(text, most - len(heading) - 4) if column in names else text
-            pairs += [f"{heading} {told}".strip()] if text else []
+            value = shortened(text, most - len(heading) - 4) if column in names else text
+            pairs += [f"{heading} {value}".strip()] if text else []
         found.append(shortened(first, most))
         line = " "
         for number, pair in enumerate(pairs):

@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from cleaner.app.handover import HandedOver, HandoverReport
     from cleaner.app.options import CallContext
 
-SUMMARY = "put logs of ours in the place of a stopped broker's empty ones"
+SUMMARY = "replace a stopped broker's empty logs by logs of the cleaner's writer"
 
 DESCRIPTION = """\
 Hands all partitions of some topics over to a broker: it copies their files into
 the broker's log dir, under the id that the cluster has given each topic, with
 their lines of the four offset checkpoints. The broker then starts on them as on
-its own, without recovering anything. --from stays as it is: delete the topics
+its own, without recovering anything. --from does not change: delete the topics
 there when the broker serves them (cleaner topics delete).
 
 Before: create the topic at the broker, with one replica and as many partitions,
-note its id, stop the broker, and close the log dir --from in order. Where the
-broker has the metadata log (here, or where --config or --metadata-dir say), the
-ids, numbers of partitions and replicas are held against it.
+note its id, stop the broker, and close the log dir --from cleanly. If there is a
+metadata log (here, or where --config or --metadata-dir say), ids, numbers of
+partitions and replicas are compared with it.
 
 Nothing is done if one partition is refused, or there is no room for all. Batches
-are looked at as they are copied: a partition with a damaged one is refused then,
-and the others are handed over. A crash leaves each partition handed over or not
-begun; the same command finishes."""
+are checked while they are copied: a partition with a damaged one is refused, and
+the others are handed over. A crash leaves each partition handed over or not
+begun; the same command finishes the work."""
 
 EXAMPLES = """\
 examples:
@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-root",
         action="store_true",
-        help="started as root, stay root: the log dirs have different owners. What is made belongs to BROKER_DIR's",
+        help="started as root, stay root: the log dirs have different owners. New files belong to BROKER_DIR's owner",
     )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cleaner.state.journal import JournalEntry
     from cleaner.state.journal_reader import JournalReader
 
-SUMMARY = "what the daemon did, and by whose order"
+SUMMARY = "what the daemon did, and who gave each command"
 
 DESCRIPTION = """\
 Reads the journal in a daemon's state directory: each round with its settings, offsets and what it removed, and each
@@ -36,7 +36,7 @@ examples:
   cleaner history --kind round --format json | jq .details.bytes_read
 
 exit status:
-  0  listed; of nothing it is said why      1  the journal cannot be read      2  usage"""
+  0  listed, or nothing to list      1  the journal cannot be read      2  usage"""
 
 KINDS = ("round", "retention", "now", "cancel", "pause", "resume", "release", "throttle", "reload")
 """The kinds of entries in a daemon's journal."""
@@ -55,20 +55,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         action="append",
         choices=KINDS,
-        help=f"only entries of this kind; may be repeated: {', '.join(KINDS)}",
+        help=f"only entries of this kind, may be repeated: {', '.join(KINDS)}",
     )
     parser.add_argument(
         "--since",
         metavar="WHEN",
         type=parse_moment,
-        help="only from then on: 30m, 6h, 7d ago, or 2026-02-28, 2026-02-28T06:30 in local time",
+        help="only since then: 30m, 6h, 7d ago, or 2026-02-28, 2026-02-28T06:30 in local time",
     )
     parser.add_argument(
         "--last",
         metavar="N|all",
         type=parse_offset_or_all,
         default=50,
-        help="at most so many of the newest (default: 50)",
+        help="at most this many, the newest (default: 50)",
     )
     add_format(parser, "one entry a line")
     add_state_dir(parser)
@@ -120,7 +120,7 @@ def _why_nothing(reader: JournalReader, state_dir: Path, partition: str | None) 
     known = dict.fromkeys(name for name in names if name)
     known |= dict.fromkeys(name.rpartition("-")[0] for name in known if "-" in name)
     if partition is None or partition in known:
-        return "no entry of the journal is like that"
+        return "no entry of the journal matches"
     return f"the journal has nothing of {partition}{did_you_mean(partition, known)}"
 
 

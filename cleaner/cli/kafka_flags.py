@@ -90,7 +90,7 @@ def note_ignored(arguments: argparse.Namespace) -> None:
     """Name the ignored flags, if there were any."""
     flags = getattr(arguments, _DEST, ())
     if flags:
-        print_error(f"there is no network here, so this says nothing: {', '.join(flags)}")
+        print_error(f"flags for the network are ignored here: {', '.join(flags)}")
 
 
 def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names: Collection[str], metavar: str) -> None:
@@ -114,7 +114,7 @@ def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict
         found[name] = value
     if unknown := [name for name in found if name not in known]:
         likely = did_you_mean(unknown[0], known)
-        print_error(f"nothing here goes by {', '.join(unknown)}; the properties there are: {', '.join(known)}{likely}")
+        print_error(f"unknown property: {', '.join(unknown)}; known: {', '.join(known)}{likely}")
     return found
 
 
@@ -150,5 +150,5 @@ def _split(text: str, flag: str) -> list[str]:
             parts.append(text[begin:at])
             begin = at + 1
     if depth:
-        raise UsageError(f"{flag} {text!r}: a bracket without its other half")
+        raise UsageError(f"{flag} {text!r}: unbalanced brackets")
     return [*parts, text[begin:]]

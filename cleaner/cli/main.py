@@ -77,7 +77,7 @@ _DESCRIPTION = """\
 Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's log cleaner would leave."""
 
 _EPILOG = """\
-Start with `cleaner plan LOG_DIR`: it changes nothing and says what there is to do. Each command explains itself:
+Start with `cleaner plan LOG_DIR`: it changes nothing and shows what there is to clean. Each command has its own help:
 `cleaner clean --help`.
 
 Lines are as long as the terminal is wide, or as COLUMNS says: long names are cut in their middle, long rows become

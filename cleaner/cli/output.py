@@ -39,8 +39,8 @@ def say_refusal(refusal: Refusal, kind: str, form: str, what_next: str = "") -> 
     """
     if form == "json":
         following = what_next or advice(refusal.error)
-        told = {"partition": refusal.partition, "error": str(refusal.error), "next": following}
-        print(json_line(kind, told), flush=True)
+        fields = {"partition": refusal.partition, "error": str(refusal.error), "next": following}
+        print(json_line(kind, fields), flush=True)
     print_failure(refusal.error, refusal.partition, what_next)
     return refusal.error.exit_code
 

@@ -64,7 +64,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 def _path(text: str) -> Path:
     """Return a path; refuses empty text: with an unset variable of a script it would be the current directory."""
     if not text:
-        raise argparse.ArgumentTypeError("a path is needed, and this is nothing")
+        raise argparse.ArgumentTypeError("a path is empty")
     return Path(text)
 
 
@@ -86,7 +86,7 @@ class Parser(argparse.ArgumentParser):
             "--wide",
             action="store_true",
             default=argparse.SUPPRESS,
-            help="lines as long as they take, with names in full: for a pager (less -S)",
+            help="do not shorten names or fold lines: for a pager (less -S)",
         )
 
     def parse_known_args(  # type: ignore[override]  # argparse's has overloads for its own namespaces

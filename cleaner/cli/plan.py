@@ -23,11 +23,11 @@ Lists every partition of a log dir: its cleanup policy and where that comes from
 clean, dirty and uncleanable, the dirty ratio, and whether `cleaner clean --all` would take it, with the reason.
 
 With --estimate it also says what cleaning would do: bytes freed, extra disk, rounds and seconds, from a sample.
-A small log is read whole, and the number is exact; of a large one keys that the sample does not meet are
-estimated, and a range says how far that may be off.
+A small log is read whole, and the figures are exact; in a large one the keys outside the sample are
+estimated, and a range shows the possible error.
 
-Takes no lock and writes nothing, so it may run beside a broker; what it shows of a log that is being written is
-then a moment in the past."""
+Takes no lock and writes nothing, so it may run beside a broker; the figures of a log that is being written are
+then already out of date."""
 
 EXAMPLES = """\
 examples:
@@ -36,7 +36,7 @@ examples:
   cleaner plan /var/lib/kafka --format json | jq -r 'select(.is_due) | .partition'
 
 exit status:
-  0  listed      1  some partition could not be looked at      2  usage      78  a bad setting"""
+  0  listed      1  some partition could not be read      2  usage      78  a bad setting"""
 
 _HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")
 _ESTIMATE_HEADINGS = ("partition", "sample", "dirty keys", "freed", "likely", "extra disk", "rounds", "time")
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trust-default-policy",
         action="store_true",
-        help="judge as clean --all --trust-default-policy would",
+        help="plan as clean --all --trust-default-policy does",
     )
 
 
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: str = "") -> int:
     """
-    Print the entries; returns 1 if one of them could not be looked at.
+    Print the entries; returns 1 if one of them could not be read.
 
     Args:
         entries: in the order to be shown.
@@ -131,11 +131,11 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
     """Print once what concerns many partitions."""
     in_use = sorted({entry.in_use for entry in entries if entry.in_use})
     if in_use:
-        log_note(f"{log_dir}: in use while read, by {', '.join(in_use)}: this was true for a moment")
+        log_note(f"{log_dir}: in use while read, by {', '.join(in_use)}: the figures may be out of date")
     replicated = [entry for entry in entries if entry.replicas is not None and entry.replicas > 1 and entry.warnings]
     if replicated:
         first = replicated[0]
-        more = f" (and {len(replicated) - 1} more like it)" if len(replicated) > 1 else ""
+        more = f" (and {len(replicated) - 1} more partitions)" if len(replicated) > 1 else ""
         log_warning(first.warnings[-1] + more, partition=first.partition)
 
 

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from cleaner.cli.stop import StopFlag
     from cleaner.log.manager import LogManager
 
-SUMMARY = "append lines of input to a topic"
+SUMMARY = "append records from lines of input to a topic"
 
 DESCRIPTION = """\
 Appends records to a topic of a log dir, one a line, with the flags of kafka-console-producer. A key decides the
-partition, as Kafka's default partitioner does; records without a key go to one at random, in bundles. On a terminal
-each line is asked for by a prompt and is on disk when the next prompt comes; otherwise all is on disk when the command
-ends. Ctrl-D ends it; what was read is written.
+partition, as Kafka's default partitioner does; records without a key go to a random one, several in a row. On a
+terminal there is a prompt for each line, and the line is on disk when the next prompt comes; otherwise everything is
+on disk when the command ends. Ctrl-D ends it; what was read is written.
 
-The command is the writer of the log dir meanwhile: there can be only one. A cleaner and readers may be at work."""
+While it runs, the command is the only writer of the log dir. A cleaner and readers may run at the same time."""
 
 EXAMPLES = """\
 examples:
@@ -43,7 +43,7 @@ examples:
   cleaner produce --log-dir /tmp/logs --topic prices --file a.txt --transactional-id loader --transaction-records 1000
 
 exit status:
-  0  all is written      1  a line that is no record, or that the log refused      2  usage
+  0  everything is written      1  a line is no record, or the log refused it      2  usage
   75  the log dir is in use      78  a bad setting"""
 
 _IGNORED = (
@@ -72,8 +72,8 @@ _IGNORED = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    add_log_dir(parser, "the log dir; it has to be there, see `cleaner topics create`")
-    parser.add_argument("--topic", required=True, help="the topic to append to; it has to be there")
+    add_log_dir(parser, "the log dir; it must exist, see `cleaner topics create`")
+    parser.add_argument("--topic", required=True, help="the topic to append to; it must exist")
     add_properties(parser, ("--property", "--reader-property"), READER_PROPERTIES, "NAME=VALUE")
     parser.add_argument("--reader-config", metavar="FILE", type=Path, help="a file of such properties")
     parser.add_argument("--line-reader", metavar="CLASS", help="Kafka's LineMessageReader, the only one there is")
@@ -81,27 +81,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=("lines", "json"), default="lines", help='json: {"key": ..., "value": ...} (default: lines)'
     )
-    parser.add_argument("--partition", metavar="N", type=parse_offset, help="append to this one, whatever the keys")
-    parser.add_argument("--rate", metavar="N", type=parse_rate, help="at most so many records a second")
+    parser.add_argument("--partition", metavar="N", type=parse_offset, help="append to this one, whatever the keys are")
+    parser.add_argument("--rate", metavar="N", type=parse_rate, help="at most this many records a second")
     parser.add_argument("--sync", action="store_true", help="wait for the disk after each append")
-    parser.add_argument("--transactional-id", metavar="ID", help="in transactions; fences who had this id before")
+    parser.add_argument(
+        "--transactional-id", metavar="ID", help="write transactions; fences an earlier producer with this id"
+    )
     parser.add_argument(
         "--transaction-records",
         metavar="N",
         type=parse_count,
-        help="with --transactional-id: commit after so many records (default: at the end)",
+        help="with --transactional-id: commit after this many records (default: at the end)",
     )
     parser.add_argument(
         "--transaction-timeout-ms",
         metavar="MS",
         type=parse_count,
         default=60_000,
-        help="with --transactional-id: abort one that is open for longer (default: 60000)",
+        help="with --transactional-id: abort a transaction that is open for longer (default: 60000)",
     )
     parser.add_argument("--abort", action="store_true", help="with --transactional-id: abort the last one at the end")
-    parser.add_argument(
-        "--writer-config", metavar="FILE", type=Path, help="a server.properties: what topics go by that say nothing"
-    )
+    parser.add_argument("--writer-config", metavar="FILE", type=Path, help="a server.properties: defaults for topics")
     add_ignored(parser, _IGNORED)
 
 
@@ -187,7 +187,7 @@ def _produce(
                 sender.end(commit=False)
             raise
     if flag.is_set and not source.is_terminal:
-        raise CleaningAborted(f"stopped when {sender.sent} records were written")
+        raise CleaningAborted(f"stopped after {sender.sent} records were written")
 
 
 def _sender_to(manager: LogManager, arguments: argparse.Namespace, *, is_durable: bool) -> Sender:

@@ -54,7 +54,7 @@ def from_json(line: bytes, line_number: int) -> Addressed:
     except ValueError as error:
         raise InputError(line_number, f"not JSON: {error}") from None
     except RecursionError:
-        raise InputError(line_number, "not a record: too deep") from None
+        raise InputError(line_number, "not a record: nested too deeply") from None
     if not isinstance(row, dict) or "value" not in row:
         raise InputError(line_number, 'a record is an object with "value" in it, which may be null')
     if unknown := sorted(row.keys() - _FIELDS):

@@ -118,7 +118,7 @@ class TextFormat:
             fields = [self._field(column, partition, record) for column in self.columns]
         except (struct.error, ValueError) as error:
             where = f"partition {partition}, offset {record.offset}"
-            raise CleanerError(f"{where}: not what the deserializer reads: {error}") from error
+            raise CleanerError(f"{where}: the deserializer cannot read it: {error}") from error
         return self.key_separator.join(fields) + self.line_separator
 
     def _field(self, column: str, partition: int, record: Record) -> bytes:

@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from cleaner.app.options import CallContext
     from cleaner.app.reports import RecoveredPartition, RecoverReport
 
-SUMMARY = "recover the logs of a log dir that was not closed in order"
+SUMMARY = "recover the logs of a log dir that was not closed cleanly"
 
 DESCRIPTION = """\
 Loads every log as a broker does when it starts: completes or undoes interrupted swaps, checks what may be torn,
-cuts a torn end off, makes missing or damaged indexes and producer snapshots anew.
+cuts a torn end off, and rebuilds missing or damaged indexes and producer snapshots.
 
-When every partition directory was recovered without error in this run, the log dir gets a clean-shutdown marker,
-and a broker will start on it without a recovery of its own. With partitions named, or after any failure, there is
-none and a broker will recover.
+If every partition directory was recovered without error in this run, the log dir gets a clean-shutdown marker, and
+a broker starts on it without recovering it again. With named partitions, or after a failure, there is no marker, and
+a broker recovers the log dir.
 
 A recovery that would cut off more than the torn end of a last segment stops and lists what it would cut, unless
---allow-truncate says that this is wanted: a broker would cut it without asking."""
+--allow-truncate is given: a broker would cut it without asking."""
 
 EXAMPLES = """\
 examples:
@@ -46,13 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="default: all of them")
     parser.add_argument(
-        "--allow-truncate", action="store_true", help="cut off more than the torn end of a last segment if need be"
+        "--allow-truncate", action="store_true", help="allow cutting off more than the torn end of a last segment"
     )
     parser.add_argument(
         "--save-cut",
         metavar="DIR",
         type=Path,
-        help="before anything is cut off, keep it there as TOPIC-PARTITION/SEGMENT.log.FROM-TO (positions in bytes)",
+        help="keep what is cut off there, as TOPIC-PARTITION/SEGMENT.log.FROM-TO (positions in bytes)",
     )
 
 

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 # A slow reader gets the last lines; a stopped one does not keep the process from ending.
 _DRAIN_SECONDS = 1.0
 
-SUMMARY = "clean log dirs for as long as it runs (not those of a live broker)"
+SUMMARY = "the daemon: clean log dirs continuously (not those of a live broker)"
 
 DESCRIPTION = """\
-Not for the log dirs of a live broker: a broker locks them, and this daemon leaves alone what is locked.
+Not for the log dirs of a live broker: a broker locks them, and this daemon does not touch locked log dirs.
 
-Runs in the foreground until it is told to stop. Every log.cleaner.backoff.ms it looks at all logs of log.dirs and
-hands the one that is due first to a worker: first those over max.compaction.lag.ms, then by their dirty ratio. A log
-that is damaged is set aside with its reason, and the others are cleaned.
+Runs in the foreground until it is stopped. Every log.cleaner.backoff.ms it inspects all logs of log.dirs and gives
+the due ones to its workers: first those over max.compaction.lag.ms, then by their dirty ratio. A damaged log is
+quarantined with its reason, and the others are cleaned.
 
-What it does is on its page (cleaner.http.listen, http://127.0.0.1:9404/) and in /metrics there; it is steered by
-`cleaner now`, `pause`, `resume`, `release`, `throttle` and `reload`, through a socket in cleaner.state.dir.
+Its status page (cleaner.http.listen, http://127.0.0.1:9404/) and /metrics there show what it does. `cleaner now`,
+`pause`, `resume`, `release`, `throttle` and `reload` control it through a socket in cleaner.state.dir.
 
-SIGTERM stops it at the next buffer with nothing half done, a second one at once; SIGHUP reads the settings again;
+SIGTERM stops it at the next buffer with nothing half done, a second one at once; SIGHUP reloads the settings;
 SIGUSR1 writes its state and the stacks of all threads to standard error."""
 
 EXAMPLES = """\
@@ -40,7 +40,7 @@ examples:
 
 exit status:
   0  stopped     69  the HTTP address is taken     75  another daemon has the state dir
-  78  a bad setting: a line each, or too little memory for the buffers that are set"""
+  78  a bad setting: a line each, or too little memory for the configured buffers"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[TOPIC:]KEY=VALUE",
         action="append",
         default=[],
-        help="a setting, before the environment's and the file's; may be repeated",
+        help="a setting, with precedence over environment and file; may be repeated",
     )
     add_as_root(parser, "the log dirs'")
 

@@ -116,7 +116,7 @@ class Sender:
                 self._append_to(partition, some)
             except CleanerError as error:
                 # The user who typed or piped the input needs lines, not offsets.
-                what = f"{lines}: {error}; nothing of them was written to partition {partition}"
+                what = f"{lines}: {error}; none of these was written to partition {partition}"
                 raise CleanerError(what) from error
         self.sent += len(records)
         self._in_transaction += len(records)

@@ -25,7 +25,7 @@ setting but not the files it describes, a value out of bounds only draws a warni
 `Properties` reads them. [config/cleaner.properties](../config/cleaner.properties) is a sample with every setting.
 
 `cleaner config check` names every mistake at once, one a line, and ends with 78 when there is one; `cleaner config
-show` lists what is in force and who says so, with `--topic` for one topic.
+show` lists what is in force and where it comes from, with `--topic` for one topic.
 
 ## Where the settings of the process come from
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from cleaner.daemon.control.client import Control
     from cleaner.daemon.snapshot import Counts, Forecast, LogDirView, LogView, RoundView, ServiceSnapshot, WorkerView
 
-SUMMARY = "how the running daemon is, and what it is at"
+SUMMARY = "show the state of the running daemon and its current work"
 
 DESCRIPTION = """\
 Shows a running daemon: whether all is well, what its workers do, what waits and why, its log dirs, the dirtiest
-logs and the last rounds. What is not well comes first, each with the command to go on with.
+logs and the last rounds. Problems come first, each with the next command to type.
 
-With --watch it is shown every two seconds, or as often as said: on a terminal in its place, else one below the other.
-Ctrl-C ends it. A daemon that goes away is waited for."""
+With --watch it is shown every two seconds, or in the interval given: on a terminal in the same place, otherwise one
+below the other. Ctrl-C ends it. If the daemon goes away, the command waits for it."""
 
 EXAMPLES = f"""\
 examples:
@@ -39,8 +39,8 @@ examples:
   cleaner status --logs all --format json | jq '.logs[] | select(.verdict.reason == "overdue") | .partition'
 
 exit status:
-  0  all is well      1  something is not: quarantine, a log dir offline, a log that failed or cannot be looked at,
-     a refused reload, no progress; --probe: not so; --watch ends with 0 on Ctrl-C
+  0  all is well      1  there is a problem: quarantine, a log dir offline, a log that failed or cannot be read,
+     a refused reload, no progress; --probe: not live, or not ready; --watch ends with 0 on Ctrl-C
   {EXIT_CODES}"""
 
 _BAR_CELLS = 20
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_parse_seconds,
         nargs="?",
         const=2.0,
-        help="show it again every so many seconds until Ctrl-C (default: 2)",
+        help="show it every SECONDS until Ctrl-C (default: 2)",
     )
     add_format(parser, "the whole snapshot, one object")
     parser.add_argument(
@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_daemon(parser)
 
 
-def _is_so(probe: str, shown: ServiceSnapshot) -> bool:
+def _probe_passes(probe: str, shown: ServiceSnapshot) -> bool:
     if probe == "live":
         return shown.is_progressing
     return shown.is_progressing and shown.is_ready and shown.state == "running"
@@ -101,11 +101,11 @@ def run(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
         from cleaner.cli.watching import watch
 
         if arguments.probe is not None:
-            raise UsageError("--probe asks once; --watch does not go with it")
+            raise UsageError("--probe asks once; it cannot be used with --watch")
         return watch(lambda: _show(control, arguments), arguments.watch, clock or SystemClock())
     if arguments.probe is not None:
         answer = control.ask("status", logs=0, topics=False, config=False)
-        return 0 if _is_so(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
+        return 0 if _probe_passes(arguments.probe, control.value(ServiceSnapshot, answer, "snapshot")) else 1
     return _show(control, arguments)
 
 
@@ -175,7 +175,7 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
     for log_dir in shown.log_dirs:
         if log_dir.looked_at_ms is None and log_dir.condition is DirCondition.ONLINE:
             yield "looking", f"{log_dir.path}: {log_dir.detail}"
-    yield "logs", "none is known yet" if shown.state == "starting" and not shown.counts.logs else _counts(shown.counts)
+    yield "logs", "none is read yet" if shown.state == "starting" and not shown.counts.logs else _counts(shown.counts)
     if shown.queue:
         more = f" and {len(shown.queue) - _MAX_QUEUED} more" if len(shown.queue) > _MAX_QUEUED else ""
         yield "queue", ", ".join(map(str, shown.queue[:_MAX_QUEUED])) + more
@@ -187,7 +187,7 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
     if running:
         yield "jobs", ", ".join(f"{job.id}: {job.partition} {job.state} {job.progress:.0%}" for job in running)
     if shown.worker_deaths:
-        yield "died", f"workers: {shown.worker_deaths}, by an internal error of the cleaner; its log has more"
+        yield "died", f"workers: {shown.worker_deaths}, by an internal error of the cleaner; see its log"
 
 
 def _throttle(shown: ServiceSnapshot) -> str:
@@ -202,7 +202,7 @@ def _forecast(forecast: Forecast) -> str:
     if forecast.is_growing:
         return f"{due}; growing: more arrives than is cleaned"
     if forecast.about_seconds is None or forecast.bytes_per_second is None:
-        return f"{due}; when they are done is not known yet"
+        return f"{due}; the time it takes is not known yet"
     return f"{due}; empty in about {duration(forecast.about_seconds * 1000)}"
 
 

@@ -63,10 +63,10 @@ class SteeringCommand:
         add_daemon(parser)
 
 
-def _asking(
+def _asker(
     verb: str,
     fields: Callable[[argparse.Namespace], Mapping[str, JsonValue]],
-    told: Callable[[argparse.Namespace, Answer], str],
+    line_of: Callable[[argparse.Namespace, Answer], str],
 ) -> Callable[[argparse.Namespace], int]:
     """Return a function that sends a daemon some fields and prints one line made from arguments and answer."""
 
@@ -77,7 +77,7 @@ def _asking(
         if arguments.format == "json":
             print_answer(answer)
         else:
-            say(printable(told(arguments, answer)))
+            say(printable(line_of(arguments, answer)))
         return 0
 
     return run
@@ -102,7 +102,9 @@ def _declare_rate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "rate", metavar="RATE|unlimited", type=_parse_rate, help=f"bytes a second, with {SUFFIXES_IN_WORDS}"
     )
-    parser.add_argument("--log-dir", metavar="DIR", help="only of work in this log dir, beside the limit of all")
+    parser.add_argument(
+        "--log-dir", metavar="DIR", help="only for work in this log dir, in addition to the limit for all"
+    )
 
 
 def _parse_rate(text: str) -> int | str:
@@ -116,13 +118,13 @@ def _rate_of(arguments: argparse.Namespace) -> int | None:
 def _declare_now(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("partition", metavar="TOPIC-PARTITION", nargs="?", type=parse_partition, help="what to clean")
     parser.add_argument(
-        "--wait", action="store_true", help="until it is done, with a progress bar; Ctrl-C leaves the job alone"
+        "--wait", action="store_true", help="wait until it is done, with a progress bar; Ctrl-C does not stop the job"
     )
-    parser.add_argument("--cancel", metavar="ID", type=parse_offset, help="take a job back instead")
+    parser.add_argument("--cancel", metavar="ID", type=parse_offset, help="cancel a job instead")
 
 
 def run_now(arguments: argparse.Namespace, clock: Clock | None = None) -> int:
-    """Ask for a round, and wait for its end if told to; returns the exit code."""
+    """Ask for a round, and wait for its end with --wait; returns the exit code."""
     if (arguments.partition is None) == (arguments.cancel is None) or (arguments.wait and arguments.cancel is not None):
         raise UsageError("either a partition (with --wait or not), or --cancel and the id of a job")
 
@@ -154,13 +156,13 @@ def _wait(control: Control, job: JobView, clock: Clock) -> JobView:
                 (job,) = _jobs_in(control, control.ask("jobs", job=job.id))
         except KeyboardInterrupt:
             bar.clear()
-            print_error(f"job {job.id} goes on without being watched; cleaner now --cancel {job.id} ends it")
+            print_error(f"job {job.id} goes on; cleaner now --cancel {job.id} ends it")
     return job
 
 
 def _declare_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--cancel", metavar="ID", type=parse_offset, help="take a job back; one that runs stops at the next buffer"
+        "--cancel", metavar="ID", type=parse_offset, help="cancel a job; a running one stops at the next buffer"
     )
 
 
@@ -257,11 +259,11 @@ def _run_reload(arguments: argparse.Namespace) -> int:
 
 COMMANDS: Mapping[str, SteeringCommand] = {
     "now": SteeringCommand(
-        "have the daemon clean a partition next",
+        "make the daemon clean a partition next",
         """\
 Asks a running daemon to clean one partition before all others, whatever its dirty ratio, outside of windows too. It
-does not wait for a retry delay, but neither pause nor quarantine is lifted. Says which job that is; a partition that
-is already asked for has the job it has. One that is just being cleaned has the round under way; --cancel stops it.""",
+does not wait for a retry delay, but pause and quarantine stay in force. Prints the job; asking again for the same
+partition returns the same job. For a partition that is being cleaned it is the running round; --cancel stops it.""",
         f"""\
 examples:
   cleaner now orders-0 --wait
@@ -276,9 +278,9 @@ exit status:
         shown="the job, one object; with --wait as it ended",
     ),
     "jobs": SteeringCommand(
-        "what was asked for with `now`, and how far it is",
+        "list the jobs of `cleaner now` and their progress",
         """\
-Lists the jobs of a running daemon, the newest first: those that wait or run, and for a while those that ended.""",
+Lists the jobs of a running daemon, the newest first: those that wait or run, and the last ones that ended.""",
         f"""\
 examples:
   cleaner jobs
@@ -294,9 +296,9 @@ exit status:
     "pause": SteeringCommand(
         "stop cleaning: everything, a topic or a partition",
         """\
-Has a running daemon begin no round of what is named, or of anything. A round that runs stops at its next buffer;
-groups of segments that it has swapped stay swapped. Pauses nest: what was paused twice has to be resumed twice. They
-last until then, or until the daemon ends.""",
+Stops a running daemon from cleaning the given topic or partition, or everything. A running round stops at its next
+buffer; groups of segments that it has swapped stay swapped. Pauses nest: what was paused twice has to be resumed
+twice. They last until then, or until the daemon ends.""",
         f"""\
 examples:
   cleaner pause                   everything
@@ -306,14 +308,14 @@ examples:
 exit status:
   0  paused      1  refused
   {EXIT_CODES}""",
-        _asking("pause", lambda a: {"scope": a.scope}, _scope_line("paused", "stopping", "asked to stop")),
+        _asker("pause", lambda a: {"scope": a.scope}, _scope_line("paused", "stopping", "asked to stop")),
         declare=_declare_scope,
     ),
     "resume": SteeringCommand(
-        "take a pause back",
+        "end a pause",
         """\
-Takes back one pause of what is named, or of everything. What a topic's pause holds, a partition's resume does not
-let go: name what was paused; `cleaner status` lists it.""",
+Ends one pause of the given topic or partition, or of everything. Name what was paused: resuming a partition does not
+end the pause of its topic. `cleaner status` lists the pauses.""",
         f"""\
 examples:
   cleaner resume
@@ -322,14 +324,14 @@ examples:
 exit status:
   0  resumed      1  refused
   {EXIT_CODES}""",
-        _asking("resume", lambda a: {"scope": a.scope}, _scope_line("resumed", "pauses", "still paused")),
+        _asker("resume", lambda a: {"scope": a.scope}, _scope_line("resumed", "pauses", "still paused")),
         declare=_declare_scope,
     ),
     "throttle": SteeringCommand(
         "change how fast the daemon may read and write",
         """\
 Changes the speed limit of a running daemon: bytes read and written a second, of all its workers together, or of those
-in one log dir. It counts at once, and until the settings are read again or the daemon ends.
+in one log dir. It takes effect at once, and lasts until the settings are reloaded or the daemon ends.
 A rate below 1M draws a warning: 50 is 50 bytes a second.""",
         f"""\
 examples:
@@ -340,7 +342,7 @@ examples:
 exit status:
   0  changed      1  refused      2  usage
   {EXIT_CODES}""",
-        _asking(
+        _asker(
             "throttle",
             lambda a: {"bytes_per_second": _rate_of(a), "log_dir": a.log_dir},
             lambda a, _: f"throttle: {human_rate(_rate_of(a))}" + (f" in {a.log_dir}" if a.log_dir else ""),
@@ -348,10 +350,10 @@ exit status:
         declare=_declare_rate,
     ),
     "quarantine": SteeringCommand(
-        "which logs were set aside, and why",
+        "list the logs in quarantine, and why",
         """\
-Lists the logs that were set aside after an error that another try would meet again: what was wrong, in which file and
-where, and since when. Asks the daemon; where none is running, its state directory.""",
+Lists the logs that the daemon no longer cleans after an error that would occur again: what was wrong, in which file
+and where, and since when. Asks the daemon, or reads its state directory if none is running.""",
         """\
 examples:
   cleaner quarantine
@@ -359,39 +361,39 @@ examples:
   cleaner release orders-0        once the cause is gone
 
 exit status:
-  0  none is      1  some are, or the list cannot be read      77  the daemon's socket is not for this user""",
+  0  none      1  one or more, or the list cannot be read      77  the daemon's socket is not for this user""",
         _run_quarantine,
         shown="one log a line",
     ),
     "release": SteeringCommand(
         "take a partition out of quarantine",
         """\
-Has a running daemon clean a partition again that was set aside after an error, and forget its failures. If the cause
-is not gone, the next round sets it aside again.""",
+Makes a running daemon clean a partition in quarantine again, and forget its failures. If the cause is not gone, the
+next round quarantines it again.""",
         f"""\
 examples:
-  cleaner quarantine              what was set aside, and why
+  cleaner quarantine              what is in quarantine, and why
   cleaner release orders-0
 
 exit status:
   0  released      1  it is not in quarantine
   {EXIT_CODES}""",
-        _asking("release", lambda a: {"partition": str(a.partition)}, lambda a, _: f"released: {a.partition}"),
+        _asker("release", lambda a: {"partition": str(a.partition)}, lambda a, _: f"released: {a.partition}"),
         declare=lambda parser: parser.add_argument(
             "partition", metavar="TOPIC-PARTITION", type=parse_partition, help="which"
         ),
     ),
     "reload": SteeringCommand(
-        "have the daemon read its settings again",
+        "make the daemon reload its settings",
         """\
-Has a running daemon read its settings again, as SIGHUP does. All of them are taken over or, with a mistake anywhere,
-none; what can only change with a restart is named. Runtime changes (`cleaner throttle`) are forgotten.""",
+Makes a running daemon reload its settings, as SIGHUP does. It applies all of them, or none if one is wrong, and names
+those that need a restart. Runtime changes (`cleaner throttle`) are forgotten.""",
         f"""\
 examples:
   cleaner reload
 
 exit status:
-  0  taken over      78  a mistake: nothing has changed, one line says each
+  0  applied      78  a bad setting: nothing has changed, one line for each
   {EXIT_CODES}""",
         _run_reload,
     ),

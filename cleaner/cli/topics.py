@@ -27,8 +27,8 @@ Works on the topics of a log dir, with the flags of kafka-topics; --add-config a
 kafka-configs. The action may also be given as Kafka's flag (--create). A topic's settings are kept in
 cleaner-topics.properties in the log dir, where cleaner run finds them.
 
-create makes the log dir if it is not there. create, alter and delete are the writer of the log dir meanwhile: there can
-be only one, a cleaner and readers may be at work. describe and list lock nothing."""
+create makes the log dir if it does not exist. While create, alter and delete run, they are the only writer of the log
+dir; a cleaner and readers may run at the same time. describe and list lock nothing."""
 
 EXAMPLES = """\
 examples:
@@ -40,7 +40,7 @@ examples:
   cleaner topics delete --log-dir /tmp/logs --topic prices
 
 exit status:
-  0  done      1  refused: it is there, or is not      2  usage      75  the log dir is in use      78  a bad setting"""
+  0  done      1  refused: it exists, or does not      2  usage      75  the log dir is in use      78  a bad setting"""
 
 _ACTIONS = ("create", "alter", "describe", "list", "delete")
 _FLAGS = {
@@ -99,13 +99,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY",
         action="append",
         default=[],
-        help="alter: take a setting back; may be repeated",
+        help="alter: remove a setting; may be repeated",
     )
-    parser.add_argument("--if-not-exists", action="store_true", help="create: it may be there")
-    parser.add_argument("--if-exists", action="store_true", help="alter, describe, delete: it need not be there")
+    parser.add_argument("--if-not-exists", action="store_true", help="create: no error if it exists")
     parser.add_argument(
-        "--writer-config", metavar="FILE", type=Path, help="a server.properties: what topics go by that say nothing"
+        "--if-exists", action="store_true", help="alter, describe, delete: no error if it does not exist"
     )
+    parser.add_argument("--writer-config", metavar="FILE", type=Path, help="a server.properties: defaults for topics")
     add_format(parser, "describe and list: one object a topic")
     add_ignored(parser, _IGNORED, _IGNORED_ALONE)
 
@@ -129,12 +129,12 @@ def _action_of(arguments: argparse.Namespace) -> str:
     """Return the action. Raises UsageError: none, several, or flags of another one."""
     given = [*([arguments.action] if arguments.action else []), *(arguments.flagged or [])]
     if len(given) != 1:
-        raise UsageError(f"one action, please: {', '.join(_ACTIONS)}")
+        raise UsageError(f"give one action: {', '.join(_ACTIONS)}")
     action: str = given[0]
     for name in set().union(*_FLAGS.values()) - _FLAGS[action]:
         if getattr(arguments, name):
             instead = "; `cleaner handover` gives logs the id of a cluster's topic" if name == "topic_id" else ""
-            raise UsageError(f"{_NAMES.get(name, '--' + name.replace('_', '-'))} does not go with {action}{instead}")
+            raise UsageError(f"{_NAMES.get(name, '--' + name.replace('_', '-'))} cannot be used with {action}{instead}")
     needs_topic = action in ("create", "alter", "delete") or (action == "describe" and arguments.if_exists)
     if needs_topic and not arguments.topic:
         raise UsageError(f"{action} needs a --topic")

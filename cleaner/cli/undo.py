@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from cleaner.app.reports import Refusal
     from cleaner.app.undo_clean import UndoReport
 
-SUMMARY = "put back what clean --keep-old has kept"
+SUMMARY = "undo a cleaning from the segments that clean --keep-old kept"
 
 DESCRIPTION = """\
-Puts the segments back that `cleaner clean --keep-old DIR` has kept in DIR, and the cleaner checkpoint of before. A
-log that was appended to or cleaned since is refused, with what has changed; nothing in it is touched then. Safe
-against crashes as cleaning is: each group of segments is the new one or the old ones, and the same command finishes.
+Puts back the segments that `cleaner clean --keep-old DIR` has kept in DIR, and the earlier cleaner checkpoint. A log
+that was appended to or cleaned since is refused, with what has changed, and stays untouched. As safe against crashes
+as cleaning: each group of segments is the new one or the old ones, and the same command finishes the work.
 
-What was put back is removed from DIR. The log dir must not be in use by a broker."""
+Segments that were put back are removed from DIR. The log dir must not be in use by a broker."""
 
 EXAMPLES = """\
 examples:
@@ -74,7 +74,7 @@ def _show(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
         elif form == "json":
             print(json_line("undo", outcome))
         else:
-            told = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
+            restored = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
             line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)
-            say(f"{outcome.partition}: {told}, cleaner checkpoint {line}")
+            say(f"{outcome.partition}: {restored}, cleaner checkpoint {line}")
     return code

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from cleaner.app.reports import Refusal
     from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport
 
-SUMMARY = "prove a cleaned log right against the log it was made from"
+SUMMARY = "prove a cleaned log correct by comparing it with the log before cleaning"
 
 DESCRIPTION = """\
-Proves that what is in AFTER may be what cleaning has made of BEFORE: of every key the last record stays, nothing
-that stays has changed, nothing else went that might not go, what is behind the cleaned range is the same, and
-readers of committed records see the same. It sorts all keys, on disk if need be, and uses no code of the cleaner;
-so it also proves what a broker has cleaned, in one round or in many.
+Proves that AFTER is a correct result of cleaning BEFORE: the last record of every key is still there, the remaining
+records are unchanged, only records that may be removed are gone, everything behind the cleaned range is the same, and
+readers of committed records see the same. It sorts all keys, on disk if necessary, and uses no code of the cleaner;
+so it also proves the work of a broker, in one round or in many.
 
-BEFORE and AFTER are two log dirs, or two directories of one partition, each beside its checkpoints; BEFORE may also be
-the directory of `clean --keep-old`, which holds as much of the log before as a round has touched. Nothing is
-locked and nothing changes. What is wrong is told with file, position and offset, never with a key."""
+BEFORE and AFTER are two log dirs, or two directories of one partition, each next to its checkpoints; BEFORE may also be
+the directory of `clean --keep-old`, which holds the part of the old log that a round has touched. Nothing is
+locked and nothing changes. Errors are reported with file, position and offset, never with a key."""
 
 EXAMPLES = """\
 examples:
@@ -46,8 +46,8 @@ _MAX_SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("before", metavar="BEFORE", type=Path, help="the log dir, or partition, as it was")
-    parser.add_argument("after", metavar="AFTER", type=Path, help="the same, cleaned")
+    parser.add_argument("before", metavar="BEFORE", type=Path, help="the log dir, or partition, before cleaning")
+    parser.add_argument("after", metavar="AFTER", type=Path, help="the same after cleaning")
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
     parser.add_argument(
         "--end",
@@ -59,19 +59,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--now",
         metavar="MS",
         type=parse_now,
-        help="the very moment of the round, or with --since of the last one, in ms since 1970: what had to go by then "
-        "must be gone (default: rounds at some moments up to now)",
+        help="the exact time of the round, or with --since of the last one, in ms since 1970: everything that expired "
+        "by then must be gone (default: rounds at any times up to now)",
     )
     parser.add_argument(
         "--since",
         metavar="MS",
         type=parse_now,
-        help="the moment of the first of several rounds, which may be that of --now: what it gave a horizon may be "
-        "gone by then",
+        help="the time of the first of several rounds, which may be that of --now: records that it gave a delete "
+        "horizon may be gone by then",
     )
-    parser.add_argument(
-        "--delete-retention-ms", metavar="MS", type=parse_offset, help="in the place of the topic's setting"
-    )
+    parser.add_argument("--delete-retention-ms", metavar="MS", type=parse_offset, help="instead of the topic's setting")
     parser.add_argument(
         "--memory",
         metavar="BYTES",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-SUMMARY = "compile the kernels now, so that no later run has to"
+SUMMARY = "compile the kernels now, so that later runs start at once"
 
 DESCRIPTION = """\
-Compiles everything a cleaning round runs as machine code, and keeps it where later runs find it: at the place
-$NUMBA_CACHE_DIR names, else $CACHE_DIRECTORY (systemd's), $XDG_CACHE_HOME/cleaner, $HOME/.cache/cleaner. To be
-run at installation, or while an image is built; without it the first `cleaner clean` on a machine takes that time.
+Compiles the kernels of a cleaning round to machine code, and keeps it where later runs find it: in the directory
+$NUMBA_CACHE_DIR names, else $CACHE_DIRECTORY (systemd's), $XDG_CACHE_HOME/cleaner, $HOME/.cache/cleaner. Run it at
+installation, or while an image is built; otherwise the first `cleaner clean` on a machine takes that time.
 
-The code is for any processor of the last years (x86-64-v2, or armv8-a with crc), so an image serves all machines.
+The code runs on any processor of the last years (x86-64-v2, or armv8-a with crc), so an image serves all machines.
 A directory that belongs to root may be read-only. One that belongs to another user, or that others may write to,
-is not used, and a warning says so: the files in it are programs. The same goes for every directory above it, up to
-the root; only a sticky one, as /tmp, may be open to others. For root only root's own directories count."""
+is not used, and a warning says so: its files are programs. The same goes for every directory above it, up to
+the root; only a sticky one, such as /tmp, may be open to others. For root only root's own directories count."""
 
 EXAMPLES = """\
 examples:
@@ -39,6 +39,6 @@ def run(_arguments: argparse.Namespace) -> int:
     report = warm()
     done = kernel_statistics()
 
-    what = f"{report.compiled} kernels compiled" if report.compiled else "all kernels were there"
+    what = f"{report.compiled} kernels compiled" if report.compiled else "all kernels were compiled already"
     say(f"{what} ({done.cpu_name}, {report.seconds:.1f} s), kept in {done.kept_in or done.directories[0]}")
     return 0

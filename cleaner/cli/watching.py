@@ -65,7 +65,7 @@ def watch(show: Callable[[], int], seconds: float, clock: Clock) -> int:
                 except NoDaemonError as error:
                     if not has_begun:
                         raise
-                    words = f"{error}; asked again every {seconds:g} s"
+                    words = f"{error}; trying again every {seconds:g} s"
                     if is_terminal:
                         lines = fold(f"cleaner: {printable(words)}", columns())
                         _draw("\n".join([*lines, ""]), is_terminal=True)

@@ -58,7 +58,7 @@ def announce_compiling(say: Callable[[str], None]) -> None:
         if kept_in is not None:
             often = "once on this machine; `cleaner warm` does it beforehand"
         else:
-            often = "at every start, as there is no place to keep them: see `cleaner warm --help`"
+            often = "at every start, because there is no directory to keep them in: see `cleaner warm --help`"
         say(f"compiling kernels, about {ABOUT_SECONDS} seconds, {often}")
 
     before_compiling(tell)

@@ -19,7 +19,7 @@ from cleaner.config.values import CleanerConfig
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
 from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
+from cleaner.daemon.log_status import UNREADABLE, LogStatus
 from cleaner.daemon.pauses import Pauses
 from cleaner.errors import SteeringError
 from cleaner.policy.reasons import Reason
@@ -128,7 +128,7 @@ class Choices:
         """Have a log looked at before it is picked again."""
         self._stale_since_ns[partition] = self._clock.monotonic_ns()
 
-    def to_be_looked_at(self) -> frozenset[TopicPartition]:
+    def not_inspected(self) -> frozenset[TopicPartition]:
         """Return the partitions that must be looked at again before they are picked."""
         return frozenset(self._stale_since_ns)
 
@@ -161,7 +161,7 @@ class Choices:
         if self.states.is_aborted(partition) or self.pauses.covers(partition):
             return "paused"
         if self.jobs.is_cancelled(partition):
-            return "its job was taken back"
+            return "its job was cancelled"
         if self.config.windows_hard and not self._windows.is_open(self._clock.now_ms()):
             return "the window of cleaner.windows has closed"
         return ""
@@ -289,4 +289,4 @@ def _with_two_homes(log: LogStatus) -> LogStatus:
     Return a log that is left alone because another log dir has its partition too (D-14): which is right is unknown.
     """
     error = "its partition has a directory in more than one of log.dirs; a broker would not start"
-    return replace(log, facts=None, why=CANNOT_BE_LOOKED_AT, error=error, has_segments_to_delete=False)
+    return replace(log, facts=None, why=UNREADABLE, error=error, has_segments_to_delete=False)

@@ -35,7 +35,7 @@ class DirLocks:
         self._held: dict[Path, LogDirLock] = {}
         self._users: dict[Path, int] = {}
         self._kept: set[Path] = set()
-        self._alone: set[Path] = set()
+        self._exclusive: set[Path] = set()
 
     @contextlib.contextmanager
     def using(self, log_dir: Path) -> Iterator[LogDirLock]:
@@ -53,7 +53,7 @@ class DirLocks:
             self._leave(log_dir)
 
     @contextlib.contextmanager
-    def alone(self, log_dir: Path) -> Iterator[LogDirLock]:
+    def exclusive(self, log_dir: Path) -> Iterator[LogDirLock]:
         """
         Hold a log dir's lock exclusively, without even one of our writers or another worker: for recovery.
 
@@ -61,16 +61,16 @@ class DirLocks:
             LogDirLockedError: another process or another worker has it.
         """
         with self._lock:
-            if self._users.get(log_dir) or log_dir in self._alone:
+            if self._users.get(log_dir) or log_dir in self._exclusive:
                 raise LogDirLockedError(f"{log_dir}: this process is at work in it")
             self._drop(log_dir)
             lock = self._held[log_dir] = LogDirLock(self._fs, log_dir, LockMode.EXCLUSIVE, LockRole.CLEANER)
-            self._alone.add(log_dir)
+            self._exclusive.add(log_dir)
         try:
             yield lock
         finally:
             with self._lock:
-                self._alone.discard(log_dir)
+                self._exclusive.discard(log_dir)
                 if log_dir not in self._kept:
                     self._drop(log_dir)  # the next user may share the log dir with a writer
 
@@ -99,7 +99,7 @@ class DirLocks:
 
     def _enter(self, log_dir: Path) -> LogDirLock:
         with self._lock:
-            if log_dir in self._alone:
+            if log_dir in self._exclusive:
                 raise LogDirLockedError(f"{log_dir}: it is being recovered")
             lock = self._held.get(log_dir)
             if lock is not None and not self._users.get(log_dir):

@@ -13,7 +13,7 @@ from cleaner.base.json_values import JsonValue, described, format_json
 from cleaner.daemon.snapshot import ServiceSnapshot
 
 # A daemon with thousands of logs still writes one line that fits a journal's entry.
-_MOST_OF_A_KIND = 20
+_MAX_OF_A_KIND = 20
 
 
 def dump(snapshot: Callable[[], ServiceSnapshot], stream: TextIO) -> None:
@@ -43,7 +43,7 @@ def _stacks() -> str:
 
 def summary(snapshot: ServiceSnapshot) -> dict[str, JsonValue]:
     """Return a snapshot as JSON values: its logs only as counts, of other long lists the first few entries."""
-    config = replace(snapshot.config, values=(), errors=snapshot.config.errors[:_MOST_OF_A_KIND])
+    config = replace(snapshot.config, values=(), errors=snapshot.config.errors[:_MAX_OF_A_KIND])
     return described(
         "snapshot",
         replace(
@@ -51,10 +51,10 @@ def summary(snapshot: ServiceSnapshot) -> dict[str, JsonValue]:
             logs=(),
             topics={},
             rounds=(),
-            queue=snapshot.queue[:_MOST_OF_A_KIND],
-            quarantine=snapshot.quarantine[:_MOST_OF_A_KIND],
-            retries=dict(itertools.islice(snapshot.retries.items(), _MOST_OF_A_KIND)),
-            jobs=snapshot.jobs[:_MOST_OF_A_KIND],
+            queue=snapshot.queue[:_MAX_OF_A_KIND],
+            quarantine=snapshot.quarantine[:_MAX_OF_A_KIND],
+            retries=dict(itertools.islice(snapshot.retries.items(), _MAX_OF_A_KIND)),
+            jobs=snapshot.jobs[:_MAX_OF_A_KIND],
             config=config,
         ),
     )

@@ -65,7 +65,7 @@ class JobBook:
         """Cancel an open job; True: it runs, and its worker must be asked to stop."""
         job = self._jobs[job_id]
         if job.state == QUEUED:
-            self._end(job, CANCELLED, "taken back before it began", now_ms)
+            self._end(job, CANCELLED, "cancelled before it began", now_ms)
             return False
         self._cancelled.add(job_id)
         return job.state == RUNNING

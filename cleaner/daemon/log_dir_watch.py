@@ -2,7 +2,7 @@
 One log dir under watch: whether its logs can be worked on, and what each of them is like.
 
 A look locks nothing and changes nothing, so a broker or a writer may be at work in the log dir: a log whose files
-change during the look is looked at again, and one that cannot be looked at is shown as an error of that log alone.
+change during the look is looked at again, and one that cannot be read is shown as an error of that log alone.
 
     no answer, damaged checkpoints, read-only      offline       looked at again after a growing delay
     held by a broker or another cleaner            locked        looked at and shown all the same
@@ -22,7 +22,7 @@ from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
+from cleaner.daemon.log_status import UNREADABLE, LogStatus
 from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, is_settled
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import LogDirOfflineError, describe
@@ -83,7 +83,7 @@ class WatchedLogDir:
         self._log_dir = LogDir(fs, self.path)
         self._settings = WatchedTopicSettings(fs, self.path, sources)
         self._names: tuple[str, ...] | None = None
-        self._oddness: tuple[str, ...] = ()  # why it is not a log dir now, though it may become one
+        self._dir_warnings: tuple[str, ...] = ()  # why it is not a log dir now, though it may become one
         self._listing = LogDirListing()
         self._logs: dict[TopicPartition, WatchedLog] = {}
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
@@ -185,7 +185,7 @@ class WatchedLogDir:
             total_bytes=space.total_bytes,
             looked_at_ms=now_ms,
             logs=logs,
-            warnings=(*self._oddness, *self._settings.warnings, *([mistake] if mistake else [])),
+            warnings=(*self._dir_warnings, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 
     def _look_at_logs(self, at: Moment) -> tuple[LogStatus, ...]:
@@ -200,7 +200,7 @@ class WatchedLogDir:
                 statuses.append(seen)
         for partition, path in self._listing.linked.items():
             error = "a symbolic link, which is never followed"
-            statuses.append(LogStatus(partition, str(self.path), path, why=CANNOT_BE_LOOKED_AT, error=error))
+            statuses.append(LogStatus(partition, str(self.path), path, why=UNREADABLE, error=error))
         return tuple(statuses)
 
     def _list(self) -> None:
@@ -212,7 +212,7 @@ class WatchedLogDir:
         # log.
         require_log_dir(self._fs, self.path, may_be_new=True)
         reason = why_no_log_dir(self._fs, self.path)
-        self._oddness = () if reason is None else (reason,)
+        self._dir_warnings = () if reason is None else (reason,)
         self._listing = self._log_dir.listing()
         self._logs = {
             partition: self._logs.get(partition) or WatchedLog(partition, str(self.path), directory)

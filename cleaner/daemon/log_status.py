@@ -14,7 +14,7 @@ from cleaner.policy.sections import Sections
 from cleaner.policy.selection_context import LogFacts
 from cleaner.settings import ResolvedTopic
 
-CANNOT_BE_LOOKED_AT = Reason.UNREADABLE.words.line
+UNREADABLE = Reason.UNREADABLE.words.line
 """Why a log with an `error` may not be cleaned; the error itself is only in `error`."""
 
 
@@ -27,10 +27,10 @@ class LogStatus:
         partition, log_dir, directory: which, and where.
         policy, policy_origin: `cleanup.policy` and where it comes from; empty when unknown.
         segments: how many.
-        sections: None if the log could not be looked at.
+        sections: None if the log could not be read.
         facts: for the choice of the next log; None: it may not be cleaned, and `why` says why.
         why: why it may not be cleaned, or why it unexpectedly has nothing to clean; may be empty if there are facts.
-        error: why it cannot be looked at; empty if it can.
+        error: why it cannot be read; empty if it can.
         warnings: of its settings.
         topic: its settings; None if they are unknown.
         resolved: the same, with where each comes from.

@@ -25,7 +25,7 @@ from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
-from cleaner.daemon.log_status import CANNOT_BE_LOOKED_AT, LogStatus
+from cleaner.daemon.log_status import UNREADABLE, LogStatus
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
@@ -148,7 +148,7 @@ class WatchedLog:
             except Exception as error:  # noqa: BLE001 - even an internal error stops no other log
                 self._is_settled = False
                 return self._failed(at, describe(error))
-        return self._failed(at, "its files come and go; it is looked at again next time")
+        return self._failed(at, "its files come and go; it is read again next time")
 
     def _look(self, at: Moment, lines: Lines) -> LogStatus:
         self._list(at)
@@ -190,7 +190,7 @@ class WatchedLog:
             self.log_dir,
             self.directory,
             segments=len(self._files.segments),
-            why=CANNOT_BE_LOOKED_AT,
+            why=UNREADABLE,
             error=error,
         )
         # The settings themselves may be the error; then the policy is shown as empty.

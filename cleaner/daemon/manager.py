@@ -121,7 +121,7 @@ class CleanerManager:
         """Wait for a log to clean; None: the worker must end."""
         with self._change:
             while not (self._is_stopping or worker in self._leaving):
-                assignment = self._grab(worker)
+                assignment = self._assign(worker)
                 if assignment is not None:
                     return assignment
                 self._change.wait()
@@ -165,7 +165,7 @@ class CleanerManager:
         if fault is not None and fault.ending is Ending.QUARANTINED:
             # Before the log is idle again, or another worker would take it; without the lock, since the disk may be
             # slow.
-            self.put_in_quarantine(partition, log.directory.parent, fault.error)
+            self.put_into_quarantine(partition, log.directory.parent, fault.error)
         with self._change:
             choices = self._choices
             self._activities.pop(assignment.worker, None)
@@ -211,14 +211,14 @@ class CleanerManager:
             log = self._choices.find(partition)
             if log.facts is None:
                 raise SteeringError(f"{partition}: {log.error or log.why}")
-            aside = self._choices.quarantined().get(partition)
-            if aside is not None:
-                raise SteeringError(f"{partition} is in quarantine: {aside}; release it first")
+            cause = self._choices.quarantined().get(partition)
+            if cause is not None:
+                raise SteeringError(f"{partition} is in quarantine: {cause}; release it first")
             jobs = self._choices.jobs
             job = jobs.add(partition, uid, self._clock.now_ms())
             if any(activity.partition == partition for activity in self._activities.values()):
                 # It ends with that round, and a cancel stops that round.
-                jobs.begin(partition, "has the round that was under way")
+                jobs.begin(partition, "joined the running round")
             self._changed()
             self._wake()
             return jobs.find(job.id) or job
@@ -244,7 +244,7 @@ class CleanerManager:
             if isinstance(scope, TopicPartition):
                 choices.find(scope)
                 if not choices.states.allows(scope, Event.ABORT_AND_PAUSE):
-                    raise SteeringError(f"{scope} is just being stopped for a pause: ask again in a moment")
+                    raise SteeringError(f"{scope} is being stopped for a pause: try again in a moment")
                 choices.states.abort_and_pause(scope)
                 stopped = sorted(busy & {scope})
             else:
@@ -286,7 +286,7 @@ class CleanerManager:
             raise SteeringError(f"{partition} is not in quarantine")
         return released
 
-    def put_in_quarantine(self, partition: TopicPartition, log_dir: Path, error: Exception) -> None:
+    def put_into_quarantine(self, partition: TopicPartition, log_dir: Path, error: Exception) -> None:
         """Put a log into quarantine."""
         try:
             self._quarantine.add(QuarantinedLog.of(partition, log_dir, error, self._clock.now_ms()))
@@ -357,7 +357,7 @@ class CleanerManager:
 
     # --- the methods below are called with the lock held --------------------------------------------------------
 
-    def _grab(self, worker: str) -> Assignment | None:
+    def _assign(self, worker: str) -> Assignment | None:
         found = self._choices.next_log()
         if found is None:
             return None
@@ -397,7 +397,7 @@ class CleanerManager:
             workers=at_work,
             stopping=frozenset(partition for partition, _ in at_work if choices.states.is_aborted(partition)),
             retention=frozenset(choices.retaining),
-            to_be_looked_at=choices.to_be_looked_at(),
+            not_inspected=choices.not_inspected(),
         )
 
     def _why_stop(self, partition: TopicPartition) -> str:
@@ -406,7 +406,7 @@ class CleanerManager:
     def _stuck(self, now_ns: int) -> list[str]:
         max_ns = self._choices.config.stuck_ms * 1_000_000
         return [
-            f"{each.worker}: nothing heard for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
+            f"{each.worker}: no progress for {each.idle_ns(now_ns) // 1_000_000_000} s, at {each.partition}"
             for each in self._activities.values()
             if each.idle_ns(now_ns) > max_ns
         ]

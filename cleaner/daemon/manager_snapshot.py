@@ -27,13 +27,13 @@ class Hands(NamedTuple):
         workers: the worker of each log being cleaned, by partition and log dir.
         stopping: the partitions among them that are asked to stop.
         retention: partitions that retention works on.
-        to_be_looked_at: partitions that were given back and not looked at since.
+        not_inspected: partitions that were given back and not looked at since.
     """
 
     workers: Mapping[tuple[TopicPartition, str], str]
     stopping: frozenset[TopicPartition]
     retention: frozenset[TopicPartition]
-    to_be_looked_at: frozenset[TopicPartition]
+    not_inspected: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class ManagerSnapshot:
     The manager's state at one moment.
 
     Attributes:
-        logs: every log and its verdict; None if it may not be cleaned or could not be looked at.
+        logs: every log and its verdict; None if it may not be cleaned or could not be read.
         hands: which logs are taken; the verdicts have been adjusted to it.
         looks: the log dirs, by path.
         log_dirs: their facts, with failures of rounds applied.
@@ -74,12 +74,12 @@ def as_of_now(
         verdicts: of the survey.
         hands: which logs are taken now.
     """
-    said = iter(verdicts)
+    remaining = iter(verdicts)
     shown: list[tuple[LogStatus, CleaningStatus | None]] = []
     taken: list[int] = []
-    moved = {partition for partition, _ in hands.workers} | hands.retention | hands.to_be_looked_at
+    moved = {partition for partition, _ in hands.workers} | hands.retention | hands.not_inspected
     for log in logs:
-        verdict = next(said) if log.facts is not None else None
+        verdict = next(remaining) if log.facts is not None else None
         if verdict is not None and log.partition in moved:
             now = _as_of_now(verdict, log, hands)
             if verdict.place is not None and now.place is None:

@@ -31,7 +31,7 @@ from cleaner.policy.selection_context import DirCondition
 _BEING_RECOVERED = "it is being recovered"
 
 
-QuarantineLog = Callable[[TopicPartition, Path, CleanerError], None]
+PutIntoQuarantine = Callable[[TopicPartition, Path, CleanerError], None]
 """Puts a log into quarantine."""
 
 
@@ -41,7 +41,7 @@ class DirRecovery:
 
     Args:
         tools: the same that rounds use.
-        put_in_quarantine: puts a log into quarantine.
+        put_into_quarantine: puts a log into quarantine.
         check_done: raises CleaningAborted when the daemon is being stopped.
         note: called with what was done, and what failed.
     """
@@ -49,12 +49,12 @@ class DirRecovery:
     def __init__(
         self,
         tools: RoundTools,
-        put_in_quarantine: QuarantineLog,
+        put_into_quarantine: PutIntoQuarantine,
         check_done: Callable[[], None],
         note: Callable[[str], None],
     ) -> None:
         self._tools = tools
-        self._put_in_quarantine = put_in_quarantine
+        self._put_into_quarantine = put_into_quarantine
         self._check_done = check_done
         self._note = note
         self._retries: dict[Path, Retry] = {}
@@ -84,7 +84,7 @@ class DirRecovery:
         if retry is None or not retry.remaining_ms(now_ms):
             # The failure is noted before the attempt, and removed if the attempt succeeds.
             self._retries[path] = after_failure(retry, now_ms, "recovery", delays)
-            scanners.run_aside(path, lambda: self._recover(watched), _BEING_RECOVERED)
+            scanners.run_other(path, lambda: self._recover(watched), _BEING_RECOVERED)
         facts = replace(look.facts, condition=DirCondition.NEEDS_RECOVERY, detail=self._words(path, now_ms))
         return replace(look, facts=facts)
 
@@ -98,7 +98,7 @@ class DirRecovery:
         """Recover a log dir, then look at it."""
         tools = self._tools
         try:
-            with as_cleaner_errors(watched.path), tools.locks.alone(watched.path) as lock:
+            with as_cleaner_errors(watched.path), tools.locks.exclusive(watched.path) as lock:
                 context = CallContext(fs=tools.fs, clock=tools.clock, check_done=self._check_done, warn=self._note)
                 log_dir = tools.log_dir_of(watched.path)
                 log_dir.check()
@@ -118,7 +118,7 @@ class DirRecovery:
         return watched.look(tools.clock.now_ms())
 
     def _refuse(self, refusal: Refusal, log_dir: Path) -> None:
-        self._put_in_quarantine(TopicPartition.parse(refusal.partition), log_dir, refusal.error)
+        self._put_into_quarantine(TopicPartition.parse(refusal.partition), log_dir, refusal.error)
 
 
 def _needs_recovery(look: DirLook) -> bool:

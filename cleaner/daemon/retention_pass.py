@@ -226,7 +226,7 @@ class RetentionPass:
             for one in expiring:
                 self._go_on(log_dir, still_held)
                 with self._reporting(one.log):
-                    self._put_in_quarantine(log_dir, one)
+                    self._expire(log_dir, one)
                     done.append(one)
                     self._report(one.report())
         finally:
@@ -284,7 +284,7 @@ class RetentionPass:
             max(seen.log_start_offset, first_kept_offset),
         )
 
-    def _put_in_quarantine(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
+    def _expire(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
         directory = expiring.log.directory
         with self._partition_lock(log_dir, expiring.log):
             raise_generation(self._fs, log_dir.path, expiring.log.partition)
@@ -301,7 +301,9 @@ class RetentionPass:
         self._check_done()
         still_held()
         if probe(self._fs, log_dir.path).has_writer:
-            raise LogDirLockedError(f"{log_dir.path}: a writer has come; what is left of retention is its own")
+            raise LogDirLockedError(
+                f"{log_dir.path}: a writer has opened it; the rest of the retention is the writer's"
+            )
 
     def _remove_later(self, log: LogStatus) -> None:
         """Have the `.deleted` files of a log removed after its `file.delete.delay.ms`."""

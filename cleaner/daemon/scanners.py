@@ -43,14 +43,14 @@ class _Scanner:
     Attributes:
         executor: the thread.
         pending: the current look, or the work that replaces it.
-        aside: a description of that work; empty for a look.
+        other_work: a description of that work; empty for a look.
         progress, moved_ns: the look's progress when last checked, and since when it has been that.
         last: the last completed look.
     """
 
     executor: concurrency.ThreadPoolExecutor
     pending: concurrency.Future[DirLook] | None = None
-    aside: str = ""
+    other_work: str = ""
     progress: tuple[int, int] = (0, 0)
     moved_ns: int = 0
     last: DirLook | None = None
@@ -79,11 +79,11 @@ class Scanners:
         concurrency.wait(pending, timeout=self._patience_seconds)
         return {str(log_dir.path): self._result(log_dir) for log_dir in log_dirs}
 
-    def run_aside(self, path: Path, work: Callable[[], DirLook], words: str) -> None:
+    def run_other(self, path: Path, work: Callable[[], DirLook], words: str) -> None:
         """Let a log dir's thread do longer work that ends with a look, such as a recovery; `words` describe it."""
         scanner = self._scanner(path)
         if scanner.pending is None:
-            scanner.pending, scanner.aside = scanner.executor.submit(work), words
+            scanner.pending, scanner.other_work = scanner.executor.submit(work), words
 
     def close(self) -> None:
         """End the threads; a thread that hangs ends when its disk answers, or with the process."""
@@ -94,7 +94,7 @@ class Scanners:
         scanner = self._scanner(log_dir.path)
         if scanner.pending is None:
             scanner.progress, scanner.moved_ns = log_dir.progress, self._clock.monotonic_ns()
-            scanner.pending, scanner.aside = scanner.executor.submit(log_dir.look, now_ms), ""
+            scanner.pending, scanner.other_work = scanner.executor.submit(log_dir.look, now_ms), ""
 
     def _scanner(self, path: Path) -> _Scanner:
         if path not in self._scanners:
@@ -109,13 +109,13 @@ class Scanners:
             scanner.last = pending.result()
             return scanner.last
         last = scanner.last or DirLook()
-        if scanner.aside:
-            return replace(last, facts=LogDirFacts(DirCondition.NEEDS_RECOVERY, scanner.aside))
+        if scanner.other_work:
+            return replace(last, facts=LogDirFacts(DirCondition.NEEDS_RECOVERY, scanner.other_work))
         now_ns, progress = self._clock.monotonic_ns(), log_dir.progress
         if progress == scanner.progress:
-            detail = f"it has not answered for {(now_ns - scanner.moved_ns) // 1_000_000_000} s"
+            detail = f"no answer for {(now_ns - scanner.moved_ns) // 1_000_000_000} s"
             return replace(last, facts=replace(last.facts, condition=DirCondition.OFFLINE, detail=detail))
         scanner.progress, scanner.moved_ns = progress, now_ns
         if scanner.last is not None:
             return last
-        return replace(last, facts=LogDirFacts(detail="its first look has come past {} of {} logs".format(*progress)))
+        return replace(last, facts=LogDirFacts(detail="{} of {} logs read so far".format(*progress)))

@@ -126,7 +126,7 @@ class Service:
             *(self._fs, self._clock, self._locks, log_dirs.__getitem__),
             *(self.throttle, settings_of.__getitem__, self._warn),
         )
-        self._recovery = DirRecovery(self._tools, self.manager.put_in_quarantine, self._check_stopping, self._warn)
+        self._recovery = DirRecovery(self._tools, self.manager.put_into_quarantine, self._check_stopping, self._warn)
         self._retention = make_retention(self._tools, self.manager, self._config, self._check_stopping, self._retained)
         self._pool = WorkerPool(self.manager, self._run_round, self._round_ended, self._worker_died)
         self._wake = concurrency.Event()
@@ -344,7 +344,7 @@ class Service:
         with self._lock:
             is_running = self._state == "running"
         if is_running and late_s > self._config().backoff_ms / 1000 + _LATE_TURN_SECONDS:
-            stuck.append(f"the scheduler has not turned for {late_s:.0f} s")
+            stuck.append(f"no turn of the scheduler for {late_s:.0f} s")
         return stuck
 
     def _note_conditions(self) -> None:

@@ -31,11 +31,11 @@ class LogView:
         partition, log_dir: which.
         policy, policy_origin: `cleanup.policy` and where it comes from.
         segments: how many.
-        sections: None if the log could not be looked at.
+        sections: None if the log could not be read.
         verdict: why it is next, waits or is not to be cleaned; None if its policy forbids cleaning or it could not be
             looked at: then `why` says so.
         why: one line for the operator; never empty.
-        error: why it cannot be looked at; empty if it can.
+        error: why it cannot be read; empty if it can.
         last_round_ms: when its last round ended, wall clock; None: not in this process.
         warnings: of its settings.
         settings: its topic's settings that affect cleaning, if they were asked for; otherwise empty.
@@ -86,7 +86,7 @@ _MAX_ERRORS = 5
 @dataclass(frozen=True, slots=True)
 class UnreadableLogs:
     """
-    Logs that cannot be looked at for the same reason.
+    Logs that cannot be read for the same reason.
 
     Attributes:
         error: the reason.
@@ -115,7 +115,7 @@ class Counts:
         overdue, max_overdue_ms: logs over their maximum lag, even if something else holds them back, and the largest
             excess.
         dirtiest, dirtiest_ratio: the dirtiest log that may be cleaned, due or not (R-422); None: none is dirty.
-        unreadable: why logs cannot be looked at, the most frequent reasons first, at most five.
+        unreadable: why logs cannot be read, the most frequent reasons first, at most five.
     """
 
     logs: int = 0

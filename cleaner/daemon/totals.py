@@ -28,14 +28,14 @@ class Totals:
         totals = self._topics.get(view.partition.topic, TopicTotals())
         self._topics[view.partition.topic] = replace(
             totals,
-            rounds=_plus(totals.rounds, {view.result: 1}),
+            rounds=_added(totals.rounds, {view.result: 1}),
             bytes_read=totals.bytes_read + view.bytes_read,
             bytes_written=totals.bytes_written + view.bytes_written,
             messages_read=totals.messages_read + view.messages_read,
             messages_written=totals.messages_written + view.messages_written,
             map_bytes_read=totals.map_bytes_read + view.map_bytes_read,
             map_messages_read=totals.map_messages_read + view.map_messages_read,
-            removed=_plus(totals.removed, view.removed),
+            removed=_added(totals.removed, view.removed),
             last_success_ms=view.ended_ms if is_good else totals.last_success_ms,
         )
         if is_good:
@@ -66,5 +66,5 @@ class Totals:
         return self._ended_ms
 
 
-def _plus(sums: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+def _added(sums: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
     return {name: sums.get(name, 0) + more.get(name, 0) for name in {**sums, **more}}

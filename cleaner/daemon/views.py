@@ -100,7 +100,7 @@ class LogDirHistory:
         self, path: str, look: DirLook, facts: LogDirFacts, quarantine: tuple[QuarantinedLog, ...], now_ms: int
     ) -> LogDirView:
         """Show one log dir."""
-        aside = {entry.topic_partition for entry in quarantine if entry.log_dir == path}
+        quarantined = {entry.topic_partition for entry in quarantine if entry.log_dir == path}
         return LogDirView(
             path=path,
             condition=facts.condition,
@@ -110,19 +110,19 @@ class LogDirHistory:
             free_bytes=look.free_bytes,
             total_bytes=look.total_bytes,
             workers=facts.workers,
-            uncleanable_partitions=len(aside),
-            uncleanable_bytes=_uncleanable_bytes(look, aside),
+            uncleanable_partitions=len(quarantined),
+            uncleanable_bytes=_uncleanable_bytes(look, quarantined),
             looked_at_ms=look.looked_at_ms,
             beside_writer=look.beside_writer,
         )
 
 
-def _uncleanable_bytes(look: DirLook, aside: set[TopicPartition]) -> int:
+def _uncleanable_bytes(look: DirLook, quarantined: set[TopicPartition]) -> int:
     """Return the bytes of quarantined logs from their first dirty offset on, as Kafka counts them (R-452)."""
     return sum(
         log.sections.total_bytes - log.sections.clean_bytes
         for log in look.logs
-        if log.partition in aside and log.sections is not None
+        if log.partition in quarantined and log.sections is not None
     )
 
 

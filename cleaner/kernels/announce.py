@@ -23,8 +23,8 @@ def _warn(kept_in: Path | None) -> None:
         often = "once on this machine; cleaner.warm(), or the command `cleaner warm`, does it beforehand"
     else:
         often = (
-            "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory that only this "
-            "user, or root, can write to, and call cleaner.warm(), or `cleaner warm`, once"
+            "at every start, because there is no directory to keep them in: let NUMBA_CACHE_DIR name a directory that "
+            "only this user, or root, can write to, and call cleaner.warm(), or `cleaner warm`, once"
         )
     # No stack level would name the caller's line: numba is in between.
     warnings.warn(f"compiling kernels, up to {ABOUT_SECONDS} seconds, {often}", RuntimeWarning, stacklevel=2)

@@ -126,8 +126,8 @@ _QUEUE_SETTINGS = ("log.cleaner.threads", "cleaner.selection", "log.cleaner.io.m
 _PROGRESS = ("cleaner status", "how far it is")
 _WORKERS = ("cleaner status", "what the workers do")
 _EDIT = ("cleaner reload", "after a change of the topic's settings")
-_NOW = ("cleaner now {name} --wait", "clean it all the same, and watch")
-_DUE_MEANING = "It is due, {by}, and only waits for a worker; it is {place}."
+_NOW = ("cleaner now {name} --wait", "clean it anyway, and watch")
+_DUE_MEANING = "It is due, {by}, and waits for a worker; it is {place}."
 _DUE_COMMANDS = (_WORKERS, ("cleaner now {name}", "put it before all others"))
 
 WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
@@ -161,10 +161,10 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.TO_BE_LOOKED_AT: ReasonWords(
             "just worked on",
             Tone.WORK,
-            "were just given back, and are looked at again",
-            "A worker has just finished with it. It is inspected again before it is judged.",
+            "their worker has just ended, and they are inspected again",
+            "Its worker has just ended. It is inspected again before it can be due.",
             commands=(_PROGRESS,),
-            line="was just worked on, and is looked at again",
+            line="was just worked on, and is inspected again",
         ),
         Reason.REQUESTED: ReasonWords(
             "asked for",
@@ -192,15 +192,15 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.CHECKPOINT_RESET: ReasonWords(
             "checkpoint reset",
             Tone.DUE,
-            "their cleaner checkpoint lies outside of the log",
-            "Its line in cleaner-offset-checkpoint lies outside of the log; a worker sets it to offset {offset}.",
+            "their cleaner checkpoint is outside of the log",
+            "Its line in cleaner-offset-checkpoint is outside of the log; a worker sets it to offset {offset}.",
             commands=(_WORKERS,),
         ),
         Reason.UNFINISHED_SWAP: ReasonWords(
             "unfinished swap",
             Tone.DUE,
-            "a swap of them was interrupted",
-            "A swap of it was interrupted; a worker completes or undoes it.",
+            "a swap of theirs was interrupted",
+            "A swap of its segments was interrupted; a worker completes it or undoes it.",
             commands=(_WORKERS,),
         ),
         Reason.UNDER_RATIO: ReasonWords(
@@ -223,8 +223,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.RETRY_LATER: ReasonWords(
             "tried again later",
             Tone.HELD,
-            "failed last time, and are tried again",
-            "It failed in a way that may pass, and is tried again later.",
+            "their last round failed, and they are tried again",
+            "Its last round failed in a way that may pass; it is tried again later.",
             ("log.cleaner.backoff.ms", "cleaner.retry.max.ms"),
             (("cleaner now {name} --wait", "try at once"),),
             line="failed, times in a row: {count}{detail}; not tried{remaining}",
@@ -241,8 +241,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.LOG_DIR_BUSY: ReasonWords(
             "log dir busy",
             Tone.HELD,
-            "enough workers are in their log dir",
-            "Its log dir has as many workers as it may have.",
+            "their log dir has all its workers",
+            "Its log dir already has the most workers that may work there.",
             ("cleaner.log.dir.max.workers",),
             (("cleaner status", "what they do"),),
             line="its log dir is busy, workers there: {count}",
@@ -252,7 +252,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             Tone.HELD,
             "an operator has paused them",
             "An operator paused it; `cleaner history` says who.",
-            commands=(("cleaner resume {name}", "take a pause back"),),
+            commands=(("cleaner resume {name}", "end a pause"),),
             line="paused, pauses outstanding: {count}",
         ),
         Reason.ALL_PAUSED: ReasonWords(
@@ -260,7 +260,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             Tone.HELD,
             "an operator has paused everything",
             "An operator paused all cleaning; `cleaner history` says who.",
-            commands=(("cleaner resume", "take a pause back"),),
+            commands=(("cleaner resume", "end a pause"),),
             line="the cleaner is paused",
         ),
         Reason.DISABLED: ReasonWords(
@@ -275,10 +275,10 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.QUARANTINED: ReasonWords(
             "quarantined",
             Tone.BAD,
-            "quarantined after an error, until they are released",
-            "It was quarantined{since} after an error that another try would meet again{where}; the other logs go on.",
+            "not cleaned after an error, until they are released",
+            "It was quarantined{since} after an error that would occur again{where}; the other logs are cleaned.",
             commands=(
-                ("cleaner quarantine", "all quarantined logs"),
+                ("cleaner quarantine", "all logs in quarantine"),
                 ("cleaner release {name}", "once the cause is gone"),
             ),
             line="quarantined{detail}",
@@ -288,7 +288,7 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             Tone.BAD,
             "their log dir's disk has failed",
             "The disk of its log dir failed. Nothing there is touched until it can be read again.",
-            commands=(("dmesg | tail", "what the kernel says of the disk"), ("cleaner status", "all log dirs")),
+            commands=(("dmesg | tail", "the kernel's messages about the disk"), ("cleaner status", "all log dirs")),
             line="its log dir is offline{detail}",
         ),
         Reason.LOG_DIR_NEEDS_RECOVERY: ReasonWords(
@@ -303,17 +303,17 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.NOT_COMPACTED: ReasonWords(
             "not compacted",
             Tone.QUIET,
-            "their cleanup.policy is without compact",
-            "Its policy is without compact; retention may apply to it.",
+            "their cleanup.policy has no compact",
+            "Its policy has no compact; retention may apply to it.",
             ("cleanup.policy",),
             (_EDIT,),
-            line="cleanup.policy is without compact",
+            line="cleanup.policy has no compact",
         ),
         Reason.NO_HIGH_WATERMARK: ReasonWords(
             "no high watermark",
             Tone.HELD,
-            "nothing of them counts as replicated",
-            "replication-offset-checkpoint has no line for it, so nothing counts as replicated.",
+            "none of their records counts as replicated",
+            "replication-offset-checkpoint has no line for it, so no record counts as replicated.",
             line="nothing to clean: replication-offset-checkpoint has no line for the partition, so nothing is known "
             "to be replicated; if this log is all there is, use --high-watermark end (or an offset)",
         ),
@@ -331,16 +331,16 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "bad setting",
             Tone.BAD,
             "a setting of their topic is wrong",
-            "A setting of its topic is wrong, so nothing is done to it; nothing is said of the log itself.",
+            "A setting of its topic is wrong, so it is not cleaned; the log itself may be in order.",
             line="a setting of its topic is wrong",
         ),
         Reason.UNREADABLE: ReasonWords(
-            "cannot be looked at",
+            "cannot be read",
             Tone.BAD,
-            "could not be looked at",
-            "The log cannot be looked at, so nothing is done to it.",
+            "could not be read",
+            "The log cannot be read, so it is not cleaned.",
             commands=(("cleaner plan {log_dir}", "what can be seen of it"),),
-            line="cannot be looked at",
+            line="cannot be read",
         ),
     }
 )

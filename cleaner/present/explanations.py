@@ -31,19 +31,19 @@ PLAN_CODES: Mapping[Reason, str] = {
 # By the bound that ends the cleanable range (`Cleanable.bounded_by`): its meaning, and the settings behind it.
 BOUNDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "active segment": (
-        "Only the active segment holds anything new, and it is never cleaned: it waits until the writer of the "
-        "log begins another one.",
+        "Only the active segment has new records, and it is never cleaned: they wait until the writer of the "
+        "log rolls it.",
         ("segment.ms", "segment.bytes"),
     ),
     "high watermark": (
-        "What is new lies above the high watermark: it does not count as replicated yet.",
+        "All new records are above the high watermark: they do not count as replicated yet.",
         (),
     ),
     "last stable offset": (
-        "What is new lies behind the first record of an open transaction: whether it counts is not decided yet.",
+        "All new records are behind the start of an open transaction: whether they count is not decided yet.",
         (),
     ),
-    "min.compaction.lag.ms": ("What is new is younger than the minimum lag.", ("min.compaction.lag.ms",)),
+    "min.compaction.lag.ms": ("All new records are younger than the minimum lag.", ("min.compaction.lag.ms",)),
 }
 _NOTHING_DIRTY: tuple[str, tuple[str, ...]] = ("There is nothing dirty.", ())
 _BROKER = "--bootstrap-server localhost:9092"
@@ -105,12 +105,12 @@ def explain_log(view: LogView, shown: ServiceSnapshot) -> Explanation:
 
 def _figures(view: LogView, verdict: CleaningStatus | None, shown: ServiceSnapshot) -> dict[str, object]:
     """Return the values for the placeholders of a meaning."""
-    aside = next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
+    quarantined = next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
     where = ""
-    if aside is not None and aside.file:
-        where = f" ({aside.file}{'' if aside.position is None else f' at byte {aside.position}'})"
+    if quarantined is not None and quarantined.file:
+        where = f" ({quarantined.file}{'' if quarantined.position is None else f' at byte {quarantined.position}'})"
     figures: dict[str, object] = {
-        "since": "" if aside is None else f" {ago(aside.since_ms, shown.now_ms)}",
+        "since": "" if quarantined is None else f" {ago(quarantined.since_ms, shown.now_ms)}",
         "where": where,
         "opens": "" if shown.opens_at_ms is None else f" The next one opens {moment(shown.opens_at_ms)}.",
     }
@@ -146,23 +146,23 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
     # A daemon's settings have no effect here.
     settings = tuple(key for key in entry.why.words.settings if key in TOPIC_SETTINGS)
     compact = f"{clean} --set {quote(f'{topic}:cleanup.policy=compact')}"
-    damage = "what keeps it from being read, and all that is damaged there"
+    damage = "why it cannot be read, and all damage in it"
     commands = {
         Reason.BAD_SETTING: (f"cleaner config check --log-dir {place}{options}", "every mistake in the settings"),
         Reason.UNREADABLE: (f"cleaner check {quote(str(log_dir / entry.partition))}", damage),
-        Reason.NOT_COMPACTED: (compact, "if it is meant to be compacted: old values are gone then"),
+        Reason.NOT_COMPACTED: (compact, "if it should be compacted: this deletes old values"),
         Reason.POLICY_NOT_TRUSTED: (clean, "confirm it by naming the partition"),
         Reason.LOG_DIR_NEEDS_RECOVERY: (f"cleaner recover {place}{options}", "recover it now"),
         Reason.LOG_DIR_LOCKED: (f"fuser -v {place}/.lock", "who has it open"),
         Reason.NO_HIGH_WATERMARK: (f"{clean} --high-watermark end", "if this log is all there is"),
-        Reason.UNDER_RATIO: (clean, "clean it all the same, as it is named"),
+        Reason.UNDER_RATIO: (clean, "clean it anyway, because it is named"),
     }
     return Explanation(meaning, settings, (commands[entry.why],))
 
 
 def _under_ratio(ratio: float, min_ratio: float, overdue_in_ms: int | None) -> str:
     """Say that too little is dirty, and when the log becomes due whatever its ratio (None: never)."""
-    words = f"{ratio:.1%} of what could be recopied is dirty; a round begins above {min_ratio:.1%}."
+    words = f"{ratio:.1%} of the cleanable bytes are dirty; a round begins above {min_ratio:.1%}."
     if overdue_in_ms is not None:
         words += f" In {duration(overdue_in_ms)} it is due by its age, whatever its ratio."
     return words
@@ -184,7 +184,7 @@ def _of_rounds(entry: PlanEntry, meaning: str, clean: str) -> Explanation:
     commands = [(f"{clean} --rounds all", "clean all of it, round by round")]
     if rounds.one_round_buffer_size is not None:
         buffer = f"{clean} --set {key}={rounds.one_round_buffer_size}"
-        commands.append((buffer, "clean it in one round, if there is so much memory"))
+        commands.append((buffer, "clean it in one round, if there is enough memory"))
     meaning += f" With this buffer a round takes {rounds.most_keys} keys, and there may be {rounds.keys}."
     return Explanation(meaning, (key, *RATIO_SETTINGS), tuple(commands))
 
@@ -203,7 +203,7 @@ def _of_bound(entry: PlanEntry, clean: str, topic: str) -> Explanation:
             left = duration(entry.lag_ends_ms - entry.now_ms)
             meaning += f" It is old enough in {left}, at {moment(entry.lag_ends_ms)}."
             without = f"{clean} --set {quote(f'{topic}:min.compaction.lag.ms=0')}"
-            return Explanation(meaning, settings, ((without, "clean it all the same, if nobody relies on the lag"),))
+            return Explanation(meaning, settings, ((without, "clean it anyway, if no consumer relies on the lag"),))
         case "last stable offset" if entry.undecided is not None:
             open_for = duration(max(0, entry.now_ms - entry.undecided.since_ms))
             meaning += (

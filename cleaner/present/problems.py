@@ -44,10 +44,10 @@ def _of_the_process(shown: ServiceSnapshot) -> Iterator[Problem]:
     if not shown.is_progressing and not shown.stuck:
         yield Problem("stuck: the scheduler does not turn", is_stuck=True)
     if shown.state == "running" and not shown.is_ready:
-        yield Problem("not ready: not every log dir was looked at yet")
+        yield Problem("not ready: not every log dir was read yet")
     if shown.has_too_much_memory:
         has, needs = human_bytes(shown.anonymous_bytes or 0), human_bytes(shown.needed_bytes or 0)
-        yield Problem(f"{has} of memory, where its settings ask for {needs}; where that lasts, a restart gives it back")
+        yield Problem(f"{has} of memory, its settings need {needs}; if that lasts, a restart frees it")
     if not shown.config.is_last_reload_good:
         mistakes = "; ".join(shown.config.errors)
         yield Problem(f"the last reload was refused: {mistakes}", "cleaner reload")
@@ -66,13 +66,13 @@ def _of_log_dirs(shown: ServiceSnapshot) -> Iterator[Problem]:
 def _of_logs(shown: ServiceSnapshot) -> Iterator[Problem]:
     for alike in shown.counts.unreadable:
         others = f" and {alike.count - 1} more" if alike.count > 1 else ""
-        words = f"{alike.first}{others} cannot be looked at: {alike.error}"
+        words = f"{alike.first}{others} cannot be read: {alike.error}"
         yield Problem(words, f"cleaner explain {quote(str(alike.first))}")
     more = shown.counts.standings.get(Reason.UNREADABLE.value, 0) - sum(
         alike.count for alike in shown.counts.unreadable
     )
     if more > 0:
-        yield Problem(f"{more} more cannot be looked at")
+        yield Problem(f"{more} more cannot be read")
     for entry in shown.quarantine[:_MAX_NAMED]:
         yield Problem(f"{entry.topic_partition} is in quarantine: {entry.reason}", "cleaner quarantine")
     if len(shown.quarantine) > _MAX_NAMED:

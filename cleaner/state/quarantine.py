@@ -91,8 +91,8 @@ class Quarantine:
         self._file = _state_file(fs, state_dir)
         self._lock = concurrency.Lock()  # guards all below, and the order of the file's versions
         found = self._file.load()
-        if found.kept_aside is not None:
-            warn(f"{self._file.path}: {found.reason}; kept as {found.kept_aside.name}, nothing is in quarantine")
+        if found.moved_to is not None:
+            warn(f"{self._file.path}: {found.reason}; kept as {found.moved_to.name}, the quarantine is empty now")
         self._entries: _Entries = found.content or {}
         self._is_saved = True
 

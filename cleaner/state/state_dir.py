@@ -115,7 +115,7 @@ def require_private(fs: FileSystem, directory: Path, key: str, value: object) ->
         )
     if status.st_mode & _NOT_OWNERS:
         mode = f"mode {stat.S_IMODE(status.st_mode):04o}"
-        remedy = "chmod go-w, or name a directory inside it that is yet to be created"
+        remedy = "chmod go-w, or name a directory inside it that does not exist yet"
         raise ConfigError(key, value, f"others may write to {directory} ({mode}): {remedy}")
 
 

@@ -39,12 +39,12 @@ class LoadedState(Generic[Content]):
 
     Attributes:
         content: None if the file does not exist or cannot be used.
-        kept_aside: the new path of a file that cannot be used.
+        moved_to: the new path of a file that cannot be used.
         reason: why it cannot be used.
     """
 
     content: Content | None
-    kept_aside: Path | None = None
+    moved_to: Path | None = None
     reason: str = ""
 
 
@@ -94,10 +94,10 @@ class StateFile(Generic[Content]):
             version, values = self._parse(data)
             if version > self._version:
                 reason = f"version {version} is newer than {self._version}, the newest known here"
-                return LoadedState(None, self._keep_aside("newer"), reason)
+                return LoadedState(None, self._move_away("newer"), reason)
             return LoadedState(self._read(version, values))
         except (NotJsonError, BadStateError) as error:
-            return LoadedState(None, self._keep_aside("damaged"), str(error))
+            return LoadedState(None, self._move_away("damaged"), str(error))
 
     def peek(self) -> Content | None:
         """
@@ -142,11 +142,11 @@ class StateFile(Generic[Content]):
             raise BadStateError("its version is not a number of at least 1")
         return version, values
 
-    def _keep_aside(self, why: str) -> Path:
+    def _move_away(self, why: str) -> Path:
         for number in itertools.count(1):
-            aside = self.path.with_name(f"{self.path.name}.{why}-{number}")
-            if not self._fs.exists(aside):
+            moved = self.path.with_name(f"{self.path.name}.{why}-{number}")
+            if not self._fs.exists(moved):
                 break
-        self._fs.rename(self.path, aside)
+        self._fs.rename(self.path, moved)
         self._fs.fsync_dir(self.path.parent)
-        return aside
+        return moved

@@ -33,7 +33,7 @@ def kinds(lines: Lines) -> list[object]:
     return [line["kind"] for line in lines if line["what"] == "finding"]
 
 
-def test_sound_log_dir_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_log_dir_is_reported_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit 0; JSON has its format's version, and ends with the sums."""
     write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
     code, lines, _ = run(capsys, tmp_path)
@@ -94,7 +94,7 @@ def test_directories_come_from_the_configuration(tmp_path: Path, capsys: pytest.
     assert run(capsys, tmp_path / "none")[0] == 2
 
 
-def test_log_dirs_that_contradict_each_other_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_dirs_that_contradict_each_other_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """D-14: a partition in two, a checkpoint line in two, ids that wrongly differ or are the same."""
     for number in range(2):
         offsets = {TopicPartition("topic", 0): 5}
@@ -147,7 +147,7 @@ def beside_broker(path: Path) -> LogDirLock:
     return LogDirLock(FileSystem(), path, LockMode.SHARED, LockRole.WRITER)
 
 
-def test_torn_end_beside_a_writer_is_no_finding(tmp_path: Path) -> None:
+def test_torn_end_with_a_writer_is_no_finding(tmp_path: Path) -> None:
     """A writer may be writing it right now; without a writer it is a note, after a clean stop damage."""
     write_log_dir(tmp_path, keyed_log())
     active = tmp_path / "topic-0" / ACTIVE
@@ -177,7 +177,7 @@ class Swapping(FileSystem):
         return super().open(path, write=write)
 
 
-def test_segments_that_are_replaced_meanwhile_are_looked_for_anew(tmp_path: Path) -> None:
+def test_segments_that_are_replaced_while_read_are_read_again(tmp_path: Path) -> None:
     """Another cleaner merges two segments into one."""
     write_log_dir(tmp_path, keyed_log())
     directory = tmp_path / "topic-0"
@@ -237,7 +237,7 @@ def test_repair_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ("lost+found/x", b"", "foreign-directory"),
     ],
 )
-def test_each_small_file_that_is_damaged_is_told_of(
+def test_each_damaged_small_file_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, data: bytes, kind: str
 ) -> None:
     """And the rest is read all the same."""

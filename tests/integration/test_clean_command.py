@@ -170,7 +170,7 @@ def test_topic_that_is_not_compacted_is_refused_by_name(tmp_path: Path, capsys: 
     assert contents(tmp_path) == before
 
 
-def test_all_takes_what_is_due_and_passes_over_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_cleans_due_logs_and_skips_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """R-421: the ratio decides; a log cleaned up to its active segment is not due."""
     write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"), cleaner_offsets={TopicPartition("topic", 1): 60})
     code, [report], _ = run(capsys, tmp_path, "--all", *COMPACT)
@@ -186,7 +186,7 @@ def test_all_takes_what_is_due_and_passes_over_the_rest(tmp_path: Path, capsys: 
         pytest.param(COMPACT, True, id="scoped-set"),
     ],
 )
-def test_all_does_not_trust_a_policy_said_of_every_topic(
+def test_all_does_not_trust_a_policy_set_for_every_topic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], is_cleaned: bool
 ) -> None:
     """Compacting a log that is not meant to be compacted destroys it."""
@@ -203,7 +203,7 @@ def broker_default(tmp_path: Path) -> Path:
     return path
 
 
-def test_default_policy_is_trusted_only_when_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_default_policy_is_trusted_only_with_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A broker's default is no decision about this topic; naming the partition or trusting the default is."""
     log_dir = write_log_dir(tmp_path / "logs", keyed_log(), keyed_log("topic-1"))
     config = broker_default(tmp_path)
@@ -274,7 +274,7 @@ def test_keyless_records_stop_a_topic_compacted_by_default(tmp_path: Path, capsy
 SMALL_MAP = ("--set", "log.cleaner.dedupe.buffer.size=96")  # four slots, three keys
 
 
-def test_replicated_log_is_warned_of_and_keeps_its_tombstones_when_told_so(
+def test_replicated_log_draws_a_warning_and_keeps_its_tombstones_with_the_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A follower that was away may still need a tombstone or a marker whose horizon has passed (D-13)."""
@@ -296,7 +296,7 @@ def test_replicated_log_is_warned_of_and_keeps_its_tombstones_when_told_so(
     assert counts == [(0, 0, 0, 3), (0, 1, 1, 1)]
 
 
-def test_small_map_ends_the_round_early_and_says_how_much_is_left(
+def test_small_map_ends_the_round_early_and_reports_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The checkpoint is where the map was full (R-513), and the rounds left are estimated."""
@@ -308,7 +308,7 @@ def test_small_map_ends_the_round_early_and_says_how_much_is_left(
     assert offsets(tmp_path, "cleaner") == {"topic-0": 3}
 
 
-def test_rounds_all_goes_on_until_the_range_is_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_all_continues_until_the_range_is_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Three keys a round: 20 rounds for 60 records; the last record of each key and the active segment stay."""
     write_log_dir(tmp_path, keyed_log())
     code, [report], _ = run(capsys, tmp_path, "topic-0", *COMPACT, *SMALL_MAP, "--rounds", "all")
@@ -400,7 +400,7 @@ def test_bad_command_lines_end_with_their_code_and_change_nothing(
     assert contents(tmp_path) == before
 
 
-def test_log_dir_that_is_not_there_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_log_dir_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is created in its place."""
     assert run(capsys, tmp_path / "nowhere", "--all")[0] == 2
     assert not (tmp_path / "nowhere").exists()

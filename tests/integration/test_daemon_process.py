@@ -66,7 +66,7 @@ def test_daemon_cleans_and_stops_whatever_becomes_of_its_logs(tmp_path: Path, ma
         _OPEN.clear()
 
 
-def test_log_dir_that_is_not_there_is_refused_at_the_start_or_waited_for(tmp_path: Path) -> None:
+def test_missing_log_dir_is_refused_at_the_start_or_waited_for(tmp_path: Path) -> None:
     """A typing error in `log.dirs` must not run for months; a disk that comes late needs the operator's word."""
     there, late = write_log_dir(tmp_path / "disk1", keyed_log("a-0")), tmp_path / "disk2"
     (tmp_path / "run").mkdir()

@@ -189,7 +189,7 @@ def test_refused_where_no_header_can_be_trusted(tmp_path: Path, damage: object, 
     assert contents(tmp_path) == before
 
 
-def test_command_tells_each_kept_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reports_each_kept_batch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A line a batch on standard error, without a byte of it."""
     write_damaged(tmp_path)
     arguments = ["clean", str(tmp_path), "topic-0", "--damaged", "keep", "--set", "topic:cleanup.policy=compact"]

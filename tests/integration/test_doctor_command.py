@@ -66,7 +66,7 @@ def _not_passed(answers: list[dict[str, str]]) -> dict[str, str]:
     }
 
 
-def test_doctor_of_what_is_well_answers_every_question_and_changes_nothing(logs: Path, doctor: Doctor) -> None:
+def test_doctor_passes_every_check_and_changes_nothing(logs: Path, doctor: Doctor) -> None:
     """No lock file, no cache, no time of modification."""
     before = _traces(logs.parent)
     code, answers = doctor(logs)
@@ -139,7 +139,7 @@ def test_ailment_of_a_log_dir_is_found_and_fails_where_clean_refuses(
         ),
     ],
 )
-def test_lock_that_is_held_is_told_with_its_holder(
+def test_held_lock_is_reported_with_its_holder(
     logs: Path, doctor: Doctor, holder: str, result: str, words: str
 ) -> None:
     """A broker has its own cleaner; another cleaner of ours will end."""
@@ -206,7 +206,7 @@ def test_doctor_without_a_log_dir_asks_about_the_machine(doctor: Doctor) -> None
 
 
 @pytest.mark.parametrize("place", ["orders-0", "nowhere", "orders-0/00000000000000000000.log"])
-def test_what_is_no_log_dir_is_asked_no_further_questions(logs: Path, doctor: Doctor, place: str) -> None:
+def test_directory_that_is_no_log_dir_gets_no_further_checks(logs: Path, doctor: Doctor, place: str) -> None:
     """It is said what it is."""
     code, answers = doctor(logs / place)
     of_it = [(each["check"], each["result"]) for each in answers if each["log_dir"]]

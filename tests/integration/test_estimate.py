@@ -148,7 +148,7 @@ class Weighed(FileSystem):
         super().rename_all(directory, pairs)  # type: ignore[arg-type]
 
 
-def test_extra_disk_is_what_is_there_at_most(tmp_path: Path) -> None:
+def test_extra_disk_is_the_most_that_is_there(tmp_path: Path) -> None:
     """Groups of a megabyte: the first one's output counts, then old segments are gone."""
     write_log(tmp_path, "uniform-one-each", records=20_000)
     settings = {"log.segment.bytes": str(1 << 20)}
@@ -178,7 +178,7 @@ def test_data_of_aborted_transactions_and_old_tombstones_are_not_counted(tmp_pat
     assert found.bytes_freed == pytest.approx(report.bytes_read - report.bytes_written, rel=0.02)
 
 
-def test_a_part_of_very_many_keys_stands_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_very_many_keys_represents_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded, and the estimate hardly changes."""
     total = write_log(tmp_path, "uniform-one-each", records=20_000)
     whole = foretell(tmp_path, None).estimate

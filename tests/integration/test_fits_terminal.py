@@ -295,7 +295,7 @@ def test_rows_are_one_line_with_names_in_full(
     assert len(row.split()) > 4
 
 
-def test_terminal_says_itself_how_wide_it_is(place: Place) -> None:
+def test_width_is_the_terminals(place: Place) -> None:
     """COLUMNS is seldom exported: a terminal is asked for its width, a pipe is not."""
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "TERM")}
     words = [sys.executable, "-m", "cleaner", "plan", str(place.logs), *WHEN]

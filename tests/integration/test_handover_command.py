@@ -135,7 +135,7 @@ def test_logs_are_handed_over_with_their_id_and_their_lines(ours: Path, brokers:
         assert manager.log(PRICES).append([Record(b"k", b"more")]).base_offset == END
 
 
-def test_leader_epochs_begin_anew(ours: Path, brokers: Path, run: Run) -> None:
+def test_leader_epochs_start_again(ours: Path, brokers: Path, run: Run) -> None:
     """A cluster counts them from 0: a leader would not know higher ones in batches, and could not answer followers."""
     assert max(epochs_of_batches(ours)) > 0
     assert run(ours, brokers)[0] == 0
@@ -145,7 +145,7 @@ def test_leader_epochs_begin_anew(ours: Path, brokers: Path, run: Run) -> None:
     assert max(epochs_of_batches(ours)) > 0
 
 
-def test_json_tells_each_partition(ours: Path, brokers: Path, run: Run) -> None:
+def test_json_has_each_partition(ours: Path, brokers: Path, run: Run) -> None:
     """One object a partition, with format and version; a second run finds them there."""
     for state in ("handed over", "was there"):
         code, out, _ = run(ours, brokers, "--format", "json")
@@ -156,7 +156,7 @@ def test_json_tells_each_partition(ours: Path, brokers: Path, run: Run) -> None:
         assert (rows[0]["log_start_offset"], rows[0]["log_end_offset"], rows[0]["topic_id"]) == (START, END, ID)
 
 
-def test_progress_is_told_in_bytes(ours: Path, brokers: Path) -> None:
+def test_progress_is_shown_in_bytes(ours: Path, brokers: Path) -> None:
     """The logs' steps, when they are checked and again when they are handed over."""
     seen: list[tuple[str, int, int]] = []
     lent = CallContext(progress=lambda *step: seen.append(step))
@@ -206,7 +206,7 @@ def test_what_an_earlier_try_left_is_room_for_the_next(ours: Path) -> None:
         assert bytes_to_write(brokers, FIRST, TOPIC_ID, source) == whole - (source / name).stat().st_size
 
 
-def test_room_that_goes_while_copying_is_told_of_the_brokers_directory(ours: Path, brokers: Path) -> None:
+def test_space_that_runs_out_while_copying_is_reported_for_the_brokers_directory(ours: Path, brokers: Path) -> None:
     """The copy is gone by then, so a name in it would be of no use."""
     with pytest.raises(NoSpaceError) as caught:
         hand_over_partition(
@@ -222,7 +222,7 @@ def test_room_that_goes_while_copying_is_told_of_the_brokers_directory(ours: Pat
     assert caught.value.path == brokers
 
 
-def test_partitions_beside_a_refused_one_are_said_to_be_not_begun(ours: Path, brokers: Path, run: Run) -> None:
+def test_partitions_with_a_refused_one_are_reported_as_not_begun(ours: Path, brokers: Path, run: Run) -> None:
     """`to be handed over` is what a dry run says of them."""
     not_there(ours, brokers)
     for more, state in (((), "not begun"), (("--dry-run",), "to be handed over")):
@@ -231,7 +231,7 @@ def test_partitions_beside_a_refused_one_are_said_to_be_not_begun(ours: Path, br
         assert (code, [row["state"] for row in rows if "state" in row]) == (1, [state])
 
 
-def test_dry_run_tells_of_a_log_dir_in_use(ours: Path, brokers: Path, run: Run) -> None:
+def test_dry_run_reports_a_log_dir_in_use(ours: Path, brokers: Path, run: Run) -> None:
     """Without a lock of its own."""
     program = (
         "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem; "
@@ -259,7 +259,7 @@ def test_lines_of_partitions_without_a_directory_go_as_they_do_at_a_broker(ours:
     assert found[TopicPartition("other", 0)] == 0
 
 
-def test_broker_is_told_the_settings_that_do_not_go_along(ours: Path, brokers: Path, run: Run) -> None:
+def test_settings_that_are_not_handed_over_are_reported(ours: Path, brokers: Path, run: Run) -> None:
     """A broker with other settings deletes old records: the topic's settings here are printed as command options."""
     _, _, err = run(ours, brokers, "--dry-run")
     assert "--entity-name prices --add-config cleanup.policy=[compact,delete]" in err
@@ -329,12 +329,12 @@ def a_link(ours: Path, _: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (no_marker, "not closed in order"),
-        (no_broker, "no broker's log dir"),
+        (no_marker, "not closed cleanly"),
+        (no_broker, "not the log dir of a broker"),
         (other_id, f"has the topic id {OTHER_ID}, not {ID}"),
         (not_there, "the broker has no such partition here"),
         (not_empty, "the broker's log is not empty"),
-        (was_deleted, "the broker's log is not empty, or was not always"),
+        (was_deleted, "the broker's log is not empty, or had records before"),
         (replicated, "has 3 replicas"),
         (fewer_partitions, "the cluster's topic prices has 1 partitions"),
         pytest.param(foreign_owner, "belongs to user 12345", marks=pytest.mark.root),
@@ -457,7 +457,7 @@ def test_topic_id_that_is_none_is_a_usage_error(
 
 
 @pytest.mark.root
-def test_what_is_made_belongs_to_the_owner_of_the_brokers_directory(ours: Path, brokers: Path, run: Run) -> None:
+def test_new_files_belong_to_the_owner_of_the_brokers_directory(ours: Path, brokers: Path, run: Run) -> None:
     """Started as root for log dirs of two owners: directories and files alike."""
     for path in (brokers, *brokers.rglob("*")):
         os.chown(path, 12345, 12346)

@@ -278,7 +278,7 @@ while True:
 @pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FOR WANT OF ROOT: an attack on root is not shown here")
 @pytest.mark.parametrize("command", ["clean", "recover"])
 @pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.slow)], ids=["short", "long"])
-def test_root_told_to_stay_root_harms_nothing_outside_of_a_hostile_log_dir(rounds: int, command: str) -> None:
+def test_root_that_stays_root_harms_nothing_outside_of_a_hostile_log_dir(rounds: int, command: str) -> None:
     """A process of the owner exchanges the directory all the time, as fast as it can."""
     with tempfile.TemporaryDirectory() as name:
         for number in range(rounds):

@@ -118,7 +118,7 @@ def test_stop_at_any_question_leaves_old_or_new_groups_and_can_be_resumed(tmp_pa
     assert stops > 4
 
 
-def test_progress_is_told_of_both_phases(tmp_path: Path) -> None:
+def test_progress_is_shown_for_both_phases(tmp_path: Path) -> None:
     """Bytes done never go back within a phase and end at the total."""
     write_log_dir(tmp_path, keyed_log())
     seen: dict[str, list[tuple[int, int]]] = {}
@@ -135,7 +135,7 @@ def test_progress_is_told_of_both_phases(tmp_path: Path) -> None:
         assert steps[-1][0] == steps[-1][1]
 
 
-def test_progress_over_partitions_is_told_in_bytes(tmp_path: Path) -> None:
+def test_progress_over_partitions_is_shown_in_bytes(tmp_path: Path) -> None:
     """As everywhere: those of the logs that were recovered, of those of all."""
     names = ("topic-0", "topic-1", "topic-2")
     write_log_dir(tmp_path, *map(keyed_log, names), clean_shutdown=False, recovery_points={})

@@ -152,7 +152,7 @@ def test_json_goes_from_topic_to_topic(tmp_path: Path) -> None:
     assert {row["partition"] for row in second} == {0, 1, 2}
 
 
-def test_reading_begins_and_ends_where_it_is_told_to(tmp_path: Path) -> None:
+def test_reading_begins_and_ends_where_asked(tmp_path: Path) -> None:
     """From an offset, a number of records, one partition, or from the end, with a note about that."""
     create(tmp_path, partitions=2)
     produce(tmp_path, [f"k:{number}" for number in range(10)], *KEYED, "--partition", 1)
@@ -217,7 +217,7 @@ def test_bad_question_is_refused(tmp_path: Path, options: list[str], status: int
 
 
 @pytest.mark.parametrize("command", ["produce", "consume"])
-def test_topic_that_is_not_there_is_not_made(tmp_path: Path, command: str) -> None:
+def test_missing_topic_is_not_created(tmp_path: Path, command: str) -> None:
     """For example after a typing error."""
     create(tmp_path)
     assert "'price'" in run(command, "--log-dir", tmp_path, "--topic", "price", status=1).stderr

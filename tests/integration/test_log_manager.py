@@ -135,7 +135,7 @@ def test_log_dir_is_for_one_writer_at_a_time(tmp_path: Path) -> None:
     _manager(tmp_path).close()
 
 
-def test_directory_that_is_not_there_is_made_only_when_asked_for(tmp_path: Path) -> None:
+def test_missing_directory_is_created_only_on_request(tmp_path: Path) -> None:
     """A typing mistake makes no log dir."""
     with pytest.raises(UsageError, match="no such directory"):
         LogManager(tmp_path / "data", cleaner=False)
@@ -381,7 +381,7 @@ def test_retention_is_the_writers_task(tmp_path: Path) -> None:
         assert (manager.log("prices").log_start_offset, manager.log("prices").log_end_offset) == (5, 5)
 
 
-def test_cleaner_in_process_compacts_beside_the_writer(tmp_path: Path) -> None:
+def test_cleaner_in_process_compacts_while_the_writer_runs(tmp_path: Path) -> None:
     """By the protocol of two processes; the last value of every key and the head stay."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     with _manager(tmp_path, cleaner=True) as manager:

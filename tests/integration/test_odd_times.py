@@ -58,7 +58,7 @@ def test_daemon_runs_and_stops_whatever_its_clock_says(tmp_path: Path, now_ms: i
 @pytest.mark.parametrize(
     ("first_ms", "second_ms"), [pair for pair in itertools.permutations(LIMITS, 2) if sum(pair) % 2]
 )
-def test_commands_tell_records_of_any_time(
+def test_commands_show_records_of_any_time(
     tmp_path: Path, first_ms: int, second_ms: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Shown, planned, checked, cleaned (or refused with a message) and proven, with a time at either limit."""

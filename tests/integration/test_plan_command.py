@@ -42,7 +42,7 @@ def test_plan_lists_every_partition_with_policy_sizes_and_reason(
     assert (other["policy"], other["is_due"], other["first_dirty_offset"]) == ("delete", False, None)
 
 
-def test_plan_leaves_no_trace_and_runs_beside_a_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_leaves_no_trace_and_ignores_a_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No lock is taken, no file is written."""
     write_log_dir(tmp_path, keyed_log())
     before = contents(tmp_path)
@@ -53,7 +53,7 @@ def test_plan_leaves_no_trace_and_runs_beside_a_lock(tmp_path: Path, capsys: pyt
     assert contents(tmp_path) == before
 
 
-def test_plan_of_a_log_in_use_goes_by_names_and_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_a_log_in_use_uses_names_and_sizes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A running broker's active indexes are padded with zeros and its last batch may be half written."""
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     with (tmp_path / "topic-0" / "00000000000000000060.index").open("ab") as index:

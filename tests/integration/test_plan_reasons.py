@@ -143,7 +143,7 @@ def test_damaged_partition_is_explained_with_what_lists_the_damage(tmp_path: Pat
     assert "cleanup.policy=compact" in page
 
 
-def test_checkpoint_outside_of_the_log_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_checkpoint_outside_of_the_log_is_reported(tmp_path: Path, capsys: Capture) -> None:
     """It does not count, and everything is dirty again (R-405)."""
     write_log_dir(tmp_path, keyed_log(), cleaner_offsets={TopicPartition("topic", 0): 999})
     entry = plan(capsys, tmp_path, *COMPACT)
@@ -152,7 +152,7 @@ def test_checkpoint_outside_of_the_log_is_told(tmp_path: Path, capsys: Capture) 
     assert "its line, 999, is outside of the log" in capsys.readouterr().out
 
 
-def test_policy_of_a_default_is_told_as_that_until_the_partition_is_named(tmp_path: Path, capsys: Capture) -> None:
+def test_policy_of_a_default_is_shown_as_such_until_the_partition_is_named(tmp_path: Path, capsys: Capture) -> None:
     """`clean` of a named partition needs nothing else; so that is the next command."""
     write_log_dir(tmp_path, keyed_log())
     entry = plan(capsys, tmp_path, "--set", "cleanup.policy=compact")
@@ -162,7 +162,7 @@ def test_policy_of_a_default_is_told_as_that_until_the_partition_is_named(tmp_pa
     assert "it has to be confirmed" in " ".join(capsys.readouterr().out.split())
 
 
-def test_small_buffer_is_told_with_its_rounds_and_the_one_that_does_it_in_one(tmp_path: Path, capsys: Capture) -> None:
+def test_small_buffer_is_shown_with_its_rounds_and_the_buffer_for_one_round(tmp_path: Path, capsys: Capture) -> None:
     """60 offsets are at most 60 keys; with the buffer named, one round really does."""
     log = LogBuilder(TopicPartition("topic", 0))
     for n in range(60):
@@ -198,7 +198,7 @@ def broker_lock(log_dir: Path) -> Iterator[int]:
         holder.communicate()
 
 
-def test_plan_beside_a_broker_names_it_and_marks_what_was_read(tmp_path: Path, capsys: Capture) -> None:
+def test_plan_with_a_running_broker_names_it_and_marks_what_was_read(tmp_path: Path, capsys: Capture) -> None:
     """Its torn last batch is being written, not to be recovered; the log is due, but locked."""
     write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
     with (tmp_path / "topic-0" / f"{60:020d}.log").open("ab") as log:
@@ -370,10 +370,10 @@ def test_bad_setting_of_a_topic_ends_every_command_with_its_code(
     name, *more = command
     code = main([name, str(tmp_path), *more, *COMPACT, "--set", "topic:segment.bytes=garbage"])
     told = "".join(capsys.readouterr())
-    assert (code, "segment.bytes=garbage" in told, "cannot be looked at" in told) == (78, True, False)
+    assert (code, "segment.bytes=garbage" in told, "cannot be read" in told) == (78, True, False)
 
 
-def test_bad_setting_is_explained_by_a_command_that_tells_of_settings(tmp_path: Path, capsys: Capture) -> None:
+def test_bad_setting_is_explained_by_a_command_that_shows_settings(tmp_path: Path, capsys: Capture) -> None:
     """No log is damaged; the suggested command shows the bad setting."""
     write_log_dir(tmp_path, keyed_log())
     given = ("--set", "topic:segment.bytes=garbage")
@@ -385,7 +385,7 @@ def test_bad_setting_is_explained_by_a_command_that_tells_of_settings(tmp_path: 
     assert "segment.bytes=garbage" in "".join(capsys.readouterr())
 
 
-def test_bad_setting_beside_a_damaged_log_ends_with_the_code_of_the_setting(tmp_path: Path, capsys: Capture) -> None:
+def test_bad_setting_and_a_damaged_log_end_with_the_code_of_the_setting(tmp_path: Path, capsys: Capture) -> None:
     """As `clean` does: the largest counts."""
     write_log_dir(tmp_path, keyed_log(), keyed_log("other-0"))
     flip_bit(tmp_path / "topic-0" / "leader-epoch-checkpoint", 0)

@@ -50,7 +50,7 @@ def test_reader_elsewhere_has_a_record_as_soon_as_it_is_durable(tmp_path: Path) 
             assert (reader.high_watermark, reader.log_end_offset) == (0, 30)
 
 
-def test_reader_elsewhere_goes_by_the_checkpoint_when_the_writer_was_killed(tmp_path: Path) -> None:
+def test_reader_elsewhere_uses_the_checkpoint_when_the_writer_was_killed(tmp_path: Path) -> None:
     """The dead writer's published value no longer counts; the next writer publishes the recovered log's end."""
     code = (
         "import os, signal, sys; from cleaner import LogManager, Record\n"
@@ -118,7 +118,7 @@ class _Replacing(FileSystem):
         return super().list_dir(path)
 
 
-def test_checkpoint_of_a_topic_replaced_meanwhile_has_the_line_of_the_new_one(tmp_path: Path) -> None:
+def test_checkpoint_of_a_replaced_topic_has_the_line_of_the_new_one(tmp_path: Path) -> None:
     """A topic deleted and created again while lines are computed does not get the old one's high watermark."""
     fs = _Replacing()
     with LogManager(tmp_path, create=True, cleaner=False, tasks=False, fs=fs) as manager:

@@ -72,14 +72,14 @@ def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, 
     # A warning about memory comes too: the test process uses more than a daemon.
     (problem,) = [each for each in problems_of(shown) if "memory" not in each.words]
     many = 4 if case == "two homes" else 2
-    assert problem.words.startswith(f"a-0 and {many - 1} more cannot be looked at: ")
+    assert problem.words.startswith(f"a-0 and {many - 1} more cannot be read: ")
     assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in problem.words
     assert problem.command == "cleaner explain a-0"
     assert shown.counts.standings["unreadable"] == many
     assert all(view.error not in view.why for view in shown.logs if view.error)
 
 
-def test_everything_that_is_due_is_cleaned_and_told(tmp_path: Path, logs: Path) -> None:
+def test_everything_that_is_due_is_cleaned_and_reported(tmp_path: Path, logs: Path) -> None:
     """Each log once: an event, an entry in the journal, sums; nothing is left over and the locks are free."""
     names = ["a-0", "a-1", "b-0"]
     write_log_dir(logs, *map(keyed_log, names))
@@ -131,7 +131,7 @@ def test_same_bytes_as_the_command_leaves(tmp_path: Path, logs: Path) -> None:
     assert contents(logs) == contents(other)
 
 
-def test_damaged_log_is_set_aside_for_good_and_the_rest_goes_on(tmp_path: Path, logs: Path) -> None:
+def test_damaged_log_stays_quarantined_and_the_rest_is_cleaned(tmp_path: Path, logs: Path) -> None:
     """Over a restart too; after repair and release it is cleaned."""
     write_log_dir(logs, keyed_log("bad-0"), keyed_log("good-0"))
     victim = next((logs / "bad-0").glob("*20.log"))
@@ -169,7 +169,7 @@ def test_log_under_its_ratio_waits_until_it_is_asked_for(tmp_path: Path, logs: P
         running.steering.request(running.partition("z-9"), UID)
 
 
-def test_mistake_in_the_settings_of_a_topic_holds_up_that_topic_until_it_is_mended(tmp_path: Path, logs: Path) -> None:
+def test_mistake_in_the_settings_of_a_topic_stops_that_topic_until_it_is_fixed(tmp_path: Path, logs: Path) -> None:
     """Also when a reload comes in between; no log is quarantined for it, and the log dir stays in service."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
     topics = logs / "cleaner-topics.properties"
@@ -205,7 +205,7 @@ def test_paused_logs_wait_and_go_on_when_resumed(tmp_path: Path, logs: Path, sco
         running.log.wait("cleaned", partition="a-0")
 
 
-def test_damaged_file_of_settings_is_told_once_in_the_log(tmp_path: Path, logs: Path) -> None:
+def test_damaged_file_of_settings_is_logged_once(tmp_path: Path, logs: Path) -> None:
     """Which file, and that the earlier settings stay in force; another error is reported again."""
     write_log_dir(logs, keyed_log("a-0"))
     bad = logs / "cleaner-topics.properties"
@@ -348,7 +348,7 @@ def test_full_disk_is_tried_again_with_growing_delay(tmp_path: Path, logs: Path)
     assert record_offsets(logs / "a-0") == record_offsets(logs / "b-0")
 
 
-def test_recovery_without_room_is_tried_again_and_sets_nothing_aside(tmp_path: Path, logs: Path) -> None:
+def test_recovery_without_space_is_tried_again_and_quarantines_nothing(tmp_path: Path, logs: Path) -> None:
     """A full disk is no fault of the logs: once there is room all are recovered and cleaned."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
     (logs / ".kafka_cleanshutdown").unlink()
@@ -381,7 +381,7 @@ def test_failing_disk_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> N
         running.log.wait("log dir is online", log_dir=str(logs))
 
 
-def test_log_dir_that_goes_away_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
+def test_log_dir_that_vanishes_is_offline_and_comes_back(tmp_path: Path, logs: Path) -> None:
     """As with a disk that is unmounted while the daemon runs, and mounted again; no command is needed."""
     write_log_dir(logs, keyed_log("a-0"))
     with daemon(settings_for(logs, state_dir=tmp_path / "state")) as running:
@@ -393,7 +393,7 @@ def test_log_dir_that_goes_away_is_offline_and_comes_back(tmp_path: Path, logs: 
         running.log.wait("cleaned", partition="b-0")
 
 
-def test_mistake_of_ours_sets_the_log_aside_with_its_traceback(tmp_path: Path, logs: Path) -> None:
+def test_internal_error_quarantines_the_log_with_its_traceback(tmp_path: Path, logs: Path) -> None:
     """Neither the worker nor the other logs suffer."""
     write_log_dir(logs, keyed_log("a-0"), keyed_log("b-0"))
     fs = Problem(ZeroDivisionError("a mistake"), times=1)
@@ -522,6 +522,6 @@ def test_service_has_started_when_the_first_look_is_over_however_long_it_takes(t
     shown = service.snapshot()
     assert (shown.state, shown.is_ready, shown.counts.logs) == ("running", True, 2)
     assert {(state, is_ready) for state, is_ready, _ in slow.seen} == {("starting", False)}
-    assert slow.seen[-1][2] == "its first look has come past 5 of 20000 logs"
+    assert slow.seen[-1][2] == "5 of 20000 logs read so far"
     assert running.log.find("log dir is") == []
     assert service.stop(WAIT_SECONDS)

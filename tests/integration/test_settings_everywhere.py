@@ -193,7 +193,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_every_setting_of_a_topic_that_an_explanation_names_is_told(machine: Machine) -> None:
+def test_every_setting_of_a_topic_that_an_explanation_names_is_shown(machine: Machine) -> None:
     """Settings of the process do not replace any of them."""
     (view,) = machine.steering({}).snapshot(settings_of=["orders"]).logs
     told = {setting.key for setting in view.settings}
@@ -201,7 +201,7 @@ def test_every_setting_of_a_topic_that_an_explanation_names_is_told(machine: Mac
     assert {key for key in named if key in TOPIC_SETTINGS} <= told
 
 
-def test_settings_are_told_only_where_they_are_asked_for(machine: Machine) -> None:
+def test_settings_are_shown_only_on_request(machine: Machine) -> None:
     """For thousands of logs they would take more space than everything else."""
     (view,) = machine.steering({}).snapshot().logs
     assert view.settings == ()

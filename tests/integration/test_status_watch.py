@@ -111,7 +111,7 @@ def test_watch_is_no_wider_than_the_terminal(state_dir: Path, width: int) -> Non
         os.close(master)
         os.close(slave)
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.decode()).splitlines()
-    assert any("sessions-0 cannot be looked at" in line for line in lines)
+    assert any("sessions-0 cannot be read" in line for line in lines)
     assert max(map(len, lines)) <= width
 
 

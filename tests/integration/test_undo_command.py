@@ -114,8 +114,8 @@ def _clean_again(log_dir: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_append, "records were appended, or cut, since"),
-        (_clean_again, "is not what the round has left there"),
+        (_append, "records were appended or cut since"),
+        (_clean_again, "is not the file that the round wrote"),
         (lambda log_dir: flip_bit(log_dir.parent / "kept" / "topic-0" / "000001" / FIRST), "the kept file is damaged"),
         (lambda log_dir: (log_dir.parent / "kept" / "topic-0" / "000001" / FIRST).unlink(), "the kept file is gone"),
     ],

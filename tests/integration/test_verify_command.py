@@ -58,7 +58,7 @@ def test_verify_of_log_dirs_proves_each_partition_and_leaves_no_trace(
     assert not (pair[1] / ".lock").exists()
 
 
-def test_verify_of_partition_directories_goes_by_the_checkpoints_beside_them(
+def test_verify_of_partition_directories_uses_the_checkpoints_next_to_them(
     pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two directories of a partition, with or without `--end`."""
@@ -67,7 +67,7 @@ def test_verify_of_partition_directories_goes_by_the_checkpoints_beside_them(
     (pair[1] / "cleaner-offset-checkpoint").unlink()
     code, out, _ = run(capsys, *sides, *COMPACT)
     assert code == 1
-    assert "say up to where: --end" in out
+    assert "give the end: --end" in out
     assert run(capsys, *sides, *COMPACT, "--end", "60", "--memory", "1")[0] == 0
 
 
@@ -113,7 +113,7 @@ def test_verify_with_damage_refutes_what_is_cleaned_and_refuses_the_source(
     ],
     ids=["no-directory", "no-partition", "names-too-many", "mixed"],
 )
-def test_verify_of_what_is_not_there_is_refused(
+def test_verify_of_a_missing_log_is_refused(
     pair: tuple[Path, Path],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,

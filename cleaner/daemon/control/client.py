@@ -54,7 +54,7 @@ class Control:
             NotPermittedError: this user may not use the socket.
         """
         question = format_json({"v": VERSION, "do": do, **fields}).encode("ascii") + b"\n"
-        answer = self._understood(self._exchange(question))
+        answer = self._parsed(self._exchange(question))
         if answer.get("ok") is True:
             return answer
         reason = str(answer.get("error") or "refused without a reason")
@@ -74,7 +74,7 @@ class Control:
         except WrongValueError as error:
             raise NoDaemonError(f"the daemon at {self.path} is of another release: {name}: {error}") from error
 
-    def _understood(self, line: bytes) -> dict[str, JsonValue]:
+    def _parsed(self, line: bytes) -> dict[str, JsonValue]:
         try:
             answer = parse_json(line)
         except NotJsonError as error:
@@ -119,7 +119,7 @@ class Control:
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
             raise NoDaemonError(f"no daemon is running at {self.path}") from error
         except PermissionError as error:
-            raise NotPermittedError(f"{self.path} is {_whose(self.path)}") from error
+            raise NotPermittedError(f"{self.path} is {_owner_of(self.path)}") from error
         except BlockingIOError as error:
             raise TimeoutError from error
         except (OSError, ValueError) as error:  # such as a path no socket can have
@@ -134,7 +134,7 @@ def _send(connection: socket.socket, question: bytes) -> OSError | None:
     return None
 
 
-def _whose(path: Path) -> str:
+def _owner_of(path: Path) -> str:
     """Say which user and group may use the socket, as far as this user can see."""
     try:
         status = path.stat()

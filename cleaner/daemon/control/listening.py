@@ -110,7 +110,7 @@ def _require_free(fs: FileSystem, path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(status.st_mode):
-        raise ConfigError(SOCKET_KEY, path, "something that is no socket has this name")
+        raise ConfigError(SOCKET_KEY, path, "a file with this name is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(_PROBE_SECONDS)
         try:

@@ -123,7 +123,7 @@ class ControlServer:
         self._selector.register(self._wake_receiver, selectors.EVENT_READ, _WAKER)
         self._selector.register(self._listening.socket, selectors.EVENT_READ, _LISTENER)
         self._connections: list[_Connection] = []
-        self._deaf_until_ns: int | None = None
+        self._accept_again_ns: int | None = None
 
     def start(self) -> None:
         """Begin to serve."""
@@ -165,15 +165,15 @@ class ControlServer:
         now_ns = self._clock.monotonic_ns()
         for connection in [one for one in self._connections if one.deadline_ns <= now_ns]:
             self._drop(connection)
-        if self._deaf_until_ns is not None and self._deaf_until_ns <= now_ns:
-            self._deaf_until_ns = None
+        if self._accept_again_ns is not None and self._accept_again_ns <= now_ns:
+            self._accept_again_ns = None
             self._selector.register(self._listening.socket, selectors.EVENT_READ, _LISTENER)
 
     def _patience(self) -> float | None:
         """Return the seconds until the next deadline; None: there is none."""
         moments = [connection.deadline_ns for connection in self._connections]
-        if self._deaf_until_ns is not None:
-            moments.append(self._deaf_until_ns)
+        if self._accept_again_ns is not None:
+            moments.append(self._accept_again_ns)
         return max(0.0, (min(moments) - self._clock.monotonic_ns()) / 1e9) if moments else None
 
     def _accept(self) -> None:
@@ -185,7 +185,7 @@ class ControlServer:
             # No descriptor left. The caller stays in the queue; without this pause the loop would spin.
             self._on_error(error)
             self._selector.unregister(self._listening.socket)
-            self._deaf_until_ns = self._clock.monotonic_ns() + _RETRY_SECONDS * 1_000_000_000
+            self._accept_again_ns = self._clock.monotonic_ns() + _RETRY_SECONDS * 1_000_000_000
             return
         connected.setblocking(False)
         uid = peer_uid(connected)
@@ -201,12 +201,12 @@ class ControlServer:
         """Tell whether another client may connect; if needed, drop the connection that has been idle longest."""
         same_user = [one for one in self._connections if one.uid == uid]
         if len(same_user) >= MAX_CONNECTIONS_OF_ONE_USER:
-            rivals = same_user
+            candidates = same_user
         elif len(self._connections) >= MAX_CONNECTIONS:
-            rivals = self._connections
+            candidates = self._connections
         else:
             return True
-        idle = min((one for one in rivals if one.is_idle), key=lambda one: one.since_ns, default=None)
+        idle = min((one for one in candidates if one.is_idle), key=lambda one: one.since_ns, default=None)
         if idle is not None:
             self._drop(idle)
         return idle is not None
@@ -246,7 +246,7 @@ class ControlServer:
         if len(line) > MAX_REQUEST_BYTES:
             return _too_long()
         if sum(len(one.outgoing) for one in self._connections) > MAX_WAITING_BYTES:
-            return refusal("busy", "others have not read their answers yet; try again")
+            return refusal("busy", "other clients have not read their answers yet; try again")
         return answer(line, self._steering, uid, self._on_error)
 
     def _drop(self, connection: _Connection) -> None:

@@ -141,7 +141,7 @@ def answer(line: bytes, steering: Steering, uid: int, on_error: Callable[[Except
         return refusal("failed", str(error))
     except Exception as error:  # noqa: BLE001 - a daemon with an internal error can still be steered
         on_error(error)
-        return refusal("failed", f"an internal error of the cleaner: {type(error).__name__}; its log has more")
+        return refusal("failed", f"an internal error of the cleaner: {type(error).__name__}; see its log")
 
 
 def refusal(code: str, reason: str, *, is_last: bool = False) -> Reply:
@@ -160,9 +160,9 @@ def _line(values: Answer) -> Reply:
 def _do(values: Mapping[str, JsonValue], steering: Steering, uid: int) -> Answer:
     version, verb = values.get("v"), values.get("do")
     if type(version) is not int or version != VERSION:
-        raise BadControlRequestError(f"version {version!r} is not spoken here, only {VERSION}", "version")
+        raise BadControlRequestError(f"version {version!r} is not supported, only {VERSION}", "version")
     if not isinstance(verb, str) or verb not in VERBS:
-        raise BadControlRequestError(f"cannot do {verb!r}; known: {', '.join(sorted(VERBS))}")
+        raise BadControlRequestError(f"unknown verb {verb!r}; known: {', '.join(sorted(VERBS))}")
     return VERBS[verb](ControlRequest(values), steering, uid)
 
 

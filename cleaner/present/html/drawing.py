@@ -68,7 +68,7 @@ class Drawing:
 
 
 def drawing_of(view: LogView, worker: WorkerView | None = None) -> Drawing:
-    """Draw a log; one that could not be looked at has only words."""
+    """Draw a log; one that could not be read has only words."""
     if view.sections is None:
         return Drawing(words_of(view))
     parts = parts_of(view.sections)
@@ -97,7 +97,7 @@ def words_of(view: LogView) -> str:
     """Describe in a sentence what the drawing of a log shows, for readers who cannot see it."""
     sections = view.sections
     if sections is None:
-        return f"{view.partition}: could not be looked at"
+        return f"{view.partition}: could not be read"
     shown = [f"{part.name} {human_bytes(part.bytes)}" for part in parts_of(sections)] or ["empty"]
     retention = _retention_words(sections)
     return f"{view.partition}, {human_bytes(sections.total_bytes)}: {', '.join(shown)}{retention}"

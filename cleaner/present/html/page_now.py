@@ -68,7 +68,12 @@ def tiles(snapshot: ServiceSnapshot) -> list[tuple[str, str, str, str]]:
         ("Empty in", *_forecast_words(snapshot.forecast)),
         ("Overdue", count(counts.overdue), late, "due" if counts.overdue else ""),
         ("Freed", human_bytes(max(0, freed)), since, "good" if freed > 0 else ""),
-        ("In quarantine", count(len(snapshot.quarantine)), "set aside", "bad" if snapshot.quarantine else ""),
+        (
+            "In quarantine",
+            count(len(snapshot.quarantine)),
+            "not cleaned any more",
+            "bad" if snapshot.quarantine else "",
+        ),
         ("Memory", *_memory_words(snapshot), "bad" if snapshot.has_too_much_memory else ""),
     ]
 
@@ -88,7 +93,7 @@ def _memory_words(snapshot: ServiceSnapshot) -> tuple[str, str]:
     has, needs = snapshot.anonymous_bytes, snapshot.needed_bytes
     return "?" if has is None else human_bytes(
         has
-    ), "" if needs is None else f"{human_bytes(needs)} are the most it needs"
+    ), "" if needs is None else f"{human_bytes(needs)} is the most it needs"
 
 
 def _workers_words(snapshot: ServiceSnapshot) -> str:
@@ -179,7 +184,7 @@ def dir_words(view: LogDirView) -> str:
     if view.uncleanable_partitions:
         facts.append(f"{count(view.uncleanable_partitions)} in quarantine ({human_bytes(view.uncleanable_bytes)})")
     if view.beside_writer:
-        facts.append("beside a writer")
+        facts.append("a writer is open too")
     return " · ".join(facts)
 
 

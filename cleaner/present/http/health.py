@@ -30,7 +30,7 @@ def ready(snapshot: ServiceSnapshot) -> Response:
     if snapshot.state == "stopping":
         return Response.words(HTTPStatus.SERVICE_UNAVAILABLE, "stopping")
     if not snapshot.is_ready:
-        return Response.words(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: not every log dir was looked at yet")
+        return Response.words(HTTPStatus.SERVICE_UNAVAILABLE, "not ready: not every log dir was read yet")
     return Response.words(HTTPStatus.OK)
 
 
@@ -60,7 +60,7 @@ def warnings(snapshot: ServiceSnapshot) -> list[str]:
             detail = f": {view.detail}" if view.detail else ""
             lines.append(f"log dir {view.path} is in use by another process{detail}")
     if snapshot.worker_deaths:
-        lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of a mistake of the program; others took over")
+        lines.append(f"{counted(snapshot.worker_deaths, 'worker')} died of an internal error; others took over")
     if snapshot.config.needs_restart:
         lines.append(f"waiting for a restart: {', '.join(snapshot.config.needs_restart)}")
     return [printable(line) for line in lines]

@@ -108,9 +108,9 @@ def parse_request(head: bytes) -> Request:
         parser.receive_data(head)
         event = parser.next_event()
         if not isinstance(event, h11.Request) or event.http_version not in (b"1.0", b"1.1"):
-            raise ValueError("no head, or of another version")
+            raise ValueError("no head, or another version of HTTP")
         if _LOOSE_LINE.search(head):
-            raise ValueError("a line that others may see the end of elsewhere")
+            raise ValueError("a line ending that proxies may interpret differently")
         parts = urlsplit(event.target.decode("latin-1"))
         if not parts.path.startswith("/"):
             raise ValueError("a target without a path")

@@ -51,49 +51,49 @@ class Passwords:
         """Tell at once whether an `Authorization` is a user's; None: its password has to be compared."""
         if not self._users:
             return True
-        said = _decoded(authorization)
-        if said is None:
+        credentials = _decoded(authorization)
+        if credentials is None:
             return False
         with self._lock:
-            return True if self._digest(said) in self._right else None
+            return True if self._digest(credentials) in self._right else None
 
     def is_allowed(self, authorization: str) -> bool:
         """Tell whether an `Authorization` is a user's; takes as long as bcrypt unless it is remembered."""
         known = self.known(authorization)
-        said = _decoded(authorization)
-        if known is not None or said is None:
+        credentials = _decoded(authorization)
+        if known is not None or credentials is None:
             return known is True
-        if not self._compare(said):
+        if not self._compare(credentials):
             return False
         with self._lock:
             if len(self._right) >= _MAX_REMEMBERED + len(self._users):
                 self._right.clear()
-            self._right.add(self._digest(said))
+            self._right.add(self._digest(credentials))
         return True
 
-    def _digest(self, said: bytes) -> bytes:
-        return hmac.new(self._key, said, hashlib.sha256).digest()
+    def _digest(self, credentials: bytes) -> bytes:
+        return hmac.new(self._key, credentials, hashlib.sha256).digest()
 
-    def _compare(self, said: bytes) -> bool:
+    def _compare(self, credentials: bytes) -> bool:
         import bcrypt  # not needed by most daemons
 
-        name, _, password = said.partition(b":")
+        name, _, password = credentials.partition(b":")
         hashed = self._users.get(name.decode("utf-8", "replace"))
         try:
             if hashed is None:
-                bcrypt.checkpw(password, _of_nobody(self._max_cost))
+                bcrypt.checkpw(password, _dummy_hash(self._max_cost))
                 return False
             if bcrypt.checkpw(password, hashed.encode()):
                 return True
             # Each cost takes twice as long as the one before: together these make up the difference to the costliest.
             for cost in range(cost_of(hashed) or self._max_cost, self._max_cost):
-                bcrypt.checkpw(password, _of_nobody(cost))
+                bcrypt.checkpw(password, _dummy_hash(cost))
         except ValueError:  # more bytes than bcrypt takes, or a NUL; for any user name
             pass
         return False
 
 
-def _of_nobody(cost: int) -> bytes:
+def _dummy_hash(cost: int) -> bytes:
     """Return a hash that no password matches."""
     return f"$2b${cost:02}$".encode() + b"." * 21 + b"u" + b"." * 31
 
@@ -104,7 +104,7 @@ def _decoded(authorization: str) -> bytes | None:
     if scheme.lower() != "basic":
         return None
     try:
-        said = base64.b64decode(encoded, validate=True)
+        credentials = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         return None
-    return said if b":" in said else None
+    return credentials if b":" in credentials else None

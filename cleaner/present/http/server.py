@@ -88,7 +88,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class _Stranger(NamedTuple):
+class _PendingLogin(NamedTuple):
     """A request whose password has to be compared; `is_right` becomes None when it loses its place in the line."""
 
     authorization: str
@@ -131,13 +131,13 @@ class HttpServer:
         )
         # Only the event loop uses the fields below.
         self._stages: dict[asyncio.Task[None], int] = {}  # of the connections served, oldest first
-        self._line: WaitingLine[_Stranger] = WaitingLine()
+        self._line: WaitingLine[_PendingLogin] = WaitingLine()
         self._line_grew = asyncio.Event()
         is_guarded = web_config is not None and web_config.current().has_users
         if not address.is_loopback and not is_guarded:
             warn(
                 f"{LISTEN_KEY}={address} is open to other machines without a password: "
-                "whoever reaches it reads names and sizes of all topics; see cleaner.http.web.config.file"
+                "anyone can read the names and sizes of all topics; see cleaner.http.web.config.file"
             )
 
     def __enter__(self) -> Self:
@@ -227,14 +227,14 @@ class HttpServer:
         except BadRequestError as error:
             return Response.words(HTTPStatus.BAD_REQUEST, str(error))
         if request.method not in METHODS:
-            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows", Allow=", ".join(METHODS))
+            return Response.words(HTTPStatus.METHOD_NOT_ALLOWED, "this server is read-only", Allow=", ".join(METHODS))
         if self.address.is_loopback and not request.is_host_on_loopback:
             return Response.words(HTTPStatus.FORBIDDEN, "not a name of this machine's loopback")
         if passwords is not None and request.path not in OPEN_PATHS:
             authorization = request.headers.get("authorization", "")
             is_right = passwords.known(authorization)
             if is_right is None:
-                is_right = await self._stand_in_line(origin, authorization, connection)
+                is_right = await self._wait_in_line(origin, authorization, connection)
             if is_right is None:
                 reason = "too many passwords are being compared; try again"
                 return Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
@@ -247,15 +247,15 @@ class HttpServer:
             self._failed(error)
             return Response.words(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def _stand_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
+    async def _wait_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
         """Tell whether a password is right, once it was compared; None: the line is full."""
         self._stages.pop(_this_task(), None)  # guessers take no connection from known users
-        stranger = _Stranger(authorization, connection, asyncio.get_running_loop().create_future())
-        loser = self._line.join(origin, stranger)
-        if loser is not None:
-            loser.is_right.set_result(None)
+        pending = _PendingLogin(authorization, connection, asyncio.get_running_loop().create_future())
+        evicted = self._line.join(origin, pending)
+        if evicted is not None:
+            evicted.is_right.set_result(None)
         self._line_grew.set()
-        is_right = await stranger.is_right
+        is_right = await pending.is_right
         await self._make_room()
         self._enter(_ASKED)
         return is_right
@@ -264,16 +264,16 @@ class HttpServer:
         """Compare one password after another; failures are paced, so that guesses cannot take all CPU time."""
         now = asyncio.get_running_loop().time
         while True:
-            stranger = self._line.take()
-            if stranger is None:
+            pending = self._line.take()
+            if pending is None:
                 self._line_grew.clear()
                 await self._line_grew.wait()
-            elif stranger.connection.has_left():
-                stranger.is_right.set_result(False)
+            elif pending.connection.has_left():
+                pending.is_right.set_result(False)
             else:
                 began = now()
-                is_right = await self._is_right(stranger.authorization)
-                stranger.is_right.set_result(is_right)
+                is_right = await self._is_right(pending.authorization)
+                pending.is_right.set_result(is_right)
                 if not is_right:
                     took = now() - began
                     await asyncio.sleep(max(FAILURE_SECONDS - took, took))

@@ -37,10 +37,10 @@ class WaitingLine(Generic[Waiting]):
         if sum(map(len, self._by_origin.values())) <= self._most:
             return None
         longest = max(self._by_origin, key=lambda origin: len(self._by_origin[origin]))
-        loser = self._by_origin[longest].pop()
+        evicted = self._by_origin[longest].pop()
         if not self._by_origin[longest]:
             del self._by_origin[longest]
-        return loser
+        return evicted
 
     def take(self) -> Waiting | None:
         """Return the next one; None if none waits."""

@@ -57,20 +57,20 @@ def _counter(name: str, help: str, *labels: str) -> Family:
 BUILD_INFO = _gauge("cleaner_build_info", "1; the version of the program is a label.", "version")
 STARTED = _gauge("cleaner_start_timestamp_seconds", "When the process started.")
 STATE = _gauge("cleaner_state", "1 for the state the daemon is in: starting, running or stopping.", "state")
-READY = _gauge("cleaner_ready", "1 when settings and kernels are loaded and every log dir was looked at once.")
-PROGRESSING = _gauge("cleaner_progressing", "1 when the scheduler turns and every busy worker moves.")
-STUCK = _gauge("cleaner_stuck_threads", "Threads that should move and do not.")
+READY = _gauge("cleaner_ready", "1 when settings and kernels are loaded and every log dir was checked once.")
+PROGRESSING = _gauge("cleaner_progressing", "1 when the scheduler turns and every busy worker makes progress.")
+STUCK = _gauge("cleaner_stuck_threads", "Threads that make no progress although they should.")
 OPEN_FILES = _gauge("cleaner_open_files", "File descriptors the process holds open.")
 ANONYMOUS_MEMORY = _gauge(
     "cleaner_anonymous_memory_bytes",
-    "Memory of the process that no file stands behind; unlike resident memory it has no cached programs or logs in it.",
+    "Anonymous memory of the process: unlike resident memory without cached programs and logs.",
 )
 NEEDED_MEMORY = _gauge("cleaner_needed_memory_bytes", "The most memory the process needs by its settings.")
 
-TURN_SECONDS = _gauge("cleaner_scheduler_turn_seconds", "How long the scheduler's last look at all logs took.")
+TURN_SECONDS = _gauge("cleaner_scheduler_turn_seconds", "How long the scheduler's last check of all logs took.")
 TURN_ENDED = _gauge(
     "cleaner_scheduler_last_turn_timestamp_seconds",
-    "When the scheduler last looked at all logs. Kafka: LogCleanerManager time-since-last-run-ms.",
+    "When the scheduler last checked all logs. Kafka: LogCleanerManager time-since-last-run-ms.",
 )
 WINDOW_OPEN = _gauge(
     "cleaner_window_open", "1 when rounds may start: a window of cleaner.windows is open, or none set."
@@ -81,20 +81,20 @@ QUEUE = _gauge("cleaner_queue_logs", "Logs that only wait for a worker.")
 JOBS = _gauge("cleaner_jobs", "Jobs of cleaner now that are remembered, by state.", "state")
 
 DUE = _gauge("cleaner_due_logs", "Logs that are due and wait for a worker, or have one.")
-DUE_LEFT = _gauge("cleaner_due_left_bytes", "What is left to read of the logs that are due, in both passes.")
+DUE_LEFT = _gauge("cleaner_due_left_bytes", "Bytes still to read in the logs that are due, in both passes.")
 DUE_SECONDS = _gauge(
     "cleaner_due_remaining_seconds",
-    "How long what is due takes at the rate of the last minutes; no sample where that is not known, +Inf where dirty "
+    "How long the due logs take at the rate of the last minutes; no sample if that is not known, +Inf if dirty "
     "bytes arrive as fast as they can be cleaned.",
 )
 WORKERS = _gauge("cleaner_workers", "Worker threads (log.cleaner.threads).")
 WORKERS_BUSY = _gauge("cleaner_workers_busy", "Worker threads that have a partition.")
 WORKER_DEATHS = _counter(
     "cleaner_worker_deaths_total",
-    "Workers that died of a mistake and were replaced. Kafka: LogCleaner DeadThreadCount.",
+    "Workers that died of an internal error and were replaced. Kafka: LogCleaner DeadThreadCount.",
 )
 
-LOGS = _gauge("cleaner_logs", "Logs by why they are next, wait or are not to be cleaned.", "reason")
+LOGS = _gauge("cleaner_logs", "Logs by the reason why they are next, wait or are not cleaned.", "reason")
 MAX_RATIO = _gauge(
     "cleaner_max_dirty_ratio",
     "The highest dirty ratio of any log, 0 to 1. Kafka: LogCleanerManager max-dirty-percent.",
@@ -115,20 +115,20 @@ PARTITION_OVERDUE = _gauge(
     "By how much a log is over max.compaction.lag.ms; those most overdue (cleaner.http.partition.metrics of them).",
     *("topic", "partition", "log_dir"),
 )
-RETRYING = _gauge("cleaner_retrying_partitions", "Partitions that failed last time and are tried again.")
+RETRYING = _gauge("cleaner_retrying_partitions", "Partitions whose last round failed and that are tried again.")
 
 ROUNDS = _counter("cleaner_rounds_total", "Rounds that ended, by result.", "topic", "result")
 ROUND_SECONDS = Family(
     "cleaner_round_duration_seconds",
     MetricKind.HISTOGRAM,
-    "How long good rounds took. Kafka: LogCleaner max-clean-time-secs.",
+    "How long successful rounds took. Kafka: LogCleaner max-clean-time-secs.",
 )
 LAST_SUCCESS = _gauge(
     "cleaner_last_successful_round_timestamp_seconds",
-    "When a round of any log last ended well; absent before the first.",
+    "When a round of any log last succeeded; absent before the first.",
 )
 TOPIC_LAST_SUCCESS = _gauge(
-    "cleaner_topic_last_successful_round_timestamp_seconds", "When a round of the topic last ended well.", "topic"
+    "cleaner_topic_last_successful_round_timestamp_seconds", "When a round of the topic last succeeded.", "topic"
 )
 MAP_UTILIZATION = _gauge(
     "cleaner_max_map_utilization_ratio",
@@ -140,7 +140,7 @@ READ_BYTES = _counter("cleaner_read_bytes_total", "Bytes of segments read, by pa
 READ_RECORDS = _counter("cleaner_read_records_total", "Records read, by pass: map or copy.", "topic", "pass")
 WRITTEN_BYTES = _counter(
     "cleaner_written_bytes_total",
-    "Bytes written to cleaned segments; beside what copy has read, Kafka's LogCleaner cleaner-recopy-percent.",
+    "Bytes written to cleaned segments; divided by the bytes read by copy, Kafka's LogCleaner cleaner-recopy-percent.",
     "topic",
 )
 WRITTEN_RECORDS = _counter("cleaner_written_records_total", "Records written to cleaned segments.", "topic")
@@ -169,13 +169,13 @@ DIR_STATE = _gauge(
     *("log_dir", "state"),
 )
 DIRS_OFFLINE = _gauge(
-    "cleaner_offline_log_dirs", "Log dirs set aside because their disk failed. Kafka: OfflineLogDirectoryCount."
+    "cleaner_offline_log_dirs", "Log dirs taken offline because their disk failed. Kafka: OfflineLogDirectoryCount."
 )
 DIR_PARTITIONS = _gauge("cleaner_log_dir_partitions", "Partitions served from a log dir.", "log_dir")
 DIR_WORKERS = _gauge("cleaner_log_dir_workers_busy", "Workers at work in a log dir.", "log_dir")
 DIR_FREE = _gauge("cleaner_log_dir_free_bytes", "Free bytes of a log dir's file system.", "log_dir")
 DIR_SIZE = _gauge("cleaner_log_dir_size_bytes", "Size of a log dir's file system.", "log_dir")
-DIR_LOOKED_AT = _gauge("cleaner_log_dir_last_look_timestamp_seconds", "When a log dir was last looked at.", "log_dir")
+DIR_LOOKED_AT = _gauge("cleaner_log_dir_last_look_timestamp_seconds", "When a log dir was last checked.", "log_dir")
 LOG_BYTES = _gauge(
     "cleaner_log_bytes",
     "Bytes of all logs by section: clean, dirty, uncleanable or active.",
@@ -193,7 +193,7 @@ QUARANTINED_BYTES = _gauge(
 )
 
 RELOAD_GOOD = _gauge("cleaner_config_last_reload_successful", "1 when the last attempt to read the settings succeeded.")
-RELOAD_TIME = _gauge("cleaner_config_last_reload_success_timestamp_seconds", "When settings were last taken over.")
+RELOAD_TIME = _gauge("cleaner_config_last_reload_success_timestamp_seconds", "When settings were last applied.")
 RESTART_KEYS = _gauge("cleaner_config_keys_awaiting_restart", "Settings whose new values wait for a restart.")
 
 CHAPTERS: tuple[Chapter, ...] = (

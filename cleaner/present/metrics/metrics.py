@@ -151,14 +151,14 @@ def _logs(snapshot: ServiceSnapshot, partitions: int) -> Iterator[Metric]:
             topics[topic] = ratio
     yield filled(f.TOPIC_RATIO, [((printable(topic),), ratio) for topic, ratio in topics.items()])
     dirtiest = heapq.nlargest(partitions, judged, key=lambda entry: entry[0])
-    yield filled(f.PARTITION_RATIO, [(_whose(view), ratio) for ratio, view in dirtiest])
+    yield filled(f.PARTITION_RATIO, [(_labels_of(view), ratio) for ratio, view in dirtiest])
     late = [(view.verdict.overdue_ms, view) for view in snapshot.logs if view.verdict and view.verdict.overdue_ms]
     most = heapq.nlargest(partitions, late, key=lambda entry: entry[0])
-    yield filled(f.PARTITION_OVERDUE, [(_whose(view), overdue_ms / 1000) for overdue_ms, view in most])
+    yield filled(f.PARTITION_OVERDUE, [(_labels_of(view), overdue_ms / 1000) for overdue_ms, view in most])
     yield _one(f.RETRYING, len(snapshot.retries))
 
 
-def _whose(view: LogView) -> tuple[str, str, str]:
+def _labels_of(view: LogView) -> tuple[str, str, str]:
     return printable(view.partition.topic), str(view.partition.partition), printable(view.log_dir)
 
 

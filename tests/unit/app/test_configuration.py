@@ -19,7 +19,7 @@ def _load(tmp_path: Path, text: str, environment: dict[str, str] | None = None, 
     return load_settings(file, options, environment or {})
 
 
-def test_every_setting_has_a_value_and_who_says_so(tmp_path: Path) -> None:
+def test_every_setting_has_a_value_and_an_origin(tmp_path: Path) -> None:
     """Command line before environment before file before default, for the process and for topics."""
     text = "log.cleaner.threads=1\nlog.cleaner.backoff.ms=01\nlog.roll.hours=1\ncleaner.job.history=7\n"
     environment = {
@@ -40,7 +40,7 @@ def test_every_setting_has_a_value_and_who_says_so(tmp_path: Path) -> None:
     assert loaded.rows()[0] == ("broker.id", "", "default")
 
 
-def test_all_mistakes_of_file_environment_and_command_line_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_file_environment_and_command_line_are_reported_together(tmp_path: Path) -> None:
     """Also of windows, directories, and of topic settings that do not go together."""
     text = f"log.cleaner.threads=x\nlog.dirs={tmp_path}\ncleaner.state.dir={tmp_path}/state\ncleaner.windows=9-10\n"
     text += "min.compaction.lag.ms=5\nmax.compaction.lag.ms=4\ncleaner.topics.dir=/nowhere\n"

@@ -17,7 +17,7 @@ TODO = {TopicPartition("t", number): Path(f"t-{number}") for number in range(8)}
 PATIENCE_SECONDS = 30.0
 
 
-def test_outcomes_come_in_order_whoever_ends_first() -> None:
+def test_outcomes_come_in_order_whichever_ends_first() -> None:
     """The first one ends last."""
     others = threading.Semaphore(0)
 
@@ -32,7 +32,7 @@ def test_outcomes_come_in_order_whoever_ends_first() -> None:
     assert list(side_by_side(TODO, work, lambda: 2)) == list(range(8))
 
 
-def test_no_more_are_under_way_than_there_are_places() -> None:
+def test_no_more_are_cleaned_at_once_than_allowed() -> None:
     """As many as that, though."""
     lock, met = threading.Lock(), threading.Barrier(2)
     under_way, most = 0, 0
@@ -50,7 +50,7 @@ def test_no_more_are_under_way_than_there_are_places() -> None:
     assert most == 2
 
 
-def test_failed_disk_ends_all_behind_it() -> None:
+def test_failed_disk_ends_the_partitions_behind_it() -> None:
     """Those that were not begun are refused."""
 
     def work(topic_partition: TopicPartition, directory: Path) -> int | Refusal:
@@ -61,7 +61,7 @@ def test_failed_disk_ends_all_behind_it() -> None:
     outcomes = list(side_by_side(TODO, work, lambda: 1))
     assert outcomes[:2] == [0, 1]
     assert [str(outcome.error) for outcome in outcomes[3:] if isinstance(outcome, Refusal)] == [
-        "not begun: the disk failed before"
+        "not begun: the disk failed earlier"
     ] * 5
 
 

@@ -33,7 +33,7 @@ def resolved(policy: str, *, trusted: bool = False, unscoped_set: bool = False) 
         pytest.param(resolved("", trusted=True), True, True, PolicyStanding(False), id="empty-policy-never"),
     ],
 )
-def test_topic_stands_as_its_policy_is_known(
+def test_topic_is_cleaned_as_its_policy_is_known(
     topic: ResolvedTopic, is_named: bool, trust_default: bool, expected: PolicyStanding
 ) -> None:
     """A topic that is not allowed says why and where its policy comes from."""

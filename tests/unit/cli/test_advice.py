@@ -45,9 +45,7 @@ def test_advice_names_a_command_for_the_place(error: CleanerError, command: str)
 
 
 @pytest.mark.parametrize("error", [NoSpaceError, lambda path, _: disk_error(path, OSError(errno.EIO, "I/O error"))])
-def test_advice_about_a_disk_names_what_is_still_there(
-    tmp_path: Path, error: Callable[[Path, int], CleanerError]
-) -> None:
+def test_advice_about_a_disk_names_an_existing_path(tmp_path: Path, error: Callable[[Path, int], CleanerError]) -> None:
     """What was made on the way is gone by the time somebody looks."""
     place = tmp_path / "prices-0"
     place.mkdir()
@@ -66,13 +64,13 @@ def test_advice_about_a_disk_names_what_is_still_there(
         (errno.EPERM, "lsattr -d"),
     ],
 )
-def test_advice_goes_by_the_systems_reason(tmp_path: Path, number: int, words: str) -> None:
+def test_advice_depends_on_the_systems_reason(tmp_path: Path, number: int, words: str) -> None:
     """Few of them are the disk's fault."""
     told = advice(disk_error(tmp_path, OSError(number, "?")))
     assert (words in told, "fsynced" in told) == (True, words.startswith("dmesg"))
 
 
-def test_advice_about_anothers_log_dir_is_to_start_as_its_owner(
+def test_advice_about_another_users_log_dir_is_to_start_as_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As found when it is locked, and for a file that cannot be given to its owner."""
@@ -82,7 +80,7 @@ def test_advice_about_anothers_log_dir_is_to_start_as_its_owner(
         LogDirLock(FileSystem(), tmp_path)
     unmade = disk_error(tmp_path / "0.log.cleaned", PermissionError(errno.EPERM, "Operation not permitted"))
     for error in (caught.value, unmade):
-        assert f"start as its owner, or as root, who becomes the owner; `ls -ld {tmp_path}`" in advice(error)
+        assert f"start as its owner (`ls -ld {tmp_path}`), or as root" in advice(error)
 
 
 @pytest.mark.root

@@ -42,7 +42,7 @@ def test_lines_come_out_in_order(pipe: Pipe) -> None:
     assert not pipe.stream.isatty()
 
 
-def test_reader_that_stopped_holds_up_nobody_and_is_told_what_it_missed(pipe: Pipe) -> None:
+def test_reader_that_stopped_blocks_no_writer_and_learns_what_it_missed(pipe: Pipe) -> None:
     """Lines for which there is no room are left out and counted."""
     blocked = "x" * (1 << 17)  # more than a pipe holds
     pipe.stream = BackgroundStream(pipe.writer, lambda count: f"{count} lost\n", max_bytes=len(blocked) + 100)

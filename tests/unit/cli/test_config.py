@@ -40,9 +40,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_check_of_sound_settings_says_what_it_went_through(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_of_sound_settings_says_what_it_checked(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     """And ends with 0; what is odd is a warning."""
     (machine.topics_dir / "t.properties").write_text("cleanup.policy=compact\nretention.mss.x.y=1\n")
     assert machine.run("check", "--set", "colour=red") == 0
@@ -90,13 +88,13 @@ def test_check_finds_settings_of_a_topic_that_do_not_go_together(
     assert capsys.readouterr().err == f"cleaner: min.compaction.lag.ms=6: {reason}\n"
 
 
-def test_check_of_a_file_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_a_missing_file_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Like any other."""
     assert main(["config", "check", "--config", str(tmp_path / "absent")]) == 78
     assert "there is no such file" in capsys.readouterr().err
 
 
-def test_check_of_a_log_dir_that_is_not_there_is_a_mistake_beside_others(
+def test_check_of_a_missing_log_dir_is_one_error_among_others(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A slip must not pass for a check, and the other log dirs are checked all the same."""
@@ -108,7 +106,7 @@ def test_check_of_a_log_dir_that_is_not_there_is_a_mistake_beside_others(
 
 
 @pytest.mark.parametrize(("is_waited_for", "code"), [(False, 78), (True, 0)])
-def test_check_of_log_dirs_that_are_not_there_says_what_a_start_would(
+def test_check_of_missing_log_dirs_says_what_a_start_would(
     machine: Machine, capsys: pytest.CaptureFixture[str], is_waited_for: bool, code: int
 ) -> None:
     """A mistake, unless the settings have them waited for."""
@@ -117,7 +115,7 @@ def test_check_of_log_dirs_that_are_not_there_says_what_a_start_would(
     assert machine.run("check", "--set", f"log.dirs={machine.log_dir},{missing}", "--set", wait) == code
     out, err = capsys.readouterr()
     assert f"{missing}: no such directory" in err
-    assert ("it is waited for" in err) == is_waited_for
+    assert ("the daemon waits for it" in err) == is_waited_for
     assert ("set cleaner.log.dirs.wait=true" in err) != is_waited_for
     assert ("2 topics in 1 log dirs" in out) == is_waited_for
 
@@ -167,7 +165,7 @@ def test_show_lists_every_setting_with_value_and_source(
     assert (rows["cleaner.pipeline.threads"]["value"], rows["cleaner.pipeline.threads"]["source"]) == (None, "default")
 
 
-def test_show_of_what_is_changed_leaves_defaults_out(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_changed_only_leaves_defaults_out(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     """As a table; a control character in a value does not reach the terminal."""
     machine.configure("cleaner.windows.hard=true\nmetadata.log.dir=/a\\u001bb\n")
     assert machine.run("show", "--changed-only") == 0

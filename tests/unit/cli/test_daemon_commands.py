@@ -77,7 +77,7 @@ def test_status_of_a_daemon_in_trouble_ends_with_1(capsys: Capture) -> None:
         "stuck: cleaner-1 has moved nothing",
         "the last reload was refused: log.cleaner.threads=zero",
         "/mnt/disk2/kafka is offline for 20 min: Input/output error",
-        "sessions-0 cannot be looked at: Permission denied",
+        "sessions-0 cannot be read: Permission denied",
         "cleaner explain sessions-0\n",
         "ledger-2 is in quarantine: CRC-32C",
         "cleaner quarantine\n",
@@ -90,15 +90,14 @@ def test_status_of_a_daemon_in_trouble_ends_with_1(capsys: Capture) -> None:
 def test_status_of_logs_that_cannot_be_looked_at_ends_with_1(steering: FakeSteering, capsys: Capture) -> None:
     """By their errors, however few logs are asked for; many errors are not all named, but all logs are counted."""
     logs = [
-        log("t", n, sections=None, verdict=None, why="cannot be looked at", error=f"error {min(n, 7)}")
-        for n in range(9)
+        log("t", n, sections=None, verdict=None, why="cannot be read", error=f"error {min(n, 7)}") for n in range(9)
     ]
     steering.shown = snapshot(logs)
     assert main(["status", "--logs", "0"]) == 1
     lines = [line.strip(" !") for line in told(capsys).partition("  last turn")[0].splitlines()]
     assert lines[0].endswith("6 not well")
-    assert lines[1:3] == ["t-7 and 1 more cannot be looked at: error 7", "cleaner explain t-7"]
-    assert lines[-2:] == ["cleaner explain t-3", "3 more cannot be looked at"]
+    assert lines[1:3] == ["t-7 and 1 more cannot be read: error 7", "cleaner explain t-7"]
+    assert lines[-2:] == ["cleaner explain t-3", "3 more cannot be read"]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +114,7 @@ def test_status_of_logs_that_cannot_be_looked_at_ends_with_1(steering: FakeSteer
     ],
     ids=["well", "locked", "needs-recovery", "not-turning", "not-ready", "starting", "worker-died", "leaking"],
 )
-def test_status_is_trouble_only_where_somebody_is_needed(
-    steering: FakeSteering, shown: ServiceSnapshot, code: int
-) -> None:
+def test_status_fails_only_if_an_operator_is_needed(steering: FakeSteering, shown: ServiceSnapshot, code: int) -> None:
     """A broker in its own log dir and a worker that was replaced are no alarm."""
     steering.shown = shown
     assert main(["status"]) == code
@@ -133,7 +130,7 @@ PROBED: dict[str, tuple[dict[str, object], int, int]] = {
 
 
 @pytest.mark.parametrize("case", PROBED)
-def test_status_as_a_probe_says_nothing(steering: FakeSteering, case: str, capsys: Capture) -> None:
+def test_status_as_a_probe_prints_nothing(steering: FakeSteering, case: str, capsys: Capture) -> None:
     """Logs in trouble are no reason to restart it; who restarts and who waits get different answers."""
     changes, live, ready = PROBED[case]
     shown = sample_daemons.with_problems() if "quarantine" in case else sample_daemons.at_work()
@@ -143,7 +140,7 @@ def test_status_as_a_probe_says_nothing(steering: FakeSteering, case: str, capsy
 
 
 @pytest.mark.parametrize("words", [["status", "--logs", "al"], ["history", "--last", "al"]])
-def test_number_or_all_says_both_where_it_is_neither(words: list[str], capsys: Capture) -> None:
+def test_number_or_all_names_both_if_it_is_neither(words: list[str], capsys: Capture) -> None:
     """One who has mistyped `all` is not told that it has to be a number."""
     with pytest.raises(SystemExit, match="2"):
         main(words)
@@ -194,12 +191,12 @@ def test_explain_says_what_ends_the_cleanable_part(steering: FakeSteering, bound
     assert key.get(bound, bound) in words
 
 
-def test_explain_tells_a_default_from_a_policy_without_compact(steering: FakeSteering) -> None:
+def test_explain_distinguishes_a_default_from_a_policy_without_compact(steering: FakeSteering) -> None:
     """A policy that nobody confirmed is not one that forbids cleaning."""
     by_default = explain_log(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
     assert "confirm" in by_default.meaning
     assert "cleaner.trust.default.policy" in by_default.settings
-    assert "without compact" in explain_log(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
+    assert "has no compact" in explain_log(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning
 
 
 def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys: Capture) -> None:
@@ -213,7 +210,7 @@ def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys:
 
 
 @pytest.mark.parametrize("words", ["invoices", "invoices (2)"])
-def test_explain_tells_how_to_resume_what_was_paused(steering: FakeSteering, words: str, capsys: Capture) -> None:
+def test_explain_shows_how_to_resume_a_paused_log(steering: FakeSteering, words: str, capsys: Capture) -> None:
     """The topic was paused, so the topic is what has to be resumed."""
     steering.shown = replace(steering.shown, pauses=("all (1)", words))
     main(["explain", "invoices-0"])
@@ -228,14 +225,14 @@ def test_next_command_reaches_the_same_daemon(tmp_path: Path, capsys: Capture) -
     assert "cleaner plan /var/lib/kafka/data  " in told(capsys)
 
 
-def test_explain_of_a_log_in_two_log_dirs_tells_both(steering: FakeSteering, capsys: Capture) -> None:
+def test_explain_of_a_log_in_two_log_dirs_names_both(steering: FakeSteering, capsys: Capture) -> None:
     """A partition that is being moved."""
     steering.shown = snapshot((log("orders", 0, log_dir="/a"), log("orders", 0, log_dir="/b")))
     main(["explain", "orders-0", "--format", "json"])
     assert [json.loads(line)["log_dir"] for line in told(capsys).splitlines()] == ["/a", "/b"]
 
 
-def test_explain_of_a_log_that_is_not_there(capsys: Capture) -> None:
+def test_explain_of_a_missing_log(capsys: Capture) -> None:
     """1, and where to look."""
     assert main(["explain", "nothing-7"]) == 1
     assert "no log nothing-7; cleaner status --logs all" in capsys.readouterr().err
@@ -346,7 +343,7 @@ def test_reload_with_mistakes_ends_with_78(steering: FakeSteering, capsys: Captu
     assert told(capsys) == "changed: x, y\nonly after a restart: z\n"
 
 
-def test_quarantine_is_told_and_released(capsys: Capture) -> None:
+def test_quarantine_is_listed_and_released(capsys: Capture) -> None:
     """1 as long as anything is in it."""
     assert main(["quarantine"]) == 1
     assert re.search(r"ledger-2 .* 81788928  CRC-32C", told(capsys))
@@ -357,7 +354,7 @@ def test_quarantine_is_told_and_released(capsys: Capture) -> None:
     assert "ledger-2 is not in quarantine" in capsys.readouterr().err
 
 
-def test_quarantine_is_told_where_no_daemon_runs(tmp_path: Path, capsys: Capture) -> None:
+def test_quarantine_is_listed_if_no_daemon_runs(tmp_path: Path, capsys: Capture) -> None:
     """From its file."""
 
     def never(warning: str) -> None:
@@ -418,6 +415,6 @@ def test_daemon_is_found_by_its_settings(
     assert main(line) == 0
 
 
-def test_config_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_missing_config_file_is_an_error(tmp_path: Path) -> None:
     """78, and not a daemon found elsewhere."""
     assert main(["jobs", "--config", str(tmp_path / "gone")]) == 78

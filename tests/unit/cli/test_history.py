@@ -69,8 +69,8 @@ def test_history_is_chosen_and_the_newest_comes_last(
     [
         (["--partition", "prics"], "the journal has nothing of prics; did you mean prices?"),
         (["--partition", "order-0"], "the journal has nothing of order-0; did you mean orders-0?"),
-        (["--partition", "orders", "--kind", "release"], "no entry of the journal is like that"),
-        (["--since", "1h"], "no entry of the journal is like that"),
+        (["--partition", "orders", "--kind", "release"], "no entry of the journal matches"),
+        (["--since", "1h"], "no entry of the journal matches"),
         (["--last", "0"], ""),
         ([], ""),
     ],

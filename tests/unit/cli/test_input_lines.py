@@ -92,7 +92,7 @@ def test_rate_spaces_lines_evenly() -> None:
     assert _moments([[b"x"] * 5], 5, ManualClock()) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8])
 
 
-def test_line_that_is_late_is_not_followed_by_another_one_at_once() -> None:
+def test_late_line_is_not_followed_by_another_one_at_once() -> None:
     """Who asks for five a second wants them apart: as a topic with `segment.ms=100` shows."""
     clock = ManualClock()
     batches = paced(iter([[b"x"] * 4]), 5, clock, _never)

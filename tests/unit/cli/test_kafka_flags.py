@@ -38,7 +38,7 @@ def test_properties_may_come_by_either_flag() -> None:
     assert properties_of(given, {"parse.key": "", "key.separator": ""}) == {"parse.key": "true", "key.separator": "="}
 
 
-def test_property_nobody_knows_is_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_property_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     """Kafka passes it over in silence, and so keys were never parsed."""
     assert properties_of(["parse.keys=true"], {"parse.key": "false"}) == {"parse.keys": "true"}
     assert "parse.keys" in capsys.readouterr().err

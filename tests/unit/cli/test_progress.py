@@ -43,7 +43,7 @@ def test_bar_is_silent_where_there_is_no_terminal() -> None:
     assert stream.getvalue() == ""
 
 
-def test_bar_leaves_the_screen_before_something_is_said() -> None:
+def test_bar_is_cleared_before_other_output() -> None:
     """The line would be mixed up with the bar otherwise."""
     stream = Terminal()
     bar = ProgressBar(stream)

@@ -70,7 +70,7 @@ def test_deserializer_that_is_not_known_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["LongDeserializer", "UUIDDeserializer"])
-def test_bytes_a_deserializer_does_not_read_are_told_with_their_place(name: str) -> None:
+def test_bytes_a_deserializer_cannot_read_are_reported_with_their_place(name: str) -> None:
     """Seven bytes are no long."""
     with pytest.raises(CleanerError, match="partition 2, offset 7"):
         TextFormat.of({"value.deserializer": name}).text(2, Record(None, b"\xff234567", offset=7))

@@ -62,17 +62,17 @@ def test_key_decides_the_partition() -> None:
     assert logs[0].told == [[b"2"]]
 
 
-def test_partition_that_is_not_there_is_refused_by_line() -> None:
+def test_missing_partition_is_refused_by_line() -> None:
     """It is the input that is wrong."""
     with pytest.raises(InputError, match="line 12: there is no partition 5"):
         Sender({0: _Log()}, Partitioner(1)).send([_to("a"), _to("b"), _to("c", 5)], 10)
 
 
-def test_refused_records_are_told_by_line() -> None:
+def test_refused_records_are_reported_by_line() -> None:
     """An append is all or nothing, so all of its lines are concerned."""
     log = _Log()
     sender = Sender({0: log}, Partitioner(1))
-    with pytest.raises(CleanerError, match=r"lines 3 to 4: .*a bad one.*nothing of them was written to partition 0"):
+    with pytest.raises(CleanerError, match=r"lines 3 to 4: .*a bad one.*none of these was written to partition 0"):
         feed([[b"k:a", b"k:b"], [b"k:c", b"k:bad"]], sender, _parse)
     assert log.told == [[b"a", b"b"]]
     assert sender.sent == 2

@@ -90,7 +90,7 @@ def test_slip_in_a_word_of_a_command_line_names_what_was_meant(
         (["produce", "--log-dir", "LOG_DIR", "--topic", "payments-eu"], "did you mean payments.eu?"),
     ],
 )
-def test_slip_in_a_name_on_disk_names_what_is_there(
+def test_typo_in_a_name_on_disk_suggests_an_existing_one(
     words: list[str], meant: str, log_dir: Path, capsys: Capture
 ) -> None:
     """Partitions and topics of the log dir that was given."""
@@ -121,4 +121,4 @@ def test_path_that_is_nothing_is_refused(capsys: Capture) -> None:
         with pytest.raises(SystemExit) as ended:
             main(line)
         assert ended.value.code == 2
-        assert "a path is needed" in capsys.readouterr().err
+        assert "a path is empty" in capsys.readouterr().err

@@ -20,7 +20,7 @@ def test_version_names_the_libraries(capsys: pytest.CaptureFixture[str]) -> None
     assert f"numba {importlib.metadata.version('numba')}" in lines
 
 
-def test_version_tells_a_missing_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_shows_a_missing_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the `spark` extra the answer says so."""
 
     def nothing(name: str) -> str:

@@ -80,14 +80,14 @@ def test_library_that_has_to_compile_warns_once(tmp_path: Path) -> None:
     assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
 
 
-def test_library_without_a_place_for_kernels_says_what_to_name(tmp_path: Path) -> None:
+def test_library_without_a_directory_for_kernels_says_what_to_set(tmp_path: Path) -> None:
     """As with a home directory that is read-only: every start would compile."""
     place = tmp_path / "place"
     place.mkdir(mode=0o777)
     place.chmod(0o777)
     done = run(place, interpreted="from cleaner.kernels.checksums import crc32c\ncrc32c(b'a' * 99)")
     assert done.returncode == 0
-    assert "at every start, as there is no place to keep them: let NUMBA_CACHE_DIR name a directory" in done.stderr
+    assert "at every start, because there is no directory to keep them in: let NUMBA_CACHE_DIR name" in done.stderr
 
 
 def test_warm_as_a_call_compiles_what_is_missing_without_a_warning(cache: Path) -> None:
@@ -106,7 +106,7 @@ def test_warm_again_finds_everything(cache: Path) -> None:
     """It compiles what is not there, and nothing else."""
     done = run(cache, "warm")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("all kernels were there (")
+    assert done.stdout.startswith("all kernels were compiled already (")
     assert done.stdout.endswith(f"kept in {next(cache.iterdir())}\n")
 
 
@@ -116,7 +116,7 @@ def test_clean_after_warm_compiles_nothing(cache: Path, log_dir: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> None:
+def test_clean_that_must_compile_says_so_once(cache: Path, log_dir: Path) -> None:
     """On standard error, before it does: how long, how often, and how not to wait."""
     for kernel in ("batches.count_good_checksums", "batches.scan_batches"):
         (path,) = next(cache.iterdir()).glob(f"{kernel}-*.kernel")
@@ -127,10 +127,10 @@ def test_clean_that_has_to_compile_says_so_once(cache: Path, log_dir: Path) -> N
     (line,) = done.stderr.splitlines()
     assert line.startswith("cleaner: compiling kernels, about ")
     assert "once on this machine; `cleaner warm` does it beforehand" in line
-    assert run(cache, "warm").stdout.startswith("all kernels were there (")
+    assert run(cache, "warm").stdout.startswith("all kernels were compiled already (")
 
 
-def test_doctor_tells_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
+def test_doctor_shows_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
     """It loads what is there and stops at the first kernel that is not; nothing is made."""
     kept = next(cache.iterdir())
     assert f"PASS  kernels      compiled, kept in {kept}\n" in run(cache, "doctor", "--wide").stdout
@@ -141,7 +141,9 @@ def test_doctor_tells_whether_kernels_are_kept_and_compiles_none(cache: Path, tm
     assert list(place.iterdir()) == []
     place.chmod(0o777)
     said = run(place, "doctor", "--wide").stdout
-    assert "WARN  kernels      compiled at every start, which takes seconds: there is no place to keep them" in said
+    assert (
+        "WARN  kernels      compiled at every start, which takes seconds: there is no directory to keep them in" in said
+    )
     assert f"others may write to {place}" in said
 
 
@@ -157,14 +159,14 @@ def test_cache_that_is_not_safe_is_one_line_of_warning(cache: Path, log_dir: Pat
 
 
 @pytest.mark.usefixtures("_nobody_listens")
-def test_compiling_without_a_place_is_said_to_come_again() -> None:
+def test_compiling_without_a_directory_is_announced_for_every_start() -> None:
     """Nobody should wait at every start without knowing why; only the first kernel is spoken of."""
     said: list[str] = []
     announce_compiling(said.append)
     about_to_compile(None)
     about_to_compile(None)
     assert len(said) == 1
-    assert "at every start, as there is no place to keep them" in said[0]
+    assert "at every start, because there is no directory to keep them in" in said[0]
 
 
 def test_warm_that_keeps_nothing_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -317,7 +317,7 @@ def test_retry_limit_follows_a_long_backoff_unless_given() -> None:
     assert CleanerConfig.from_mapping({"log.cleaner.backoff.ms": "7200000"}).retry_max_ms == 7_200_000
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_together() -> None:
     """One error carries every mistake, each with its key, and says each on a line of its own."""
     settings = {
         "log.cleaner.threads": "x",
@@ -342,7 +342,7 @@ def test_settings_with_a_mistake_are_not_judged_together() -> None:
     assert [mistake.key for mistake in caught.value.mistakes] == ["log.cleaner.backoff.ms"]
 
 
-def test_table_tells_what_waits_for_a_restart() -> None:
+def test_table_names_settings_that_wait_for_a_restart() -> None:
     """Topic settings and those Kafka changes at run time (R-801) are dynamic; what is opened at the start is not."""
     fixed = {name for name, setting in BROKER_SETTINGS.items() if not setting.dynamic}
     assert {"log.dirs", "cleaner.state.dir", "cleaner.http.listen", "cleaner.control.socket"} <= fixed

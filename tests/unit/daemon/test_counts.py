@@ -233,7 +233,7 @@ def test_log_that_was_taken_since_the_survey_no_longer_waits(daemon: RunningDaem
     assert next(view.why for view in shown.logs if view.partition == C).startswith("next: ")
 
 
-def test_log_that_retention_has_is_not_said_to_be_paused(daemon: RunningDaemon) -> None:
+def test_log_that_retention_has_is_not_shown_as_paused(daemon: RunningDaemon) -> None:
     """Nobody has paused it, and nobody can resume it."""
     seen_by(daemon, look(*LOGS))
     retention(daemon.service.manager)

@@ -47,7 +47,7 @@ def test_held_lock_stays_between_rounds(tmp_path: Path) -> None:
     assert is_free(tmp_path)
 
 
-def test_held_lock_that_was_lost_is_taken_anew(tmp_path: Path) -> None:
+def test_held_lock_that_was_lost_is_taken_again(tmp_path: Path) -> None:
     """A broker that stopped meanwhile has deleted the file."""
     locks = DirLocks(FS, holds=True)
     with locks.using(tmp_path):
@@ -58,7 +58,7 @@ def test_held_lock_that_was_lost_is_taken_anew(tmp_path: Path) -> None:
         assert not is_free(tmp_path)
 
 
-def test_lock_that_somebody_has_is_refused_each_time(tmp_path: Path) -> None:
+def test_lock_of_another_process_is_refused_each_time(tmp_path: Path) -> None:
     """And is free for us when they leave."""
     locks = DirLocks(FS, holds=False)
     with LogDirLock(FS, tmp_path), pytest.raises(LogDirLockedError), locks.using(tmp_path):
@@ -73,13 +73,13 @@ def test_recovery_is_alone(tmp_path: Path) -> None:
     with (
         locks.using(tmp_path),
         pytest.raises(LogDirLockedError, match="this process is at work"),
-        locks.alone(tmp_path),
+        locks.exclusive(tmp_path),
     ):
         raise AssertionError("not alone")
-    with locks.alone(tmp_path):
+    with locks.exclusive(tmp_path):
         with pytest.raises(LogDirLockedError, match="being recovered"), locks.using(tmp_path):
             raise AssertionError("not alone")
-        with pytest.raises(LogDirLockedError, match="this process is at work"), locks.alone(tmp_path):
+        with pytest.raises(LogDirLockedError, match="this process is at work"), locks.exclusive(tmp_path):
             raise AssertionError("not alone")
     assert is_free(tmp_path)
 
@@ -121,7 +121,7 @@ def test_lock_that_is_kept_is_never_given_up(tmp_path: Path) -> None:
     locks = DirLocks(FS, holds=False)
     with pytest.raises(ValueError, match="not locked"):
         locks.keep(tmp_path)
-    with locks.alone(tmp_path):
+    with locks.exclusive(tmp_path):
         locks.keep(tmp_path)
     with locks.using(tmp_path):
         pass

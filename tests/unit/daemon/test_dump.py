@@ -83,7 +83,7 @@ def test_dump_is_stacks_then_one_line_of_json(tmp_path: Path) -> None:
     assert found["log_dirs"][0]["detail"] == "bad\n\x1b[2Jname"
 
 
-def test_dump_writes_stacks_though_no_snapshot_is_to_be_had(tmp_path: Path) -> None:
+def test_dump_writes_stacks_even_without_a_snapshot(tmp_path: Path) -> None:
     """A service that cannot say what it is like is the one whose stacks are wanted."""
     path = tmp_path / "stderr"
 
@@ -95,7 +95,7 @@ def test_dump_writes_stacks_though_no_snapshot_is_to_be_had(tmp_path: Path) -> N
     assert "test_dump_writes_stacks_though" in path.read_text()
 
 
-def test_summary_counts_logs_and_names_what_is_at_work() -> None:
+def test_summary_counts_logs_and_names_running_rounds() -> None:
     """Thousands of logs become numbers; workers, pauses, failures and mistakes in the settings are named."""
     found: Any = summary(_snapshot())
     assert json.loads(json.dumps(found)) == found

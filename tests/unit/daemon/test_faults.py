@@ -57,7 +57,7 @@ def test_every_failure_ends_in_one_way(error: Exception, ending: Ending) -> None
     assert fault.detail
 
 
-def test_mistake_of_ours_is_told_from_damage() -> None:
+def test_internal_error_is_distinguished_from_damage() -> None:
     """Only the former is logged with its traceback."""
     ours = UncleanableError(LOG, "unexpected ZeroDivisionError")
     ours.__cause__ = ZeroDivisionError()

@@ -137,7 +137,7 @@ def test_log_dir_that_comes_into_sight_has_not_arrived() -> None:
     assert day.foretell().seconds == pytest.approx(50)
 
 
-def test_forecast_allows_for_what_arrives_meanwhile() -> None:
+def test_forecast_allows_for_bytes_that_arrive() -> None:
     """Two workers read 20 MB/s; 2 MB dirty a second are 5 MB/s to read."""
     day = Day()
     day.dirty += 20 * MB
@@ -158,12 +158,12 @@ def test_forecast_is_as_exact_as_a_guess_can_be(seconds: float, about: int) -> N
     ("forecast", "said", "tile"),
     [
         (Forecast(41, 720 * MB, 1.0 * MB, 719.0), "41, 720.0 MiB to read; empty in about 12 min", "about 12 min"),
-        (Forecast(41, 720 * MB), "41, 720.0 MiB to read; when they are done is not known yet", "?"),
+        (Forecast(41, 720 * MB), "41, 720.0 MiB to read; the time it takes is not known yet", "?"),
         (Forecast(41, 720 * MB, 1.0, None, True), "41, 720.0 MiB to read; growing: more arrives than", "growing"),
         (Forecast(), None, "-"),
     ],
 )
-def test_forecast_is_said_by_status_and_page(
+def test_forecast_is_shown_by_status_and_page(
     forecast: Forecast, said: str | None, tile: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the same numbers; status says nothing where nothing is due."""

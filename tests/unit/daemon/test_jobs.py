@@ -89,7 +89,7 @@ def test_only_so_many_ended_jobs_are_remembered() -> None:
     assert book.find(2) is None
 
 
-def test_progress_without_a_job_is_nobodys() -> None:
+def test_progress_without_a_job_is_ignored() -> None:
     """Most rounds were not asked for."""
     book = JobBook(kept=2)
     book.begin(A)

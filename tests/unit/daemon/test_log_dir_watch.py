@@ -69,7 +69,7 @@ def another(tmp_path: Path) -> Iterator[Callable[[str, str], Callable[[], None]]
             process.communicate()
 
 
-def test_look_tells_all_and_changes_nothing(tmp_path: Path) -> None:
+def test_look_reports_everything_and_changes_nothing(tmp_path: Path) -> None:
     """Not even a lock file is left."""
     write_log_dir(tmp_path, small_log("topic-1"), small_log("topic-0"), small_log("other-0"))
     before = contents(tmp_path)
@@ -93,7 +93,7 @@ def test_partition_directory_in_log_dirs_is_no_log_dir(tmp_path: Path) -> None:
     assert f"the log dir is {tmp_path}" in facts.detail
 
 
-def test_mount_point_without_its_disk_is_told_of_until_that_comes(tmp_path: Path) -> None:
+def test_mount_point_without_its_disk_is_reported_until_the_disk_comes(tmp_path: Path) -> None:
     """It may also be a new one without any log; both get no error."""
     watch = Watch(tmp_path)
     look = watch.look()
@@ -132,9 +132,7 @@ def test_empty_log_dir_needs_no_recovery(tmp_path: Path) -> None:
     assert (look.facts.condition, look.needs_recovery, len(look.logs)) == (DirCondition.ONLINE, False, 0)
 
 
-def test_beside_a_writer_no_marker_is_expected(
-    tmp_path: Path, another: Callable[[str, str], Callable[[], None]]
-) -> None:
+def test_with_a_writer_no_marker_is_expected(tmp_path: Path, another: Callable[[str, str], Callable[[], None]]) -> None:
     """While it is at work nothing is to be recovered; when it has gone without leaving a marker, there is."""
     write_log_dir(tmp_path, small_log(), clean_shutdown=False)
     watch = Watch(tmp_path)
@@ -244,7 +242,7 @@ def test_log_dir_of_another_user_that_appears_later_is_offline(tmp_path: Path) -
     assert watch.look(after_ms=2_000).facts.condition is DirCondition.ONLINE
 
 
-def test_log_dir_that_is_not_there_is_offline_until_it_is(tmp_path: Path) -> None:
+def test_missing_log_dir_is_offline_until_it_exists(tmp_path: Path) -> None:
     """A disk that is mounted later is found."""
     watch = Watch(tmp_path / "later", config=CleanerConfig(backoff_ms=1_000))
     look = watch.look()
@@ -333,7 +331,7 @@ def test_reconfigure_counts_from_the_next_look_on(tmp_path: Path) -> None:
     assert watch.look(after_ms=1).facts.condition is DirCondition.ONLINE
 
 
-def test_log_dir_that_is_away_is_told_also_without_a_backoff(tmp_path: Path) -> None:
+def test_missing_log_dir_is_reported_also_without_a_backoff(tmp_path: Path) -> None:
     """`log.cleaner.backoff.ms=0` is allowed; the first delay is then a millisecond."""
     (tmp_path / "logs").mkdir()
     watch = Watch(tmp_path / "logs", config=CleanerConfig(backoff_ms=0))

@@ -170,7 +170,7 @@ def _dirty(log: LogStatus) -> int:
     return log.facts.cleanable.cleanable_bytes
 
 
-def test_clock_set_back_is_judged_anew(tmp_path: Path) -> None:
+def test_clock_set_back_is_judged_again(tmp_path: Path) -> None:
     """What was old enough by the wrong clock is not by the right one."""
     log = plain_log()
     write_log_dir(tmp_path, log)
@@ -216,7 +216,7 @@ def test_marker_above_the_high_watermark_decides_in_a_log_that_was_closed(tmp_pa
     assert (facts.cleanable.first_uncleanable_offset, facts.cleanable.bounded_by) == (21, "high watermark")
 
 
-def test_marker_in_the_active_segment_counts_for_nothing_beside_a_writer(tmp_path: Path) -> None:
+def test_marker_in_the_active_segment_does_not_count_with_a_writer(tmp_path: Path) -> None:
     """A round sees a log as it was when its active segment began; a look that saw more would send it in vain."""
     log = plain_log(2)
     log.append(("t", "v"), producer=Producer(5, 0, 0, True))
@@ -277,7 +277,7 @@ def test_log_that_cannot_be_seen_is_an_error_of_its_own(tmp_path: Path) -> None:
     assert "no segments" in looked["topic-1"].error
     assert "symbolic link" in looked["topic-2"].error
     assert "version" in looked["topic-3"].error
-    assert {log.why for name, log in looked.items() if name != "topic-0"} == {"cannot be looked at"}
+    assert {log.why for name, log in looked.items() if name != "topic-0"} == {"cannot be read"}
     (logs / "topic-3" / "partition.metadata").unlink()
     assert watch.log("topic-3").error == ""
 
@@ -356,7 +356,7 @@ def test_retention_by_a_default_policy_deletes_nothing(tmp_path: Path) -> None:
     assert Watch(tmp_path, Sources(), enabled).log().has_segments_to_delete
 
 
-def test_leavings_are_told(tmp_path: Path) -> None:
+def test_left_over_files_are_reported(tmp_path: Path) -> None:
     """Of an interrupted swap, and of removals that wait."""
     write_log_dir(tmp_path, plain_log())
     for name in ("00000000000000000000.log.swap", "00000000000000000090.log.deleted", "7.index.deleted"):

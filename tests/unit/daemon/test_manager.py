@@ -62,7 +62,7 @@ class Floor:
     def take(self, worker: str = "w1") -> Assignment | None:
         """Do what `wait_for_work` does, without waiting."""
         with self.manager._change:
-            assignment = self.manager._grab(worker)
+            assignment = self.manager._assign(worker)
         self.manager.validate()
         return assignment
 
@@ -91,7 +91,7 @@ def floor(tmp_path: Path) -> Floor:
     return Floor(tmp_path)
 
 
-def test_dirtiest_log_goes_to_the_first_worker_and_nobody_gets_it_twice(floor: Floor) -> None:
+def test_dirtiest_log_goes_to_the_first_worker_and_to_no_other(floor: Floor) -> None:
     """One partition on one worker (R-433)."""
     floor.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 40))
     assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [B, A, None]
@@ -125,7 +125,7 @@ def test_other_logs_stay_in_the_queue_when_one_is_done(floor: Floor) -> None:
     assert floor.grab() == B
 
 
-def test_damaged_log_is_set_aside_and_the_others_go_on(floor: Floor) -> None:
+def test_damaged_log_is_quarantined_and_the_others_are_cleaned(floor: Floor) -> None:
     """One bad log never stops the others (R-452), and the reason is kept with its position."""
     floor.see(log_status("a-0", 90), log_status("b-0", 80))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 77, "wrong CRC"))
@@ -179,7 +179,7 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
     assert floor.grab("w2") == A
 
 
-def test_locked_log_dir_waits_a_backoff_and_delays_nobody(tmp_path: Path) -> None:
+def test_locked_log_dir_waits_a_backoff_and_delays_no_other(tmp_path: Path) -> None:
     """It is shown as in use by another process."""
     floor = Floor(tmp_path, CleanerConfig(backoff_ms=5000))
     floor.see(log_status("a-0"))
@@ -223,14 +223,14 @@ def test_topic_that_is_paused_holds_its_partitions_only(floor: Floor) -> None:
     ("scope", "words"),
     [(A, "a-0 is not paused"), ("a", "a is not paused"), (None, "the cleaner is not paused")],
 )
-def test_resume_of_what_is_not_paused_is_refused(floor: Floor, scope: TopicPartition | str | None, words: str) -> None:
+def test_resume_without_a_pause_is_refused(floor: Floor, scope: TopicPartition | str | None, words: str) -> None:
     """It says what it is instead."""
     floor.see(log_status("a-0"))
     with pytest.raises(SteeringError, match=words):
         floor.manager.resume(scope)
 
 
-def test_request_goes_first_whatever_its_ratio(floor: Floor) -> None:
+def test_request_is_first_whatever_its_ratio(floor: Floor) -> None:
     """A job is queued, runs, and ends with what its round said."""
     floor.see(log_status("a-0", 10), log_status("b-0", 90))
     job = floor.manager.request(A, UID)
@@ -271,9 +271,9 @@ def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
     job = floor.manager.request(A, UID)
     assignment = floor.must_take()
     floor.manager.cancel(job.id)
-    with pytest.raises(CleaningAborted, match="taken back"):
+    with pytest.raises(CleaningAborted, match="cancelled"):
         floor.manager.check_done(assignment)
-    floor.fail(assignment, CleaningAborted("its job was taken back"))
+    floor.fail(assignment, CleaningAborted("its job was cancelled"))
     assert floor.manager.snapshot().jobs[0].state == "cancelled"
     with pytest.raises(SteeringError, match="has ended"):
         floor.manager.cancel(job.id)
@@ -286,7 +286,7 @@ def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> 
     floor.see(log_status("a-0", 80))
     assignment = floor.must_take()
     job = floor.manager.request(assignment.log.partition, UID)
-    assert (job.state, job.detail) == ("running", "has the round that was under way")
+    assert (job.state, job.detail) == ("running", "joined the running round")
     floor.manager.note_progress(assignment, "copy", 50, 100)
     (seen,) = floor.manager.snapshot().jobs
     assert seen.progress > 0
@@ -319,7 +319,7 @@ def test_released_log_is_cleaned_again(floor: Floor) -> None:
         floor.manager.release(A)
 
 
-def test_closed_window_begins_nothing_and_lets_the_running_round_finish(tmp_path: Path) -> None:
+def test_closed_window_begins_no_round_and_lets_the_running_one_finish(tmp_path: Path) -> None:
     """Unless cleaner.windows.hard is set."""
     # The clock starts at 22:13 UTC.
     for is_hard in (False, True):
@@ -384,10 +384,10 @@ def test_silent_worker_is_stuck(tmp_path: Path) -> None:
         floor.clock.move_on(9)
         assert floor.manager.stuck() == []
     floor.clock.move_on(2)
-    assert floor.manager.stuck() == ["w1: nothing heard for 11 s, at a-0"]
+    assert floor.manager.stuck() == ["w1: no progress for 11 s, at a-0"]
 
 
-def test_retention_takes_what_is_idle_and_gives_it_back(floor: Floor) -> None:
+def test_retention_takes_idle_logs_and_gives_them_back(floor: Floor) -> None:
     """Neither a round nor another pass gets the log meanwhile (R-433)."""
     logs = [log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", compacted=False)]
     floor.see(*logs)
@@ -411,7 +411,7 @@ def test_partition_given_back_by_another_worker_is_a_mistake(floor: Floor) -> No
         floor.manager.give_back(Assignment(assignment.log, "w2", False), None)
 
 
-def test_quarantine_that_cannot_be_written_counts_all_the_same(tmp_path: Path) -> None:
+def test_quarantine_that_cannot_be_written_still_counts(tmp_path: Path) -> None:
     """A full state directory must not let a damaged log through."""
 
     class Full(FileSystem):

@@ -65,7 +65,7 @@ def test_status_with_line_breaks_stays_one_assignment(manager: tuple[socket.sock
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1234", "relative/path"])
-def test_notifier_without_a_usable_socket_says_nothing(address: str | None) -> None:
+def test_notifier_without_a_usable_socket_sends_nothing(address: str | None) -> None:
     """Started by hand, or by a manager of another kind, every call is a no."""
     notifier = Notifier(address, ManualClock())
     assert not notifier.is_enabled
@@ -109,7 +109,7 @@ NOT_WATCHED = {
 
 
 @pytest.mark.parametrize("case", NOT_WATCHED)
-def test_watchdog_nobody_waits_for_is_silent(manager: tuple[socket.socket, str], case: str) -> None:
+def test_watchdog_that_is_not_enabled_is_silent(manager: tuple[socket.socket, str], case: str) -> None:
     """Then it has no interval, and does not even ask for progress."""
     receiver, address = manager
     watchdog = Watchdog(Notifier(address, ManualClock()), lambda: 1 / 0 > 0, NOT_WATCHED[case])

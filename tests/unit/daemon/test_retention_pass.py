@@ -130,7 +130,7 @@ def bench(tmp_path: Path, given: Sources, *logs: LogBuilder, **options: object) 
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
-def test_pass_sets_expired_segments_aside_and_tells(tmp_path: Path, policy: str) -> None:
+def test_pass_marks_expired_segments_deleted_and_reports_them(tmp_path: Path, policy: str) -> None:
     """By time: the two oldest with all their files; epochs are cut; the log loads as one that begins there."""
     at = bench(tmp_path, by_time(2.5, policy=policy))
     sizes = [path.stat().st_size for path in sorted((tmp_path / "topic-0").glob("*.log"))]
@@ -279,7 +279,7 @@ def test_lock_that_was_lost_ends_the_pass(tmp_path: Path) -> None:
     assert (at.bases(), at.log_dir.log_start_offsets, at.held) == ([0, 10, 20, 30], {}, [])
 
 
-def test_no_pass_beside_a_writer_or_without_a_marker(tmp_path: Path) -> None:
+def test_no_pass_with_a_writer_or_without_a_marker(tmp_path: Path) -> None:
     """Retention is the writer's; and what was not closed in order is not judged. Both may come after the look."""
     at = bench(tmp_path, by_time(2.5))
     look = at.watch.look(after_ms=0)
@@ -291,7 +291,7 @@ def test_no_pass_beside_a_writer_or_without_a_marker(tmp_path: Path) -> None:
     assert not at.watch.look().logs[0].has_segments_to_delete
 
 
-def test_writer_that_comes_meanwhile_gets_the_logs(tmp_path: Path) -> None:
+def test_writer_that_comes_during_a_pass_gets_the_logs(tmp_path: Path) -> None:
     """The pass ends before the next log, and what is done is whole."""
     names = [f"topic-{number}" for number in range(3)]
     at = bench(tmp_path, by_time(2.5), *map(aged_log, names))
@@ -302,14 +302,14 @@ def test_writer_that_comes_meanwhile_gets_the_logs(tmp_path: Path) -> None:
             stack.enter_context(LogDirLock(FS, tmp_path, LockMode.SHARED, LockRole.WRITER))
 
         at.report = come
-        with pytest.raises(LogDirLockedError, match="a writer has come"):
+        with pytest.raises(LogDirLockedError, match="a writer has opened it"):
             at.run()
         assert [at.bases(name) for name in names] == [[20, 30], [0, 10, 20, 30], [0, 10, 20, 30]]
     at.report = at.reports.append
     assert at.run() == 4
 
 
-def test_readers_are_told_and_kept_out_while_names_change(tmp_path: Path) -> None:
+def test_readers_are_warned_and_kept_out_while_names_change(tmp_path: Path) -> None:
     """Who lists under the partition's lock sees all or nothing of it, and learns by the number to look again."""
     at = bench(tmp_path, by_time(2.5), fs=(fs := NotesRenames(tmp_path)))
     with Generations(FS, tmp_path) as generations:

@@ -46,7 +46,7 @@ def test_log_dir_that_hangs_is_offline_until_it_answers() -> None:
         assert found["/fast"].facts.condition is DirCondition.ONLINE
     hanging = found["/slow"]
     assert (hanging.facts.condition, len(hanging.logs)) == (DirCondition.OFFLINE, 1)
-    assert hanging.facts.detail == "it has not answered for 4 s"
+    assert hanging.facts.detail == "no answer for 4 s"
     assert (fast.looks, slow.looks) == (3, 1)
     slow.answers.set()
     patient = Scanners(clock, patience_seconds=20)
@@ -62,7 +62,7 @@ def test_log_dir_that_never_answered_has_no_logs() -> None:
     scanners = Scanners(SystemClock(), patience_seconds=1.1)
     found = scanners.look([slow], 0)["/slow"]
     assert (found.facts.condition, found.logs) == (DirCondition.OFFLINE, ())
-    assert found.facts.detail in ("it has not answered for 1 s", "it has not answered for 2 s")
+    assert found.facts.detail in ("no answer for 1 s", "no answer for 2 s")
     slow.answers.set()
     scanners.close()
 
@@ -76,7 +76,7 @@ def test_log_dir_whose_look_gets_on_is_not_offline() -> None:
     slow.progress = (700, 20_000)
     found = scanners.look([slow], 0)["/slow"]
     assert (found.facts.condition, found.looked_at_ms) == (DirCondition.ONLINE, None)
-    assert found.facts.detail == "its first look has come past 700 of 20000 logs"
+    assert found.facts.detail == "700 of 20000 logs read so far"
     assert scanners.look([slow], 0)["/slow"].facts.condition is DirCondition.OFFLINE
     slow.answers.set()
     patient = Scanners(ManualClock(), patience_seconds=20)
@@ -112,7 +112,7 @@ def test_longer_work_takes_the_place_of_a_look() -> None:
         assert go.wait(20)
         return look(log_status("b-0", log_dir="/a"))
 
-    scanners.run_aside(log_dir.path, recover, "it is being recovered")
+    scanners.run_other(log_dir.path, recover, "it is being recovered")
     facts = scanners.look([log_dir], 2)["/a"].facts
     assert (facts.condition, facts.detail) == (DirCondition.NEEDS_RECOVERY, "it is being recovered")
     go.set()

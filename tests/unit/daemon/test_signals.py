@@ -42,7 +42,7 @@ def test_second_stop_means_at_once(first: str, second: str, code: int) -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
-def test_signals_that_came_together_are_all_told() -> None:
+def test_signals_that_came_together_are_all_reported() -> None:
     """A burst costs none of them, and two stops in it are two."""
     with Signals() as signals:
         for name in ("SIGUSR1", "SIGHUP", "SIGTERM", "SIGHUP", "SIGTERM"):

@@ -67,7 +67,7 @@ def test_locked_log_dir_is_free_after_its_delay(now_ms: int, is_locked: bool) ->
     assert (found.condition is DirCondition.LOCKED) is is_locked
 
 
-def test_activity_tells_how_long_a_round_will_take() -> None:
+def test_activity_estimates_how_long_a_round_will_take() -> None:
     """Both passes count by their bytes; the first half second tells nothing."""
     activity = Activity("w", A, "/a", Effort(map_bytes=100, copy_bytes=300), now_ms=5, now_ns=0)
     assert activity.progress == 0

@@ -17,7 +17,7 @@ from tests.support.manual_clock import ManualClock
 from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
 
-def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
+def test_only_views_of_logs_that_changed_are_made_again(tmp_path: Path) -> None:
     """Of thousands of logs a turn finds a few changed."""
     manager = CleanerManager(
         ManualClock(), Quarantine(FileSystem(), tmp_path, print), CleanerConfig(), wake=lambda: None, report=print
@@ -34,7 +34,7 @@ def test_only_views_of_logs_that_changed_are_made_anew(tmp_path: Path) -> None:
     assert second[1] is first[1]
 
 
-def test_log_dir_remembers_since_when_it_is_as_it_is() -> None:
+def test_log_dir_remembers_since_when_it_has_its_state() -> None:
     """And tells when that changes; being fine from the start is nothing to tell."""
     history = LogDirHistory()
     fine, gone = LogDirFacts(), LogDirFacts(DirCondition.OFFLINE, "gone")

@@ -91,7 +91,7 @@ def test_refusal_is_an_error_in_the_daemons_words(daemon: Daemon, ok: str) -> No
     assert caught.value.exit_code == 1
 
 
-def test_daemon_that_hangs_up_unasked_is_heard_all_the_same(daemon: Daemon) -> None:
+def test_answer_of_a_daemon_that_hangs_up_first_is_still_read(daemon: Daemon) -> None:
     """One that is too busy answers before it has read."""
 
     def behave(connection: socket.socket) -> None:
@@ -101,7 +101,7 @@ def test_daemon_that_hangs_up_unasked_is_heard_all_the_same(daemon: Daemon) -> N
         daemon.will(behave).ask("jobs")
 
 
-def test_daemon_that_says_nothing_is_not_waited_for(daemon: Daemon) -> None:
+def test_silent_daemon_is_not_waited_for(daemon: Daemon) -> None:
     """The queue of a process that hangs takes callers, and nobody ever accepts them."""
     with pytest.raises(NoDaemonError, match=r"does not answer within 0\.05 s"):
         Control(daemon.path, timeout_seconds=0.05).ask("jobs")

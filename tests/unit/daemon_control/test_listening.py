@@ -92,7 +92,7 @@ def test_live_socket_of_another_program_is_left_alone(room: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "link", "dangling-link", "pipe"])
-def test_what_is_no_socket_stays(room: Path, kind: str) -> None:
+def test_file_that_is_not_a_socket_stays(room: Path, kind: str) -> None:
     """A slip in a setting must not cost a file; a link is not followed."""
     place = room / "s"
     match kind:
@@ -108,7 +108,7 @@ def test_what_is_no_socket_stays(room: Path, kind: str) -> None:
         case "pipe":
             os.mkfifo(place)
     before = place.lstat()
-    with pytest.raises(ConfigError, match=r"cleaner\.control\.socket=.*no socket has this name"):
+    with pytest.raises(ConfigError, match=r"cleaner\.control\.socket=.*with this name is not a socket"):
         listen(room)
     assert place.lstat() == before
 
@@ -122,7 +122,7 @@ def test_directory_others_may_write_to_is_refused(room: Path, mode: int) -> None
     assert list(room.iterdir()) == []
 
 
-def test_directory_that_is_not_there_is_named(room: Path) -> None:
+def test_missing_directory_is_named(room: Path) -> None:
     """It is not created: a slip must not scatter directories."""
     with pytest.raises(ConfigError, match=r"there is no directory .*/gone"):
         listen(room / "gone")

@@ -200,7 +200,7 @@ def test_caller_who_takes_too_long_is_dropped(room: Room, sent: bytes, seconds: 
     assert is_over(caller)
 
 
-def test_caller_who_does_not_read_is_dropped_and_holds_up_nobody(room: Room) -> None:
+def test_client_that_does_not_read_is_dropped_and_blocks_no_other(room: Room) -> None:
     """An answer larger than the socket's buffers waits for him alone, and not for ever."""
     room.steering.shown = sample_daemons.with_many_logs(2000)
     stuck, other = room.connect(), room.connect()
@@ -215,7 +215,7 @@ def test_caller_who_does_not_read_is_dropped_and_holds_up_nobody(room: Room) -> 
     assert not is_over(other)
 
 
-def test_answers_nobody_reads_are_bounded_in_all(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unread_answers_are_bounded_in_total(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond that callers are told to come again."""
     monkeypatch.setattr(server_module, "MAX_WAITING_BYTES", 1 << 20)
     room.steering.shown = sample_daemons.with_many_logs(2000)
@@ -254,7 +254,7 @@ def test_connections_of_one_user_are_bounded_and_the_idlest_gives_way(room: Room
     assert [is_over(caller) for caller in callers] == [False, True] + [False] * (MAX_CONNECTIONS_OF_ONE_USER - 2)
 
 
-def test_user_whose_connections_are_all_at_work_is_told_to_come_again(room: Room) -> None:
+def test_user_whose_connections_are_all_busy_must_try_again(room: Room) -> None:
     """Another user still gets in, up to the bound of all."""
     for _ in range(MAX_CONNECTIONS_OF_ONE_USER):
         room.connect().send(b"{")
@@ -264,7 +264,7 @@ def test_user_whose_connections_are_all_at_work_is_told_to_come_again(room: Room
     assert is_over(late)
 
 
-def test_other_users_get_in_beside_one_who_takes_all_he_can(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_connect_while_one_takes_all_it_can(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until all connections are taken by users at work."""
     users = iter([1] * 20 + [2] * 20 + [3] * 20)
     monkeypatch.setattr(server_module, "peer_uid", lambda _socket: next(users))
@@ -308,7 +308,7 @@ def test_no_descriptor_left_is_a_pause_and_not_a_spin(room: Room, monkeypatch: p
     caller.close()
 
 
-def test_caller_who_goes_while_he_is_answered_is_forgotten(room: Room) -> None:
+def test_client_that_leaves_while_it_is_answered_is_forgotten(room: Room) -> None:
     """As is one who goes at once."""
     room.steering.shown = sample_daemons.with_many_logs(2000)
     for sent in (STATUS, b"", b"{"):
@@ -321,7 +321,7 @@ def test_caller_who_goes_while_he_is_answered_is_forgotten(room: Room) -> None:
     assert room.errors == []
 
 
-def test_mistake_of_ours_costs_one_caller(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_affects_one_client(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told to the log; the thread goes on."""
 
     def broken(*_: object) -> None:
@@ -371,7 +371,7 @@ def test_server_that_never_started_can_be_closed(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-def test_client_is_told_why_not(tmp_path: Path) -> None:
+def test_client_gets_the_reason_of_a_refusal(tmp_path: Path) -> None:
     """In the daemon's words."""
     with serving(tmp_path, FakeSteering(sample_daemons.at_work())) as server:
         with pytest.raises(SteeringError, match=r"^orders-0 is not in quarantine$"):

@@ -74,7 +74,7 @@ def test_wish_reaches_the_daemon_with_who_has_it(
     assert (values["ok"], steering.calls) == (True, [call])
 
 
-def test_answers_tell_what_came_of_it(steering: FakeSteering) -> None:
+def test_answers_have_the_outcome(steering: FakeSteering) -> None:
     """The job, who is asked to stop, the pauses left, what a reload changed."""
     job = ask(steering, "now", partition="orders-0")["job"]
     assert (job["id"], job["state"], job["asked_by"]) == (8, "queued", UID)
@@ -91,7 +91,7 @@ def test_answers_tell_what_came_of_it(steering: FakeSteering) -> None:
     }
 
 
-def test_status_tells_everything_but_long_lists_nobody_asked_for(steering: FakeSteering) -> None:
+def test_status_has_everything_except_long_lists_unless_asked_for(steering: FakeSteering) -> None:
     """Totals by topic and settings only on request; the logs are counted by what holds them."""
     values = ask(steering, "status", topics=True, config=True)
     assert from_json(ServiceSnapshot, values["snapshot"]) == steering.shown
@@ -119,7 +119,7 @@ def test_status_of_some_logs(steering: FakeSteering, fields: dict[str, Any], nam
     assert [str(view.partition) for view in found.logs] == names
 
 
-def test_jobs_are_told_all_or_one(steering: FakeSteering) -> None:
+def test_jobs_lists_all_or_one(steering: FakeSteering) -> None:
     """One that is not there is refused, lest somebody wait for it for ever."""
     assert [job["id"] for job in ask(steering, "jobs")["jobs"]] == [7, 6, 5]
     assert [job["id"] for job in ask(steering, "jobs", job=6)["jobs"]] == [6]
@@ -178,14 +178,14 @@ def test_line_that_is_no_request_ends_the_connection(steering: FakeSteering, lin
     assert json.loads(found.line)["code"] == "bad_request"
 
 
-def test_wish_that_cannot_be_granted_is_told_in_the_daemons_words(steering: FakeSteering) -> None:
+def test_refused_request_has_the_daemons_words(steering: FakeSteering) -> None:
     """As is an error of the state directory's disk."""
     assert refusal(steering, "release", partition="orders-0") == ("refused", "orders-0 is not in quarantine")
     steering.error = NoSpaceError("/var/lib/cleaner", 4096)
     assert refusal(steering, "release", partition="orders-0")[0] == "failed"
 
 
-def test_mistake_of_ours_is_told_to_the_log_and_not_to_the_asker(steering: FakeSteering) -> None:
+def test_internal_error_goes_to_the_log_and_not_to_the_client(steering: FakeSteering) -> None:
     """No message or traceback leaves the daemon; the next request is answered."""
     steering.error = RuntimeError("secret")
     told: list[Exception] = []

@@ -211,7 +211,7 @@ def test_obstacle_that_has_passed_holds_nothing(context: SelectionContext, place
         (log(dirty=50), "ratio 0.500 not above 0.5"),
         (log(dirty=50, overdue_ms=-7), "ratio 0.500 not above 0.5; over max.compaction.lag.ms in 8 ms"),
         (replace(log(dirty=50, overdue_ms=-7), max_compaction_lag_ms=LONG_MAX), "ratio 0.500 not above 0.5"),
-        (replace(log(dirty=90), is_compacted=False), "cleanup.policy is without compact; ratio 0.900 above 0.5"),
+        (replace(log(dirty=90), is_compacted=False), "cleanup.policy has no compact; ratio 0.900 above 0.5"),
     ],
 )
 def test_status_words_have_the_numbers(facts: LogFacts, words: str) -> None:

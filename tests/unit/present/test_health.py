@@ -47,12 +47,12 @@ def test_health_fails_only_when_nothing_moves() -> None:
     assert json.loads(healthy(snapshot(is_progressing=False)).body)["failures"] == ["nothing moves"]
 
 
-def test_warnings_tell_of_memory_that_nothing_asks_for() -> None:
+def test_warnings_name_memory_that_no_setting_asks_for() -> None:
     """As much as is needed at most is well; so is what nobody knows."""
     assert warnings(snapshot(anonymous_bytes=400 * MB, needed_bytes=400 * MB)) == []
     assert warnings(snapshot(anonymous_bytes=None)) == []
     (line,) = warnings(snapshot(anonymous_bytes=401 * MB, needed_bytes=400 * MB))
-    assert "of memory, where its settings ask for" in line
+    assert "of memory, its settings need" in line
 
 
 def test_warnings_name_everything_that_is_wrong() -> None:
@@ -61,12 +61,12 @@ def test_warnings_name_everything_that_is_wrong() -> None:
     assert found == [
         "the last reload was refused: log.cleaner.threads=zero: not a number; allowed: 1 to 64",
         "/mnt/disk2/kafka is offline for 20 min: Input/output error reading cleaner-offset-checkpoint",
-        "sessions-0 cannot be looked at: Permission denied",
+        "sessions-0 cannot be read: Permission denied",
         f"ledger-2 is in quarantine: {quarantined().reason}",
         "payments-7 is in quarantine: segments overlap: 2000 lies below the end of the segment before",
         f"accounts-1 failed 3 times in a row, tried again in 1 min: {retry().cause}",
         "log dir /mnt/disk3/kafka is in use by another process: held by process 4711",
-        "1 worker died of a mistake of the program; others took over",
+        "1 worker died of an internal error; others took over",
         "waiting for a restart: log.dirs",
     ]
 

@@ -21,7 +21,7 @@ from tests.support.sample_daemons import HOSTILE_WORDS, at_work, hostile, with_m
 from tests.support.snapshots import LOG_DIR, MB, NOW_MS, log, log_dir, quarantined, sections, snapshot, worker
 
 DAEMONS = [snapshot, at_work, with_problems, hostile, lambda: snapshot(()), lambda: with_many_logs(300)]
-UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be looked at", error="Permission denied")
+UNREADABLE = log("sessions", 0, sections=None, verdict=None, why="cannot be read", error="Permission denied")
 _VOID = {"meta", "link", "input"}
 
 
@@ -82,7 +82,7 @@ def test_page_of_any_daemon_is_well_formed_and_self_contained(daemon: Callable[[
 
 
 @pytest.mark.parametrize("daemon", DAEMONS)
-def test_every_drawing_is_told_in_words(daemon: Callable[[], ServiceSnapshot]) -> None:
+def test_every_drawing_has_a_description(daemon: Callable[[], ServiceSnapshot]) -> None:
     """Who does not see a drawing is told what it shows; a table says what it is and heads its columns."""
     document = overview(daemon())
     for attributes in document.all("svg"):
@@ -175,7 +175,7 @@ def test_sweep_is_as_far_as_the_worker(phase: str, done: float, begin: float | N
         ({"state": "stopping", "is_progressing": False}, Tone.HELD, "Stopping"),
     ],
 )
-def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, words: str) -> None:
+def test_headline_shows_what_matters_most(fields: dict[str, object], tone: Tone, words: str) -> None:
     """One state in a few words."""
     assert headline(snapshot(**fields)) == (tone, words)
 
@@ -189,10 +189,10 @@ def test_headline_says_what_matters_most(fields: dict[str, object], tone: Tone, 
     ],
     ids=["well", "too much", "not known"],
 )
-def test_tile_tells_how_much_memory_there_is(fields: dict[str, object], shown: str) -> None:
+def test_tile_shows_how_much_memory_is_used(fields: dict[str, object], shown: str) -> None:
     """Beside the most that is needed; more than that is told as what it is."""
     drawn = page.overview(snapshot(needed_bytes=440 << 20, **fields), {}).body.decode()
-    assert f"{shown}<small>440.0 MiB are the most it needs" in drawn
+    assert f"{shown}<small>440.0 MiB is the most it needs" in drawn
 
 
 def test_every_reason_has_words_and_a_tone() -> None:
@@ -204,7 +204,7 @@ def test_every_reason_has_words_and_a_tone() -> None:
         assert f".tone-{tone.value} " in page.STYLE
 
 
-def test_line_leaves_out_what_its_label_says_and_tells_times_in_words() -> None:
+def test_line_leaves_out_its_label_and_has_times_in_words() -> None:
     """Nobody reads milliseconds."""
     overdue = log("a", 0, reason=Reason.OVERDUE, verdict_fields={"overdue_ms": 7_384_000, "place": 1})
     assert line_beside_label(overdue) == "over max.compaction.lag.ms by 2 h 3 min"

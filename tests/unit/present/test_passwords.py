@@ -34,7 +34,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return noted
 
 
-def test_known_is_told_without_bcrypt(costs: list[int]) -> None:
+def test_known_user_is_recognized_without_bcrypt(costs: list[int]) -> None:
     """Who was right once, who names no password, and everybody where there are no users."""
     passwords = Passwords({"ann": hashed("one")})
     assert passwords.known(basic("ann:one")) is None
@@ -48,14 +48,14 @@ def test_known_is_told_without_bcrypt(costs: list[int]) -> None:
 
 
 @pytest.mark.parametrize("name", ["ann", "bob", "eve", ""])
-def test_wrong_password_costs_the_same_whoever_is_named(name: str, costs: list[int]) -> None:
+def test_wrong_password_costs_the_same_for_every_name(name: str, costs: list[int]) -> None:
     """The user with the cheap hash, the one with the costly hash, and nobody: as many rounds of bcrypt."""
     passwords = Passwords({"ann": hashed("one", 4), "bob": hashed("two", 7)})
     assert not passwords.is_allowed(basic(f"{name}:wrong"))
     assert sum(1 << cost for cost in costs) == 1 << 7
 
 
-def test_wrong_guesses_make_nobody_forgotten() -> None:
+def test_wrong_guesses_do_not_displace_known_users() -> None:
     """However many there are."""
     passwords = Passwords({"ann": hashed("one")})
     assert passwords.is_allowed(basic("ann:one"))
@@ -66,7 +66,7 @@ def test_wrong_guesses_make_nobody_forgotten() -> None:
 @pytest.mark.parametrize(
     "text", ["", "$2b$03$" + "." * 53, "$2b$32$" + "." * 53, "$2b$10$" + "." * 52, "$1$10$" + "." * 53]
 )
-def test_what_is_no_bcrypt_hash_has_no_cost(text: str) -> None:
+def test_text_that_is_not_a_bcrypt_hash_has_no_cost(text: str) -> None:
     """bcrypt knows costs from 4 to 31."""
     assert cost_of(text) is None
     assert cost_of("$2y$31$" + "." * 53) == 31

@@ -185,7 +185,7 @@ def test_half_open_connections_neither_pile_up_nor_stop_a_scrape() -> None:
     assert told.failures == [] and told.warnings == []
 
 
-def test_answers_that_nobody_takes_do_not_stop_a_scrape() -> None:
+def test_unread_answers_do_not_stop_a_scrape() -> None:
     """However many ask and do not listen, the oldest gives way."""
     large = Response(b"x" * (16 << 20))
     with (

@@ -47,7 +47,7 @@ def test_percent_is_0_for_nothing_and_100_for_all_only(part: float, words: str) 
     assert percent(part) == words
 
 
-def test_moment_to_come_is_told_by_its_distance() -> None:
+def test_future_time_is_shown_by_its_distance() -> None:
     """Now, or so far ahead."""
     assert [until(then, 100_000) for then in (99_000, 100_500, 160_000)] == ["now", "now", "in 1 min"]
 

@@ -30,7 +30,7 @@ def test_full_line_is_left_by_the_last_of_the_crowd() -> None:
     assert line.join(HERE, "here 4") is None
 
 
-def test_empty_line_gives_nobody() -> None:
+def test_empty_line_returns_none() -> None:
     """Before anybody came, and after the last was taken."""
     line: WaitingLine[str] = WaitingLine()
     assert line.take() is None

@@ -82,7 +82,7 @@ def test_user_with_the_right_password_is_allowed(tmp_path: Path) -> None:
         assert not is_allowed(wrong)
 
 
-def test_empty_file_asks_nobody(tmp_path: Path) -> None:
+def test_empty_file_asks_for_no_password(tmp_path: Path) -> None:
     """No users and no TLS, as the exporters take it."""
     config = load(FS, write(tmp_path / "web.yml", "# nothing yet\n"))
     assert (config.tls, config.has_users, config.passwords.is_allowed("")) == (None, False, True)
@@ -317,7 +317,7 @@ def test_file_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -> 
     ) == {"prom"}
 
 
-def test_file_that_is_emptied_lets_nobody_in(tmp_path: Path) -> None:
+def test_file_that_is_emptied_lets_no_one_in(tmp_path: Path) -> None:
     """An editor that writes over it empties it first; a file without users has to say something."""
     told: list[str] = []
     path = write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {hashed('a')}\n")
@@ -329,7 +329,7 @@ def test_file_that_is_emptied_lets_nobody_in(tmp_path: Path) -> None:
     assert followed.current().users == {}
 
 
-def test_file_with_certificates_that_is_emptied_is_told_of_once(tmp_path: Path, certificate: Path) -> None:
+def test_file_with_certificates_that_is_emptied_is_reported_once(tmp_path: Path, certificate: Path) -> None:
     """However many requests come while it is empty."""
     told: list[str] = []
     tls = f"tls_server_config:\n  cert_file: {certificate}/a.crt\n  key_file: {certificate}/a.key\n"

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Watched:
     return Watched(tmp_path / "cleaner.properties")
 
 
-def test_change_is_told_once_when_it_has_stayed_for_a_second(file: Watched) -> None:
+def test_change_is_reported_once_after_a_second_without_another(file: Watched) -> None:
     """First it is only noticed, then told, then known."""
     assert not file.ask()
     file.path.write_bytes(b"a=2\n")
@@ -50,7 +50,7 @@ def test_file_still_being_written_is_waited_for(file: Watched) -> None:
     assert [file.ask(), file.ask()] == [False, True]
 
 
-def test_change_during_the_second_starts_it_anew(file: Watched) -> None:
+def test_change_during_the_second_restarts_it(file: Watched) -> None:
     """Asked more often than once a second, it still waits for a whole one."""
     file.path.write_bytes(b"a=2\n")
     assert not file.watch.has_changed()

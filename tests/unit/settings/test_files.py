@@ -64,7 +64,7 @@ def test_config_file_that_is_missing_or_no_file_is_refused(tmp_path: Path) -> No
         pytest.param("a.log.retention.hours=1", {"a"}, {"a": {"log.retention.hours": "1"}}, id="broker-name"),
     ],
 )
-def test_cleaner_topics_line_is_split_by_the_topics_that_are_there(
+def test_cleaner_topics_line_is_split_by_the_existing_topics(
     tmp_path: Path, line: str, topics: set[str], expected: dict[str, dict[str, str]]
 ) -> None:
     """Topic and key both hold dots; the topic that is in the log dir is meant."""
@@ -103,7 +103,7 @@ def test_cleaner_topics_through_a_link_is_refused(tmp_path: Path) -> None:
         read_cleaner_topics(FS, tmp_path, set(), [])
 
 
-def test_cleaner_topics_of_nothing_but_names_nobody_knows_is_refused(tmp_path: Path) -> None:
+def test_cleaner_topics_with_only_unknown_names_is_refused(tmp_path: Path) -> None:
     """It would be a warning a line, each after a search for what was meant."""
     (tmp_path / "cleaner-topics.properties").write_text("".join(f"a.colour{number}=red\n" for number in range(2000)))
     with pytest.raises(ConfigError, match="more than 1000 unknown settings"):

@@ -85,7 +85,7 @@ def test_changed_topic_file_counts_when_it_has_stayed_for_a_second(followed: Fol
     assert not followed.look()
 
 
-def test_topic_file_that_appears_and_goes_is_followed(followed: Followed) -> None:
+def test_topic_file_that_appears_and_vanishes_is_followed(followed: Followed) -> None:
     """Also while another one is still being written."""
     followed.start()
     default = followed.segment_ms(), followed.segment_ms("u")
@@ -107,7 +107,7 @@ def test_file_from_the_future_counts_at_once(followed: Followed) -> None:
     assert (followed.look(-60_000), followed.segment_ms()) == (True, 7)
 
 
-def test_bad_topic_file_leaves_the_settings_and_says_so_until_mended(followed: Followed) -> None:
+def test_bad_topic_file_leaves_the_settings_and_warns_until_fixed(followed: Followed) -> None:
     """What is in force stays; the operator finds the reason."""
     followed.write("segment.ms=1\n")
     followed.start()
@@ -124,7 +124,7 @@ def test_bad_topic_file_leaves_the_settings_and_says_so_until_mended(followed: F
     assert (followed.segment_ms(), dict(followed.settings.errors)) == (3, {})
 
 
-def test_topic_that_is_bad_when_first_asked_for_has_no_settings_until_mended(followed: Followed) -> None:
+def test_topic_that_is_bad_at_first_has_no_settings_until_fixed(followed: Followed) -> None:
     """Nothing is guessed."""
     followed.write("segment.ms=x\n")
     followed.start()
@@ -160,7 +160,7 @@ def test_cleaner_topics_file_is_followed_and_a_bad_one_changes_nothing(followed:
     assert (followed.segment_ms(), dict(followed.settings.errors)) == (7, {})
 
 
-def test_cleaner_topics_file_that_goes_is_followed_also_in_a_busy_log_dir(followed: Followed) -> None:
+def test_cleaner_topics_file_that_vanishes_is_followed_also_in_a_busy_log_dir(followed: Followed) -> None:
     """Rounds change the log dir all the time, so its own time does not tell since when the file is gone."""
     _cleaner_topics(followed)("5")
     followed.start()

@@ -169,7 +169,7 @@ def test_metadata_log_beginning_after_its_snapshot_is_refused(tmp_path: Path) ->
         read_metadata_log(FS, tmp_path)
 
 
-def test_metadata_log_goes_on_where_its_snapshot_ends(tmp_path: Path) -> None:
+def test_metadata_log_continues_where_its_snapshot_ends(tmp_path: Path) -> None:
     """Records before the snapshot's end are not applied again."""
     write_segment(tmp_path, 0, [[_set("a", "old")], [_set("b", "old")]])
     write_snapshot(tmp_path, 2, [topic_record("t", ID), _set("a", "new")])

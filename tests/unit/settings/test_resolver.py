@@ -142,7 +142,7 @@ def test_topic_the_metadata_does_not_know_warns(log_dir: Path) -> None:
     assert any("does not have this topic" in text for text in _resolver(log_dir).topic("t", ID).warnings)
 
 
-def test_metadata_is_found_where_it_is_said_to_be(log_dir: Path, tmp_path: Path) -> None:
+def test_metadata_is_found_in_the_configured_directory(log_dir: Path, tmp_path: Path) -> None:
     """`--metadata-dir` goes before `metadata.log.dir`, that before the log dir, that before the first of `log.dirs`."""
     places = {}
     for number, name in enumerate(("given", "configured", "first"), 1):
@@ -200,7 +200,7 @@ def test_damaged_metadata_is_refused(log_dir: Path) -> None:
         pytest.param([], {"log.cleanup.policy": "compact"}, False, False, id="config-broker-name"),
     ],
 )
-def test_policy_said_of_all_topics_is_not_trusted(
+def test_policy_set_for_all_topics_is_not_trusted(
     log_dir: Path, sets: list[str], config: dict[str, str], is_trusted: bool, is_unscoped: bool
 ) -> None:
     """Only who names the topic is believed to mean it."""
@@ -348,7 +348,7 @@ def test_settings_of_a_real_broker_are_those_it_used(tmp_path: Path) -> None:
     assert resolver.warnings == []
 
 
-def test_environment_goes_before_the_file_and_behind_the_command_line(log_dir: Path, tmp_path: Path) -> None:
+def test_environment_has_precedence_over_the_file_but_not_the_command_line(log_dir: Path, tmp_path: Path) -> None:
     """Of topics as of the process; files that name a topic still win, the cluster's word on brokers does not."""
     _metadata(log_dir, _set_broker("", "log.cleaner.threads", "3"), _set_broker("", "log.roll.ms", "3"))
     environment = {"log.cleaner.threads": "4", "log.roll.ms": "4", "log.cleaner.backoff.ms": "4"}
@@ -381,7 +381,7 @@ def test_topics_dir_of_the_settings_is_read_unless_the_command_names_one(log_dir
         _resolver(log_dir, {"cleaner.topics.dir": str(tmp_path / "absent")})
 
 
-def test_all_mistakes_of_all_sources_are_told_at_once(log_dir: Path, tmp_path: Path) -> None:
+def test_all_mistakes_of_all_sources_are_reported_together(log_dir: Path, tmp_path: Path) -> None:
     """Each with who says so."""
     (log_dir / "cleaner-topics.properties").write_text("t.segmnt.ms=7\n")
     config = {"log.cleaner.threads": "0", "cleanup.policy": "x", "message.max.bytes": "y"}

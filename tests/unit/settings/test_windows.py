@@ -21,7 +21,7 @@ def test_windows_of_the_settings_open_by_the_clock_of_their_zone() -> None:
     assert windows_of(CleanerConfig()).is_open(0)
 
 
-def test_windows_and_zone_that_are_both_wrong_are_both_told(tmp_path: Path) -> None:
+def test_windows_and_zone_that_are_both_wrong_are_both_reported(tmp_path: Path) -> None:
     """The resolver refuses them too, and says both."""
     settings = {"cleaner.windows": "22-23", "cleaner.windows.time.zone": "Berlin"}
     with pytest.raises(ConfigError) as caught:

@@ -41,7 +41,7 @@ def test_journal_without_entries_is_empty(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_entries_come_back_newest_first_with_all_they_have(tmp_path: Path) -> None:
+def test_entries_are_read_newest_first_with_all_fields(tmp_path: Path) -> None:
     """Over a restart and several files."""
     clock = ManualClock()
     for number in range(10):
@@ -152,7 +152,7 @@ def test_endless_line_is_no_entry_and_takes_no_memory_to_speak_of(tmp_path: Path
     assert reader.unreadable_lines == 1
 
 
-def test_files_of_other_releases_and_strangers_are_left_alone(tmp_path: Path) -> None:
+def test_files_of_other_releases_and_foreign_files_are_left_alone(tmp_path: Path) -> None:
     """Neither read, nor appended to, nor removed."""
     strangers = ["journal.v2.00000001.jsonl", "journal.v1.1.jsonl", "journal.v1.00000001.jsonl.gz", "quarantine.json"]
     for name in strangers:

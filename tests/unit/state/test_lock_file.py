@@ -29,7 +29,7 @@ def lock(directory: Path) -> LockFile:
     return LockFile(FileSystem(), directory / "lock", "the barn")
 
 
-def test_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
+def test_second_holder_gets_the_name_of_the_first(tmp_path: Path) -> None:
     """Within one process too: the lock belongs to the open file, not to the process."""
     with lock(tmp_path), pytest.raises(StateDirLockedError, match=rf"^the barn is in use by process {os.getpid()} on "):
         lock(tmp_path)
@@ -58,7 +58,7 @@ def test_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x1b[2Jprocess 1 on a\n", b"process 1 on a\x1b[2J\n", b"\xff" * 500])
-def test_file_that_says_nonsense_names_nobody(tmp_path: Path, content: bytes) -> None:
+def test_file_with_nonsense_names_no_process(tmp_path: Path, content: bytes) -> None:
     """What is in it reaches a terminal only when it is what a holder writes."""
     with lock(tmp_path):
         (tmp_path / "lock").write_bytes(content)

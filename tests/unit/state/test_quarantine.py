@@ -60,7 +60,7 @@ def test_entries_survive_a_restart(tmp_path: Path) -> None:
     assert second.find(PRICES, Path("/other")) is None
 
 
-def test_log_set_aside_again_has_its_latest_reason(tmp_path: Path) -> None:
+def test_log_quarantined_again_has_its_latest_reason(tmp_path: Path) -> None:
     """One entry a log."""
     logs = quarantine(tmp_path)
     logs.add(entry())
@@ -113,7 +113,7 @@ def test_change_the_disk_refuses_counts_and_is_written_later(tmp_path: Path) -> 
         pytest.param('{"format": "cleaner-quarantine", "version": 9, "entries": []}', "newer than 1", id="newer"),
     ],
 )
-def test_file_that_cannot_be_used_is_told_and_kept(tmp_path: Path, data: str, words: str) -> None:
+def test_unusable_file_is_reported_and_kept(tmp_path: Path, data: str, words: str) -> None:
     """The daemon starts with an empty quarantine, and an operator learns of it."""
     (tmp_path / FILE_NAME).write_text(data)
     warnings: list[str] = []

@@ -114,7 +114,7 @@ def test_state_dir_inside_a_log_dir_is_refused(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["state", "logs-state", "logs2"])
-def test_state_dir_beside_or_above_log_dirs_is_fine(tmp_path: Path, name: str) -> None:
+def test_state_dir_next_to_or_above_log_dirs_is_accepted(tmp_path: Path, name: str) -> None:
     """A common beginning of the name is no matter; neither is a log dir below it."""
     (tmp_path / "logs").mkdir()
     require_outside_log_dirs(tmp_path / name, [tmp_path / "logs"])

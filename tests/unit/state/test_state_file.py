@@ -40,7 +40,7 @@ def names(directory: Path) -> list[str]:
 def test_missing_file_is_no_content(tmp_path: Path) -> None:
     """The first start; nothing is written by looking."""
     found = state_file(tmp_path).load()
-    assert (found.content, found.kept_aside, found.reason) == (None, None, "")
+    assert (found.content, found.moved_to, found.reason) == (None, None, "")
     assert names(tmp_path) == []
 
 
@@ -52,13 +52,13 @@ def test_content_comes_back_after_a_restart(tmp_path: Path) -> None:
     assert (tmp_path / "state.json").read_bytes().isascii()
 
 
-def test_older_version_is_read_as_it_was_meant(tmp_path: Path) -> None:
+def test_older_version_is_read_by_its_own_rules(tmp_path: Path) -> None:
     """An upgrade loses nothing."""
     (tmp_path / "state.json").write_text('{"format": "test", "version": 1, "old_word": "w"}')
     assert state_file(tmp_path).load().content == "w"
 
 
-def test_newer_version_is_kept_aside_and_never_overwritten(tmp_path: Path) -> None:
+def test_newer_version_is_moved_away_and_never_overwritten(tmp_path: Path) -> None:
     """A downgrade, and another one after an upgrade: both newer files are still there, as they were."""
     for word in ("first", "second"):
         (tmp_path / "state.json").write_text(f'{{"format": "test", "version": 3, "word": "{word}"}}')
@@ -84,14 +84,14 @@ def test_newer_version_is_kept_aside_and_never_overwritten(tmp_path: Path) -> No
         pytest.param(b'{"format": "test", "version": 2}', "has no word", id="content"),
     ],
 )
-def test_damaged_file_is_kept_aside_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_damaged_file_is_moved_away_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
     """One begins anew; the damaged bytes are there for whoever wants to look."""
     (tmp_path / "state.json").write_bytes(data)
     found = state_file(tmp_path).load()
     assert found.content is None
     assert reason in found.reason
-    assert found.kept_aside == tmp_path / "state.json.damaged-1"
-    assert found.kept_aside.read_bytes() == data
+    assert found.moved_to == tmp_path / "state.json.damaged-1"
+    assert found.moved_to.read_bytes() == data
     assert names(tmp_path) == ["state.json.damaged-1"]
 
 
@@ -116,7 +116,7 @@ def test_power_cut_while_saving_leaves_the_old_or_the_new(tmp_path: Path) -> Non
             copy = tmp_path / f"{point}-{number}"
             state.write_to(copy)
             found = state_file(copy).load()
-            assert found.kept_aside is None, state.note
+            assert found.moved_to is None, state.note
             assert found.content == "new" or point < len(fs.journal), state.note
             seen.add(found.content)
             state_file(copy).save("later")
@@ -124,7 +124,7 @@ def test_power_cut_while_saving_leaves_the_old_or_the_new(tmp_path: Path) -> Non
     assert seen == {"old", "new"}
 
 
-def test_power_cut_while_keeping_aside_loses_nothing(tmp_path: Path) -> None:
+def test_power_cut_while_moving_away_loses_nothing(tmp_path: Path) -> None:
     """The newer release's file has its old or its new name at any time, and ours never takes its place."""
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -315,9 +315,9 @@ class _Handover:
                 f"{self._theirs.log_dir.path}: no metadata log here, so topic ids and numbers of partitions and "
                 "replicas are not checked: give --metadata-dir, or --config with the broker's server.properties"
             )
-        unused: list[str] = []
+        warnings: list[str] = []
         settings = read_cleaner_topics(
-            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, unused
+            self._fs, self._ours.log_dir.path, {each.topic for each in self._ours.log_dir.listing().current}, warnings
         )
         for topic, topic_id in self._topic_ids.items():
             theirs = cluster.image.topic_configs.get(topic, {})

@@ -92,7 +92,7 @@ def test_dump_writes_stacks_even_without_a_snapshot(tmp_path: Path) -> None:
 
     with path.open("w") as stream, pytest.raises(RuntimeError):
         dump(fail, stream)
-    assert "test_dump_writes_stacks_though" in path.read_text()
+    assert "in test_dump_writes_stacks_even_without_a_snapshot" in path.read_text()
 
 
 def test_summary_counts_logs_and_names_running_rounds() -> None:

@@ -14,15 +14,17 @@
 # All of them install what they need: see tools/prepare.
 
 BIN := .venv/bin
-# Two test processes keep two cores busy; a file's tests stay together, so that its broker starts once.
-PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadfile
+# Two test processes keep two cores busy; a file's tests stay together, so that its broker starts once. In the order of
+# their names the longest files (bulk, crash, kafka) come first and the short ones (unit) last, so that both end together.
+PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder
+BOUNDS_CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked
 N ?= 2000
 SEED ?= $(shell date +%s)
 
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test check bench bench-guard crash day random-logs left-overs fuzz image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day random-logs left-overs fuzz image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -37,10 +39,14 @@ demo: python
 	@$(BIN)/python -m tools.demo
 
 # Kernels first with every index checked, in machine code of its own; then everything.
-test: tools
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked $(PYTEST) -m "kernels and not slow" $(ARGS)
-	@$(BIN)/cleaner warm  # once, not in both test processes at a time
+test: tools warm
+	$(BOUNDS_CHECKED) $(PYTEST) -m "kernels and not slow" $(ARGS)
 	$(PYTEST) -m "not slow" $(ARGS)
+
+# Once, not in both test processes at a time.
+warm: spark
+	@$(BOUNDS_CHECKED) $(BIN)/cleaner warm
+	@$(BIN)/cleaner warm
 
 check: spark
 	$(BIN)/ruff format --check .
@@ -69,7 +75,7 @@ left-overs: tools
 
 # With every index checked: a kernel that wrote outside of its arrays might be found out much later, or never.
 fuzz: tools
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked $(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
+	$(BOUNDS_CHECKED) $(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
 
 image:
 	@tools/prepare image

@@ -24,9 +24,18 @@ for _name in ("COLUMNS", "LINES"):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Spark runs for seconds here: without the optimizing compiler its sessions start with two thirds of the processor time.
+for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # Two busy cores make no promise about time, so no example is failed for being slow.
 hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("shared-machine")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files marked `long`, so that no process is left alone with one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def _is_ci() -> bool:

@@ -109,7 +109,7 @@ def clean(
     Returns:
         What was done; `end_offset` is the new cleaner checkpoint.
     Raises:
-        CleanerError: one of `cleaner.errors`; a damaged or refused partition is left as it was.
+        CleanerError: one of `cleaner.errors`; a damaged or refused partition is unchanged.
     """
     from cleaner.app.clean_log_dir import clean_log_dir
     from cleaner.app.session import parse_names

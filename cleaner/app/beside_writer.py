@@ -67,7 +67,7 @@ def _are_unchanged(segments: Sequence[Segment]) -> bool:
 
 
 @contextlib.contextmanager
-def noticing_changes(session: Session, directory: Path) -> Iterator[Follow]:
+def detect_changes(session: Session, directory: Path) -> Iterator[Follow]:
     """
     Load and clean a log in this `with` block, and call the yielded `Follow` with the loaded log, which knows its swaps.
 

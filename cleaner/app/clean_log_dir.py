@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from cleaner.app import load as loading
-from cleaner.app.beside_writer import noticing_changes
+from cleaner.app.beside_writer import detect_changes
 from cleaner.app.each_partition import one_by_one, side_by_side
 from cleaner.app.keep_old import check_outside
 from cleaner.app.options import CallContext, CleanOptions, Sources
@@ -135,7 +135,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}", topic_partition.topic)
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, require_set(session.context.clock.now_ms())
-    with session.context.fs.hold(directory), noticing_changes(session, directory) as follow:
+    with session.context.fs.hold(directory), detect_changes(session, directory) as follow:
         log = loading.load(
             session,
             topic_partition,

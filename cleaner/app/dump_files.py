@@ -9,7 +9,6 @@ from pathlib import Path
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.dump.dump_items import Viewer
 from cleaner.dump.indexes import IndexDump
-from cleaner.dump.log_file import LogDump
 from cleaner.dump.small_files import KNOWN, show_small_file, show_snapshot
 from cleaner.errors import CorruptLogError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
@@ -74,7 +73,7 @@ def dump_files(fs: FileSystem, paths: Sequence[str], options: DumpOptions, viewe
 def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer, indexes: IndexDump) -> None:
     path = Path(shown_path)
     if path.is_dir():
-        raise ValueError(_instead_of(fs, path))
+        raise ValueError(_suggest_files(fs, path))
     match path.suffix:
         case names.LOG | ".checkpoint":
             _show_log(fs, path, shown_path, options, viewer)
@@ -94,7 +93,7 @@ def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer,
             viewer.on_damage(f"Ignoring unknown file {shown_path}")
 
 
-def _instead_of(fs: FileSystem, directory: Path) -> str:
+def _suggest_files(fs: FileSystem, directory: Path) -> str:
     """Suggest files to name instead of a directory."""
     nature = nature_of(fs, directory)
     wanted = fs.list_files(directory)
@@ -115,5 +114,7 @@ def _show_log(fs: FileSystem, path: Path, shown_path: str, options: DumpOptions,
     else:
         base_offset = names.offset_of(path.name)
         viewer.on_log(f"Log starting offset: {base_offset}", base_offset=base_offset)
+    from cleaner.dump.log_file import LogDump  # loads the kernels
+
     with fs.open(path) as file:
         LogDump(file, shown_path, options.limit_bytes, options.max_bytes, options.with_records, viewer).run()

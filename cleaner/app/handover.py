@@ -35,12 +35,12 @@ from cleaner.settings.files import read_cleaner_topics
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.space import require_room
 from cleaner.storage.handover import (
     bytes_to_write,
     hand_over_partition,
     is_same_log,
     moved_broker_log,
-    require_room,
     settle_handover,
 )
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
@@ -175,7 +175,7 @@ class _Handover:
         self._warn(partitions)
         done, refused = self._each(partitions, self._look)
         if not refused:
-            require_room(self._fs, self._theirs.log_dir.path, self._wanted_bytes)
+            require_room(self._fs, self._theirs.log_dir.path, self._wanted_bytes, overhead_bytes=0)
         if dry_run:
             return HandoverReport(tuple(done), tuple(refused))
         if refused:

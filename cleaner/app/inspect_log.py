@@ -27,7 +27,7 @@ from cleaner.storage.segment.names import LEADER_EPOCHS
 # A load opens three files per segment; this many segments take a third of a second.
 MAX_LOADED_SEGMENTS = 1000
 # A walk over open transactions reads 20 000 batches at a time; this many take about a second.
-_MAX_WALKS = 15
+_MAX_WALKS = 16
 
 
 @dataclass(frozen=True)

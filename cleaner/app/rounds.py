@@ -85,7 +85,7 @@ class Work:
 
 def run_rounds(work: Work, found: Cleanable) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
-    report = _nothing_yet(work, found)
+    report = _empty_report(work, found)
     if found.cleanable_bytes == 0:
         work.settle()
         if found.force_checkpoint:
@@ -123,7 +123,7 @@ def _run_rounds(
             return _unfinished(report, result, work.log)
 
 
-def _nothing_yet(work: Work, found: Cleanable) -> CleanReport:
+def _empty_report(work: Work, found: Cleanable) -> CleanReport:
     return CleanReport(
         partition=str(work.log.topic_partition),
         first_dirty_offset=found.first_dirty_offset,

@@ -34,7 +34,7 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
 from cleaner.storage.segment import names
 from cleaner.storage.swap.backup import crc32_of, keep_files
-from cleaner.storage.swap.split_swap import replace_by_several
+from cleaner.storage.swap.swap import replace_by_several
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ import gc
 from collections.abc import Mapping
 from typing import Any
 
-_USUAL = gc.get_threshold()
-_MORE_THAN_LOADING_MAKES = 200_000
+_DEFAULT_THRESHOLD = gc.get_threshold()
+_STARTUP_THRESHOLD = 200_000
 
 
 def hold_back_while_loading() -> None:
     """Make the collector wait."""
-    gc.set_threshold(_MORE_THAN_LOADING_MAKES, *_USUAL[1:])
+    gc.set_threshold(_STARTUP_THRESHOLD, *_DEFAULT_THRESHOLD[1:])
     gc.callbacks.append(_begin_after_first)
 
 
@@ -30,7 +30,7 @@ def begin_collecting() -> None:
     if _begin_after_first in gc.callbacks:
         gc.callbacks.remove(_begin_after_first)
         gc.freeze()
-        gc.set_threshold(*_USUAL)
+        gc.set_threshold(*_DEFAULT_THRESHOLD)
 
 
 def _begin_after_first(phase: str, _: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from cleaner.daemon.dump import dump
 from cleaner.daemon.notify import Notifier, Watchdog
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
-from cleaner.daemon.signals import Signals, Wish
+from cleaner.daemon.signals import SignalRequest, Signals
 from cleaner.present.http.start import status_server
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.state.state_dir import StateDir
@@ -37,7 +37,7 @@ _STOP_POLL_SECONDS = 0.1
 _START_POLL_SECONDS = 0.1
 # Asked for repeatedly while the first look goes on.
 _EXTENSION_SECONDS = 30.0
-_STOPS: frozenset[Wish] = frozenset(("stop", "stop-now"))
+_STOPS: frozenset[SignalRequest] = frozenset(("stop", "stop-now"))
 # A worker stops at its next buffer; only a disk that hangs takes longer.
 _STOP_SECONDS = 60.0
 
@@ -91,17 +91,17 @@ class DaemonProcess:
                 stack.enter_context(http)
                 self._log.info("http", listen=str(http.address))
             self._log.info("starting", version=__version__, log_dirs=[str(path) for path in self._loaded.log_dirs])
-            wishes = self._start(service, signals, notifier)
-            if not wishes:
+            requests = self._start(service, signals, notifier)
+            if not requests:
                 notifier.ready(_status_line(service))
                 self._log.info("running", partitions=len(service.snapshot().logs), threads=config.threads)
-                wishes = self._watch(service, signals, notifier)
-            return self._stop(service, signals, notifier, is_at_once="stop-now" in wishes)
+                requests = self._watch(service, signals, notifier)
+            return self._stop(service, signals, notifier, is_at_once="stop-now" in requests)
 
-    def _start(self, service: Service, signals: Signals, notifier: Notifier) -> set[Wish]:
+    def _start(self, service: Service, signals: Signals, notifier: Notifier) -> set[SignalRequest]:
         """
         Start the service in its own thread: the first look at thousands of logs takes some time, and this thread
-        handles signals. Returns the wishes to stop; empty if the service has started.
+        handles signals. Returns the requests to stop; empty if the service has started.
         """
         errors: list[BaseException] = []
 
@@ -116,27 +116,27 @@ class DaemonProcess:
         while starter.is_alive():
             notifier.extend_timeout(_EXTENSION_SECONDS)
             starter.join(_START_POLL_SECONDS)
-            wishes = signals.wait(0)
-            if wishes & _STOPS:
-                return wishes
-            if "dump" in wishes:
+            requests = signals.wait(0)
+            if requests & _STOPS:
+                return requests
+            if "dump" in requests:
                 _dump_aside(service)
         if errors:
             raise errors[0]
         return set()
 
-    def _watch(self, service: Service, signals: Signals, notifier: Notifier) -> set[Wish]:
+    def _watch(self, service: Service, signals: Signals, notifier: Notifier) -> set[SignalRequest]:
         """Act on signals, and feed the watchdog, until a stop is asked for."""
         watchdog = Watchdog(notifier, lambda: service.is_progressing)
         config_watch = self._config_watch()
         interval = min(_TICK_SECONDS, watchdog.interval_seconds or _TICK_SECONDS)
         while True:
-            wishes = signals.wait(interval)
-            if wishes & _STOPS:
-                return wishes
-            if "dump" in wishes:
+            requests = signals.wait(interval)
+            if requests & _STOPS:
+                return requests
+            if "dump" in requests:
                 _dump_aside(service)
-            if "reload" in wishes or (config_watch is not None and config_watch.has_changed()):
+            if "reload" in requests or (config_watch is not None and config_watch.has_changed()):
                 notifier.reloading()
                 result = service.reload()
                 notifier.ready("reload refused: see the logs" if result.errors else _status_line(service))

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         partition = str(parse_partition(name.rstrip("/").rpartition("/")[2] if places else name))
     except argparse.ArgumentTypeError as error:
-        raise UsageError(_what_is(name) if not places and "/" in name else str(error)) from error
+        raise UsageError(_why_no_partition(name) if not places and "/" in name else str(error)) from error
     if places:
         return _look(Path(places[0]), partition, arguments)
     if arguments.sets or arguments.topics_dir or arguments.metadata_dir or sampling_of(arguments):
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _ask(partition, arguments)
 
 
-def _what_is(name: str) -> str:
+def _why_no_partition(name: str) -> str:
     """Say what a path is that was given without a partition."""
     from cleaner.storage.fs.file_system import FileSystem
     from cleaner.storage.which_dir import why_no_log_dir

@@ -144,7 +144,7 @@ def fold_command(command: str, width: int | None, indent: str = "") -> list[str]
         line += f" {word}" if line.strip() else word
         while len(line) > width - 2:
             # After a cut within a word the next line has no indent: blanks would end the word.
-            head, line = _cut_word(line, word, min(width, len(line)) - 1)
+            head, line = _split_word(line, word, min(width, len(line)) - 1)
             if not line:
                 line = head
                 break
@@ -169,7 +169,7 @@ def _with_values(words: Iterable[str], most: int) -> Iterator[str]:
         yield option
 
 
-def _cut_word(line: str, word: str, width: int) -> tuple[str, str]:
+def _split_word(line: str, word: str, width: int) -> tuple[str, str]:
     """Cut the last word of a line into two halves that a shell joins again; an empty second half: it cannot be cut."""
     try:
         (plain,) = shlex.split(word)

@@ -13,7 +13,7 @@ from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
 
 _WIDEST_HELP = 110
 _OPTION_COLUMNS = 32
-_APART = "   "  # between parts of a line that may be put on separate lines
+_SEPARATOR = "   "  # between parts of a line that may be put on separate lines
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -54,7 +54,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             yield line
             return
         start = line[: len(line) - len(line.lstrip())]
-        for part in filter(None, (part.strip() for part in line.strip().split(_APART))):
+        for part in filter(None, (part.strip() for part in line.strip().split(_SEPARATOR))):
             if part.startswith(("cleaner ", "CLEANER_")):
                 yield from fold_command(part, width, start)
             else:

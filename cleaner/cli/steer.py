@@ -168,8 +168,8 @@ def _declare_jobs(parser: argparse.ArgumentParser) -> None:
 
 def _run_jobs(arguments: argparse.Namespace) -> int:
     control = control_of(arguments)
-    wish: dict[str, JsonValue] = {} if arguments.cancel is None else {"job": arguments.cancel}
-    _print_jobs(_jobs_in(control, control.ask("cancel" if wish else "jobs", **wish)), arguments.format)
+    fields: dict[str, JsonValue] = {} if arguments.cancel is None else {"job": arguments.cancel}
+    _print_jobs(_jobs_in(control, control.ask("cancel" if fields else "jobs", **fields)), arguments.format)
     return 0
 
 

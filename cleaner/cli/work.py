@@ -42,12 +42,12 @@ def run_work(work: Callable[[CallContext], Result], bar: ProgressBar, now_ms: in
     """
     from cleaner.app.options import CallContext
 
-    def lend(flag: StopFlag) -> Result:
+    def with_flag(flag: StopFlag) -> Result:
         warn = bar.speaking(log_warning)
         return work(CallContext.of(now_ms=now_ms, progress=bar, check_done=flag.check_done, warn=warn))
 
     with bar:
-        return run_interruptibly(lend)
+        return run_interruptibly(with_flag)
 
 
 def announce_compiling(say: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ _MAX_UNKNOWN = 1000
 _MAX_NAMED = 50  # of them in a warning
 
 # How similar two names must be (difflib's ratio) for one to be taken for a typo of the other: two or three letters.
-_ALIKE = 0.88
+_MIN_SIMILARITY = 0.88
 _TOPIC_KEYS = frozenset(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS
 _READ_KEYS = frozenset(TOPIC_SETTINGS) | frozenset(BROKER_SETTINGS) | frozenset(SETTING_OF_SYNONYM)
 
@@ -112,7 +112,7 @@ def check_topic_keys(values: Mapping[str, str]) -> list[str]:
 
 def check_broker_keys(values: Mapping[str, str]) -> list[str]:
     """
-    Check the names in a `server.properties` or a smaller file of ours; returns warnings.
+    Check the names in a `server.properties` or our smaller file; returns warnings.
 
     Raises:
         ConfigError: unknown names that are very similar to known ones.
@@ -159,6 +159,6 @@ def refuse_slip(key: str, known: Collection[str]) -> None:
     for prefix in ("log.cleaner.", "log.", "cleaner."):
         if prefix + plain in known:
             raise ConfigError(key, None, f"unknown setting; did you mean {prefix + plain}?")
-    alike = nearest(plain, sorted(known), _ALIKE)
+    alike = nearest(plain, sorted(known), _MIN_SIMILARITY)
     if alike:
         raise ConfigError(key, None, f"unknown setting; did you mean {alike}?")

@@ -26,7 +26,7 @@ from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.jobs import DONE, FAILED
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import LogStatus
-from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot, as_of_now
+from cleaner.daemon.manager_snapshot import HeldLogs, ManagerSnapshot, as_of_now
 from cleaner.daemon.snapshot import JobView
 from cleaner.errors import CleanerError, CleaningAborted, SteeringError
 from cleaner.policy.retry import RetryDelays, after_failure
@@ -308,12 +308,12 @@ class CleanerManager:
             choices = self._choices
             now_ns = self._clock.monotonic_ns()
             last = choices.survey()
-            hands = self._hands()
+            held = self._held_logs()
             for activity in self._activities.values():
                 choices.jobs.advance(activity.partition, activity.progress)
             return ManagerSnapshot(
-                logs=as_of_now(choices.logs, last.verdicts, hands),
-                hands=hands,
+                logs=as_of_now(choices.logs, last.verdicts, held),
+                held=held,
                 looks=dict(choices.looks),
                 log_dirs=choices.dir_facts(),
                 survey=last,
@@ -390,10 +390,10 @@ class CleanerManager:
         else:
             choices.jobs.end(partition, FAILED, fault.detail, now_ms)
 
-    def _hands(self) -> Hands:
+    def _held_logs(self) -> HeldLogs:
         choices = self._choices
         at_work = {(each.partition, each.log_dir): each.worker for each in self._activities.values()}
-        return Hands(
+        return HeldLogs(
             workers=at_work,
             stopping=frozenset(partition for partition, _ in at_work if choices.states.is_aborted(partition)),
             retention=frozenset(choices.retaining),
@@ -412,6 +412,6 @@ class CleanerManager:
         ]
 
     def _changed(self) -> None:
-        """Make waiting workers choose anew."""
+        """Make waiting workers choose again."""
         self._choices.invalidate()
         self._change.notify_all()

@@ -18,7 +18,7 @@ from cleaner.policy.selection import Survey
 from cleaner.policy.selection_context import LogDirFacts
 
 
-class Hands(NamedTuple):
+class HeldLogs(NamedTuple):
     """
     Which logs are taken at the moment. The last survey may say otherwise: it is kept while logs are taken and given
     back.
@@ -43,14 +43,14 @@ class ManagerSnapshot:
 
     Attributes:
         logs: every log and its verdict; None if it may not be cleaned or could not be read.
-        hands: which logs are taken; the verdicts have been adjusted to it.
+        held: which logs are taken; the verdicts have been adjusted to it.
         looks: the log dirs, by path.
         log_dirs: their facts, with failures of rounds applied.
         survey: the last one.
     """
 
     logs: Sequence[tuple[LogStatus, CleaningStatus | None]]
-    hands: Hands
+    held: HeldLogs
     looks: Mapping[str, DirLook]
     log_dirs: Mapping[str, LogDirFacts]
     survey: Survey
@@ -64,7 +64,7 @@ class ManagerSnapshot:
 
 
 def as_of_now(
-    logs: Iterable[LogStatus], verdicts: Iterable[CleaningStatus], hands: Hands
+    logs: Iterable[LogStatus], verdicts: Iterable[CleaningStatus], held: HeldLogs
 ) -> list[tuple[LogStatus, CleaningStatus | None]]:
     """
     Return every log with its verdict, adjusted for logs that were taken or given back since the survey.
@@ -72,16 +72,16 @@ def as_of_now(
     Args:
         logs: in the survey's order, including the logs that may not be cleaned.
         verdicts: of the survey.
-        hands: which logs are taken now.
+        held: which logs are taken now.
     """
     remaining = iter(verdicts)
     shown: list[tuple[LogStatus, CleaningStatus | None]] = []
     taken: list[int] = []
-    moved = {partition for partition, _ in hands.workers} | hands.retention | hands.not_inspected
+    moved = {partition for partition, _ in held.workers} | held.retention | held.not_inspected
     for log in logs:
         verdict = next(remaining) if log.facts is not None else None
         if verdict is not None and log.partition in moved:
-            now = _as_of_now(verdict, log, hands)
+            now = _as_of_now(verdict, log, held)
             if verdict.place is not None and now.place is None:
                 taken.append(verdict.place)
             verdict = now
@@ -92,12 +92,12 @@ def as_of_now(
     return shown
 
 
-def _as_of_now(verdict: CleaningStatus, log: LogStatus, hands: Hands) -> CleaningStatus:
-    worker = hands.workers.get((log.partition, log.log_dir))
+def _as_of_now(verdict: CleaningStatus, log: LogStatus, held: HeldLogs) -> CleaningStatus:
+    worker = held.workers.get((log.partition, log.log_dir))
     if worker is not None:
-        reason = Reason.ABORTED if log.partition in hands.stopping else Reason.IN_PROGRESS
+        reason = Reason.ABORTED if log.partition in held.stopping else Reason.IN_PROGRESS
         return replace(verdict, reason=reason, place=None, detail=worker)
-    if log.partition in hands.retention:
+    if log.partition in held.retention:
         return replace(verdict, reason=Reason.RETENTION, place=None, detail="")
     # A lasting obstacle (a pause, a retry, its disk) still holds; a verdict from its old numbers does not.
     if verdict.reason.is_due_and_free or verdict.reason in (Reason.IN_PROGRESS, Reason.ABORTED):

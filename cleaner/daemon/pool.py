@@ -22,7 +22,7 @@ class WorkerPool:
     Worker threads, as many as the settings say. Thread-safe.
 
     Args:
-        manager: hands out logs.
+        manager: gives out logs.
         run_round: cleans one; raises nothing but internal errors.
         ended: called with each round, in its worker's thread, before the log is given back.
         died: called when a worker died, with its name and the error.

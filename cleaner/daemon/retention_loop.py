@@ -99,7 +99,7 @@ class RetentionLoop:
         config, targets = self._config(), self._targets()
         if self._clock.monotonic_ns() >= self._next_pass_ns:
             if config.retention_enable:
-                self._pass_over(targets, config)
+                self._make_passes(targets, config)
             self._next_pass_ns = self._clock.monotonic_ns() + config.retention_check_interval_ms * _NANOS_PER_MILLI
         if self._clock.monotonic_ns() >= self._removals_not_before_ns:
             self._remove(targets)
@@ -116,7 +116,7 @@ class RetentionLoop:
         removal_ns = self._retention.next_removal_ns
         return removal_ns is not None and removal_ns <= self._clock.monotonic_ns()
 
-    def _pass_over(self, targets: Sequence[RetentionTarget], config: CleanerConfig) -> None:
+    def _make_passes(self, targets: Sequence[RetentionTarget], config: CleanerConfig) -> None:
         for target in targets:
             look = target.look
             if look is None or look.needs_recovery or look.facts.condition is not DirCondition.ONLINE:

@@ -157,7 +157,7 @@ class RetentionPass:
             How many segments were deleted.
         Raises:
             LogDirLockedError: it is in use, the lock was lost on the way, or a writer asks for the logs.
-            CleaningAborted: asked to stop; a log is left as it was, or is done.
+            CleaningAborted: asked to stop; a log is unchanged, or done.
             CleanerError: the checkpoint of log start offsets cannot be read or written.
         """
         wanted = [log for log in logs if log.topic is not None and self._is_wanted(log)]
@@ -212,21 +212,21 @@ class RetentionPass:
         lines = (log_dir.log_start_offsets, log_dir.high_watermarks, log_dir.recovery_points)
         expiring = []
         for log in taken:
-            self._go_on(log_dir, still_held)
+            self._require_lock(log_dir, still_held)
             with self._reporting(log):
                 found = self._find(log_dir, log, lines, expiration_ms)
                 if found.segments:
                     expiring.append(found)
         if not expiring:
             return 0
-        self._go_on(log_dir, still_held)
+        self._require_lock(log_dir, still_held)
         log_dir.put_all(OffsetKind.LOG_START, {one.log.partition: one.log_start_offset for one in expiring})
         done: list[ExpiringLog] = []
         try:
             for one in expiring:
-                self._go_on(log_dir, still_held)
+                self._require_lock(log_dir, still_held)
                 with self._reporting(one.log):
-                    self._expire(log_dir, one)
+                    self._mark_deleted(log_dir, one)
                     done.append(one)
                     self._report(one.report())
         finally:
@@ -284,7 +284,7 @@ class RetentionPass:
             max(seen.log_start_offset, first_kept_offset),
         )
 
-    def _expire(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
+    def _mark_deleted(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
         directory = expiring.log.directory
         with self._partition_lock(log_dir, expiring.log):
             raise_generation(self._fs, log_dir.path, expiring.log.partition)
@@ -296,7 +296,7 @@ class RetentionPass:
         """Keep readers from listing and opening while names change; readers that have opened files go on reading."""
         return partition_lock(self._fs, log_dir.path, log.partition, self._clock, check_done=self._check_done)
 
-    def _go_on(self, log_dir: LogDir, still_held: Callable[[], None]) -> None:
+    def _require_lock(self, log_dir: LogDir, still_held: Callable[[], None]) -> None:
         """Raise if the pass must end: it was asked to stop, the lock was lost, or a writer has opened the log dir."""
         self._check_done()
         still_held()

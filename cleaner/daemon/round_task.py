@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cleaner.app import load as loading
-from cleaner.app.beside_writer import noticing_changes
+from cleaner.app.beside_writer import detect_changes
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
 from cleaner.app.rounds import Work, run_rounds
@@ -140,7 +140,7 @@ def _clean(
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
     topic, now_ms = resolved.config, require_set(context.clock.now_ms())
-    with tools.fs.hold(log.directory), noticing_changes(session, log.directory) as follow:
+    with tools.fs.hold(log.directory), detect_changes(session, log.directory) as follow:
         loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
         follow(loaded)
         found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)

@@ -21,9 +21,9 @@ from typing import Literal, Self
 
 from cleaner.base import concurrency
 
-Wish = Literal["stop", "stop-now", "reload", "dump"]
+SignalRequest = Literal["stop", "stop-now", "reload", "dump"]
 
-_WISHES: dict[signal.Signals, Wish] = {
+_REQUESTS: dict[signal.Signals, SignalRequest] = {
     signal.SIGTERM: "stop",
     signal.SIGINT: "stop",
     signal.SIGHUP: "reload",
@@ -41,7 +41,7 @@ class Signals:
     """
 
     def __init__(self) -> None:
-        self._wishes: set[Wish] = set()
+        self._requests: set[SignalRequest] = set()
         self._stops: list[signal.Signals] = []
         self._found: dict[signal.Signals, signal._HANDLER] = {}
         self._found_wakeup_fd = -1
@@ -55,7 +55,7 @@ class Signals:
         if concurrency.current_thread() is not concurrency.main_thread():
             raise RuntimeError("signals are taken by the main thread only")
         self._found_wakeup_fd = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        for number in _WISHES:
+        for number in _REQUESTS:
             self._found[number] = signal.signal(number, self._note)
         if not faulthandler.is_enabled() and _has_descriptor(sys.stderr):
             faulthandler.enable(sys.stderr, all_threads=True)
@@ -78,29 +78,29 @@ class Signals:
         """The exit code after `stop-now`: 128 plus the number of the last signal, as shells show it (143, 130)."""
         return 128 + (self._stops[-1] if self._stops else signal.SIGTERM)
 
-    def wait(self, timeout: float | None = None) -> set[Wish]:
+    def wait(self, timeout: float | None = None) -> set[SignalRequest]:
         """
-        Return the wishes since the last call; empty if none came within `timeout` seconds (None: wait forever).
+        Return the requests since the last call; empty if none came within `timeout` seconds (None: wait forever).
 
         May return early with an empty set. Both `stop` and `stop-now` may be in it.
         """
-        if not self._wishes:
+        if not self._requests:
             select.select([self._reader], [], [], timeout)
-        # Emptied before the wishes are taken: a signal in between costs an early return, not a lost wish.
+        # Emptied before the requests are taken: a signal in between costs an early return, not a lost request.
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 continue
-        wishes, self._wishes = self._wishes, set()
-        return wishes
+        requests, self._requests = self._requests, set()
+        return requests
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         came = signal.Signals(number)
-        wish = _WISHES[came]
-        if wish != "stop":
-            self._wishes.add(wish)
+        request = _REQUESTS[came]
+        if request != "stop":
+            self._requests.add(request)
             return
         self._stops.append(came)
-        self._wishes.add("stop" if len(self._stops) == 1 else "stop-now")
+        self._requests.add("stop" if len(self._stops) == 1 else "stop-now")
         if len(self._stops) > 1:
             for stop in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(stop, signal.SIG_DFL)

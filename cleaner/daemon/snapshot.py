@@ -74,7 +74,7 @@ class LogView:
         return self.reason.value
 
 
-_AT_HAND = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
+_ALSO_DUE = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
 """
 Due besides the logs that only wait for a worker: logs of workers, and logs whose log dir has all its workers busy.
 """
@@ -138,7 +138,7 @@ class Counts:
         standings = Counter(view.standing for view in logs)
         # A log that was given back still has its old numbers.
         judged = [view.verdict for view in logs if view.verdict and view.verdict.reason is not Reason.TO_BE_LOOKED_AT]
-        due = [verdict.cleanable for verdict in judged if verdict.reason.is_due_and_free or verdict.reason in _AT_HAND]
+        due = [verdict.cleanable for verdict in judged if verdict.reason.is_due_and_free or verdict.reason in _ALSO_DUE]
         due_bytes = sum(cleanable.cleanable_bytes for cleanable in due)
         overdue = [verdict.overdue_ms for verdict in judged if verdict.dueness is Reason.OVERDUE]
         dirty = (verdict for verdict in judged if verdict.reason.is_candidate and verdict.cleanable.ratio)

@@ -10,7 +10,7 @@ from cleaner.base.io_throttle import UNLIMITED_FROM, IoThrottle
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import LogStatus
-from cleaner.daemon.manager_snapshot import Hands, ManagerSnapshot
+from cleaner.daemon.manager_snapshot import HeldLogs, ManagerSnapshot
 from cleaner.daemon.snapshot import Counts, LogDirView, LogView, ServiceSnapshot, ThrottleView, WorkerView
 from cleaner.policy.cleaning_status import CleaningStatus
 from cleaner.policy.selection import Survey
@@ -55,18 +55,18 @@ class LogViews:
 
     def __init__(self) -> None:
         self._made: dict[tuple[TopicPartition, str], tuple[LogStatus, CleaningStatus | None, int | None, LogView]] = {}
-        self._made_of: tuple[Survey, Hands] | None = None
+        self._made_of: tuple[Survey, HeldLogs] | None = None
         self._all: tuple[LogView, ...] = ()
         self._counts = Counts()
 
     def of(self, known: ManagerSnapshot) -> tuple[tuple[LogView, ...], Counts]:
         """Show every log, in order of partition and log dir, and count them."""
-        if self._made_of is None or self._made_of[0] is not known.survey or self._made_of[1] != known.hands:
+        if self._made_of is None or self._made_of[0] is not known.survey or self._made_of[1] != known.held:
             made = {(log.partition, log.log_dir): self._one(log, verdict, known) for log, verdict in known.logs}
             self._made = dict(sorted(made.items()))
             self._all = tuple(view for _, _, _, view in self._made.values())
             self._counts = Counts.of(self._all)
-            self._made_of = (known.survey, known.hands)
+            self._made_of = (known.survey, known.held)
         return self._all, self._counts
 
     def _one(

@@ -11,10 +11,7 @@ import numpy as np
 from cleaner.dump.dump_items import Viewer
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.headers import HeaderReader
-from cleaner.format.layout import lay_out
-from cleaner.format.records import Unpacker
-from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.fs.open_file import File
+from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import checked_batches
 from cleaner.storage.segment.indexes import (
@@ -27,7 +24,7 @@ from cleaner.storage.segment.indexes import (
 )
 
 _HEAD = struct.Struct(">q8xb6xi")  # base offset, magic, last offset delta
-_MODERN = 2
+_MAGIC_2 = 2
 _NOT_FOUND = -1
 
 
@@ -42,7 +39,7 @@ class IndexDump:
         limit_bytes: the most a batch may unpack to.
     """
 
-    fs: FileSystem
+    fs: ReadableFiles
     viewer: Viewer
     sanity_only: bool
     verify_only: bool
@@ -115,7 +112,8 @@ class IndexDump:
 
     def show_txn_index(self, path: Path) -> None:
         """Show a transaction index; a partial entry at its end is ignored."""
-        data = self.fs.read_bytes(path)
+        with self.fs.open(path) as file:
+            data = file.read(file.size(), 0)
         entries = np.frombuffer(data, TXN_ENTRY, len(data) // TXN_ENTRY.itemsize)
         for version, producer_id, first_offset, last_offset, last_stable_offset in entries.tolist():
             self.viewer.on_entry(
@@ -153,21 +151,21 @@ class IndexDump:
             self.viewer.on_verdict(shown_path, f"{shown_path} did not pass the sanity check: {trouble}", "failed")
 
 
-def _last_offset_at(log: File, position: int) -> int:
+def _last_offset_at(log: OpenedFile, position: int) -> int:
     """Return the last offset of the batch at a position; -1 if no header fits there."""
     head = log.read(_HEAD.size, position) if position >= 0 else b""
     if len(head) < _HEAD.size:
         return _NOT_FOUND
     base_offset, magic, last_delta = _HEAD.unpack(head)
-    return int(base_offset) + (int(last_delta) if magic == _MODERN else 0)
+    return int(base_offset) + (int(last_delta) if magic == _MAGIC_2 else 0)
 
 
 class _Places:
     """The positions of a log's batches, up to the first unreadable header."""
 
-    def __init__(self, log: File, limit_bytes: int) -> None:
+    def __init__(self, log: OpenedFile, limit_bytes: int) -> None:
         self._log = log
-        self._unpacker = Unpacker(limit_bytes)
+        self._limit_bytes = limit_bytes
         parts = []
         try:
             for chunk in HeaderReader(log, size=log.size()):
@@ -191,11 +189,15 @@ class _Places:
         row = self._row(0, last_offset)
         if row is None:
             return -1
+        from cleaner.format.layout import lay_out  # loads the kernels
+        from cleaner.format.records import Unpacker
+
         start, size = (int(self._table[column][row]) for column in (0, 1))
+        unpacker = Unpacker(self._limit_bytes)
         latest = -1
         try:
             for chunk in checked_batches(self._log, size=start + size, start=start):
-                for block in self._unpacker.blocks(self._log.path, chunk):
+                for block in unpacker.blocks(self._log.path, chunk):
                     skipped = np.zeros(len(block.batches), np.uint8)
                     times = lay_out(self._log.path, block, skipped, -(2**63), 2**63 - 1).timestamps_ms
                     latest = max(latest, int(times.max(initial=-1)))

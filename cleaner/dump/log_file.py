@@ -29,8 +29,8 @@ from cleaner.format.parallel_reader import WindowBuffer, bad_checksums
 from cleaner.format.records import Unpacker
 from cleaner.kernels.batch_header import CRC_AT, LEGACY_CRC_AT, LEGACY_KEY_AT, LOG_OVERHEAD_BYTES, MAGIC, size_of
 from cleaner.kernels.codec_table import CODEC_NAMES, NONE
-from cleaner.storage.fs.open_file import File
-from cleaner.storage.load.producer_state import last_sequence
+from cleaner.storage.files.producer_snapshot import sequence_after
+from cleaner.storage.fs.readable import OpenedFile
 from cleaner.storage.segment.names import parse_file_name
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
@@ -63,7 +63,7 @@ class LogDump:
         viewer: called with every item.
     """
 
-    file: File
+    file: OpenedFile
     shown_path: str
     limit_bytes: int
     max_bytes: int | None
@@ -166,7 +166,7 @@ def _shown(part: Chunk, is_valid: bool) -> ShownBatch:
         last_offset=row["last_offset"],
         count=row["count"],
         base_sequence=row["base_sequence"],
-        last_sequence=last_sequence(row["base_sequence"], row["last_offset"] - row["base_offset"]),
+        last_sequence=sequence_after(row["base_sequence"], row["last_offset"] - row["base_offset"]),
         producer_id=row["producer_id"],
         producer_epoch=row["producer_epoch"],
         leader_epoch=row["leader_epoch"],
@@ -204,7 +204,7 @@ def _laid_out(layout: Layout, batch: ShownBatch, legacy: Sequence[tuple[bool, in
             timestamp,
             key,
             value,
-            -1 if base_sequence < 0 else last_sequence(base_sequence, offset - base_offset),
+            -1 if base_sequence < 0 else sequence_after(base_sequence, offset - base_offset),
             () if data[header_start] == 0 else _header_names(bytes(data[header_start:end])),
             legacy[number] if number < len(legacy) else None,
             control_of(key, value) if batch.is_control else None,

@@ -9,8 +9,8 @@ from cleaner.storage.files.checkpoint import CHECKPOINT_LIMIT_BYTES, read_bounde
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.meta_properties import read_meta_properties
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.files.producer_snapshot import ProducerEntry, read_snapshot
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.files.producer_snapshot import SEQUENCES, ProducerEntry, read_snapshot
+from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment import names
 
 _OFFSET_CHECKPOINTS = (
@@ -22,7 +22,7 @@ _OFFSET_CHECKPOINTS = (
 KNOWN = (*_OFFSET_CHECKPOINTS, names.LEADER_EPOCHS, names.PARTITION_METADATA, names.META_PROPERTIES)
 
 
-def show_snapshot(fs: FileSystem, path: Path, viewer: Viewer) -> None:
+def show_snapshot(fs: ReadableFiles, path: Path, viewer: Viewer) -> None:
     """Show a producer snapshot. Raises CorruptCheckpointError."""
     for row in read_snapshot(fs, path).tolist():
         entry = ProducerEntry._make(row)
@@ -35,7 +35,7 @@ def show_snapshot(fs: FileSystem, path: Path, viewer: Viewer) -> None:
         }
         if entry.last_offset >= 0:
             fields |= {
-                "first_sequence": _back(entry.last_sequence, entry.offset_delta),
+                "first_sequence": (entry.last_sequence - entry.offset_delta) % SEQUENCES,
                 "last_sequence": entry.last_sequence,
                 "last_offset": entry.last_offset,
                 "offset_delta": entry.offset_delta,
@@ -44,12 +44,7 @@ def show_snapshot(fs: FileSystem, path: Path, viewer: Viewer) -> None:
         viewer.on_entry("producer", **fields)
 
 
-def _back(sequence: int, count: int) -> int:
-    """Return the sequence number `count` before another one; before 0 comes 2**31 - 1."""
-    return sequence - count if sequence >= count else 2**31 - (count - sequence)
-
-
-def show_small_file(fs: FileSystem, path: Path, viewer: Viewer) -> None:
+def show_small_file(fs: ReadableFiles, path: Path, viewer: Viewer) -> None:
     """
     Show a checkpoint or a file of ids, one of `KNOWN`.
 

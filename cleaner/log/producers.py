@@ -22,8 +22,7 @@ from cleaner.base.model import AbortedTxn
 from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from cleaner.log.record import SEQUENCES, ProducerStamp
 from cleaner.storage.files.producer_snapshot import ProducerEntry
-from cleaner.storage.load.open_offsets import OpenOffsets
-from cleaner.storage.segment.indexes import aborted_entry
+from cleaner.storage.load.open_offsets import UnstableTransactions
 
 _REMEMBERED = 5  # Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 _NONE = -1
@@ -119,11 +118,7 @@ class Producers:
     ) -> None:
         self._where = where
         self._known: dict[int, KnownProducer] = {}
-        # First offsets of open transactions, by producer id; of transactions whose marker is not flushed, by the
-        # marker's offset; and those markers in order, with some that were undone.
-        self._open = OpenOffsets()
-        self._unflushed = OpenOffsets()
-        self._markers: deque[tuple[int, int]] = deque()
+        self._transactions = UnstableTransactions()
         self._max_known = 0
         self._fences = {} if fences is None else fences
         for entry in entries:
@@ -144,7 +139,7 @@ class Producers:
             producer.appends.append(KnownAppend(first, entry.last_sequence, base_offset, entry.last_offset))
         self._known[entry.producer_id] = producer
         if producer.txn_first_offset >= 0:
-            self._open.add(producer.txn_first_offset, producer.producer_id)
+            self._transactions.begin(producer.txn_first_offset, producer.producer_id)
         self._max_known = max(self._max_known, len(self._known))
 
     # ---- what is known ---------------------------------------------------------------------------------------------
@@ -181,12 +176,11 @@ class Producers:
 
     def open_transactions(self) -> dict[int, int]:
         """Return the first offset of each open transaction by producer id."""
-        return {producer_id: first for first, producer_id in self._open.items()}
+        return self._transactions.open_by_producer()
 
     def first_unstable_offset(self) -> int | None:
         """Return the lowest first offset of a transaction that is open, or whose end is not flushed (R-407)."""
-        lowest = (self._open.lowest(), self._unflushed.lowest())
-        return min((first for first in lowest if first is not None), default=None)
+        return self._transactions.first_offset()
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Tell whether a producer has a transaction open."""
@@ -264,7 +258,7 @@ class Producers:
         producer.timestamp_ms = timestamp_ms
         if stamp.is_transactional and producer.txn_first_offset < 0:
             producer.txn_first_offset = base_offset
-            self._open.add(base_offset, stamp.producer_id)
+            self._transactions.begin(base_offset, stamp.producer_id)
 
     # ---- the end of a transaction ----------------------------------------------------------------------------------
 
@@ -304,23 +298,14 @@ class Producers:
         if first < 0:
             return None
         producer.last_end = EndedTransaction(offset, commit)
-        self._open.remove(first)
-        self._unflushed.add(first, offset)
-        self._markers.append((offset, first))
-        if commit:
-            return None
-        return aborted_entry(producer_id, first, offset, self._open.lowest())
+        self._transactions.decide(first, offset)
+        return None if commit else self._transactions.aborted(producer_id, first, offset)
 
     # ---- time ------------------------------------------------------------------------------------------------------
 
     def on_flushed(self, offset: int) -> None:
         """Forget decided transactions whose marker is below the flushed offset."""
-        while self._markers and self._markers[0][0] < offset:
-            marker, first = self._markers[0]
-            if self._unflushed.holder_of(first) == marker:
-                self._unflushed.remove(first)
-            # Only now: an interrupt in between must not leave it there permanently.
-            self._markers.popleft()
+        self._transactions.settle(offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that are idle for longer than this and have no open transaction."""
@@ -341,11 +326,10 @@ class Producers:
         """Restore a producer's saved state."""
         present = self._known.get(producer_id)
         if present is not None and present.txn_first_offset >= 0:
-            self._open.remove(present.txn_first_offset)
+            self._transactions.forget(present.txn_first_offset)
         if saved is None:
             self._known.pop(producer_id, None)
             return
         self._known[producer_id] = saved
         if saved.txn_first_offset >= 0:
-            self._unflushed.remove(saved.txn_first_offset)
-            self._open.add(saved.txn_first_offset, producer_id)
+            self._transactions.begin(saved.txn_first_offset, producer_id)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from cleaner.base import arguments, concurrency
 from cleaner.errors import UsageError, shortened
+from cleaner.storage.files.producer_snapshot import SEQUENCES as SEQUENCES
 
-SEQUENCES = 2**31  # Kafka's int32: 0 follows the highest
 HIGHEST_SEQUENCE = SEQUENCES - 1
 _HIGHEST_EPOCH = 2**15 - 1  # its int16
 

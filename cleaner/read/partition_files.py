@@ -74,15 +74,14 @@ def find_files(fs: ReadableFiles, directory: Path) -> FoundFiles:
         FileNotFoundError: there is no such directory; or a `.swap` file was just renamed: then try again.
     """
     parsed = {name: file for name in fs.list_files(directory) if (file := names.parse_file_name(name)) is not None}
-    settled = [file for file in parsed.values() if not file.temporary]
     swaps = [parsed[name] for name in split_swaps(list(parsed))[0]]
     swapped = {
         base: frozenset(file.suffix for file in swaps if file.offset == base) for base in {f.offset for f in swaps}
     }
-    logs = _after_swap(fs, directory, {file.offset for file in settled if file.suffix == names.LOG}, swapped)
+    logs = _after_swap(fs, directory, set(names.offsets_of(parsed, names.LOG)), swapped)
     return FoundFiles(
         places=tuple(SegmentFiles(directory, base, swapped.get(base, frozenset())) for base in sorted(logs)),
-        snapshots=tuple(sorted(file.offset for file in settled if file.suffix == names.SNAPSHOT)),
+        snapshots=tuple(names.offsets_of(parsed, names.SNAPSHOT)),
         has_swap=any(file.temporary == names.SWAP for file in parsed.values()),
     )
 

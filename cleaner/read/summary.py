@@ -18,10 +18,18 @@ from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutD
 from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
 from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.segment.batch_source import batch_headers
-from cleaner.storage.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP
+from cleaner.storage.segment.names import (
+    CLEANED,
+    DELETED,
+    LOG,
+    SNAPSHOT,
+    SWAP,
+    offset_of,
+    parse_file_name,
+    segment_file_name,
+)
 from cleaner.storage.segment.segment import Segment
 
-_DIGITS = 20
 _ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
 
 
@@ -47,7 +55,7 @@ class ListedSegment:
     )
 
     def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry) -> None:
-        self.base_offset = int(found.name[:_DIGITS])
+        self.base_offset = offset_of(found.name)
         self.size = found.size
         self.mtime_ns = found.mtime_ns
         self._inode = found.inode
@@ -62,7 +70,7 @@ class ListedSegment:
 
     def shortened(self, size: int) -> ListedSegment:
         """Return the segment as it would be with a file of `size` bytes."""
-        found = DirectoryEntry(f"{self.base_offset:020d}{LOG}", self._inode, size, self.mtime_ns)
+        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self._inode, size, self.mtime_ns)
         return ListedSegment(self._fs, self._directory, found)
 
     def follow(self, about: os.stat_result) -> None:
@@ -172,18 +180,18 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
     segments, snapshots = [], []
     unfinished = deleted = 0
     for found in fs.scan_dir(directory, _ENDINGS):
-        name, ending = found.name, found.name[_DIGITS:]
-        if ending == LOG and name[:_DIGITS].isdecimal():
-            segment = known.get(int(name[:_DIGITS]))
+        file = parse_file_name(found.name)
+        if found.name.endswith(DELETED):
+            deleted += 1
+        elif found.name.endswith((CLEANED, SWAP)):
+            unfinished += 1
+        elif file is not None and file.suffix == LOG:
+            segment = known.get(file.offset)
             if segment is None or not segment.is_still(found):
                 segment = ListedSegment(fs, directory, found)
             segments.append(segment)
-        elif ending == SNAPSHOT and name[:_DIGITS].isdecimal():
-            snapshots.append((int(name[:_DIGITS]), found.size))
-        elif name.endswith(DELETED):
-            deleted += 1
-        elif name.endswith((CLEANED, SWAP)):
-            unfinished += 1
+        elif file is not None:
+            snapshots.append((file.offset, found.size))
     segments.sort(key=lambda segment: segment.base_offset)
     return ListedFiles(tuple(segments), tuple(sorted(snapshots)), TemporaryFiles(unfinished, deleted))
 

@@ -35,6 +35,7 @@ from cleaner.kernels.batch_header import LEADER_EPOCH_AT, MAGIC
 from cleaner.storage.files.leader_epochs import write_leader_epochs
 from cleaner.storage.files.partition_metadata import write_topic_id
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.space import require_room
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.remove.removals import remove_directory
@@ -179,7 +180,7 @@ def _copy_files(fs: FileSystem, source: Path, copy: Path, like: Path, check_done
             later = _positions_of_later_epochs(fs, source, name) if name.endswith(names.LOG) else ()
             is_cloned = is_cloned and clone(fs, file, copy / name, like=like)
             if not is_cloned:
-                require_room(fs, copy, sum(sizes.values()))
+                require_room(fs, copy, sum(sizes.values()), overhead_bytes=0)
                 write_range(fs, file, 0, file.size(), copy / name, like=like)
             _begin_epochs(fs, copy / name, later)
             fs.set_mtime_ns(copy / name, file.stat().st_mtime_ns)
@@ -192,13 +193,6 @@ def _require_owner(fs: FileSystem, directory: Path, file: File) -> None:
     mine, owner = file.stat().st_uid, fs.stat(directory).st_uid
     if mine != owner:
         raise HandoverRefusedError(file.path, f"belongs to user {mine}, and its directory to user {owner}")
-
-
-def require_room(fs: FileSystem, directory: Path, wanted_bytes: int) -> None:
-    """Raise NoSpaceError if fewer than `wanted_bytes` can be written in a directory."""
-    missing = wanted_bytes - fs.free_bytes(directory)
-    if missing > 0:
-        raise NoSpaceError(directory, missing)
 
 
 def _begin_epochs(fs: FileSystem, path: Path, positions: Sequence[int]) -> None:

@@ -12,7 +12,7 @@ A log dir: the partitions in it, its four offset checkpoints and its clean-shutd
 Partitions and checkpoints are read again on every call: the directory is the truth. With thousands of partitions,
 sorting and parsing take far longer than reading, so their result is kept and reused while names or bytes are the same.
 
-Source: rules R-102, R-105, R-112 to R-118, R-440, R-442, D-07, D-12, D-14.
+Source: rules R-102, R-105, R-106, R-112 to R-118, R-440, R-442, D-07, D-12, D-14.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import NamedTuple
 from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
 from cleaner.errors import UncleanableError
-from cleaner.storage.files import clean_shutdown
 from cleaner.storage.files.checkpoint import (
     CHECKPOINT_LIMIT_BYTES,
     parse_offset_checkpoint,
@@ -37,6 +36,8 @@ from cleaner.storage.files.checkpoint import (
 from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties
 from cleaner.storage.fs.file_system import FileSystem, disk_errors, real_path
 from cleaner.storage.segment import names
+
+_MARKER = b'{"version":0,"brokerEpoch":-1}'  # as Kafka writes it (CleanShutdownFileHandler.java); -1: no broker did
 
 
 class OffsetKind(enum.Enum):
@@ -243,17 +244,27 @@ class LogDir:
             self.offsets(kind)
         self.listing()
 
+    # The marker promises that every byte of the log dir may be trusted: a broker that finds it skips recovery. So it
+    # may be written only after all logs were loaded or recovered without error and everything is on disk.
+
     def has_clean_shutdown_marker(self) -> bool:
-        """Tell whether the directory was shut down cleanly (R-112)."""
-        return clean_shutdown.has_marker(self.fs, self.path)
+        """Tell whether the directory was shut down cleanly; only the marker's existence counts (R-112, D-02)."""
+        return self.fs.exists(self.path / names.CLEAN_SHUTDOWN)
 
     def write_marker(self) -> None:
-        """Write the clean-shutdown marker durably, with no broker epoch."""
-        clean_shutdown.write_marker(self.fs, self.path)
+        """Write the clean-shutdown marker with no broker epoch, durably: a lost one would cost a needless recovery."""
+        self.fs.write_atomically(self.path / names.CLEAN_SHUTDOWN, _MARKER)
 
     def remove_marker(self) -> None:
-        """Remove the clean-shutdown marker durably, if there is one."""
-        clean_shutdown.remove_marker(self.fs, self.path)
+        """
+        Remove the clean-shutdown marker durably, if there is one.
+
+        Invariant: the removal is on disk before the first change that makes a log need recovery. A marker that a power
+        cut brings back would let a broker trust a torn log.
+        """
+        if self.has_clean_shutdown_marker():
+            self.fs.remove(self.path / names.CLEAN_SHUTDOWN)
+            self.fs.fsync_dir(self.path)
 
 
 class CachedLogDir(LogDir):

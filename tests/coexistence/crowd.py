@@ -23,8 +23,10 @@ import numpy as np
 
 from cleaner import LogManager, LogReader, RecordColumns, open_reader
 from cleaner.log.log import Log
+from tests.cleaner_run import wait_until
 from tests.coexistence.script import BLOCK, LAST_PART, PARTS, Part, Script, State
 from tests.coexistence.witness import Seen, Witness
+from tests.integration.log_dirs import offsets
 
 PLAIN, TRANSACTIONAL = "plain", "transactional"
 SCRIPTS = {PLAIN: Script(is_transactional=False), TRANSACTIONAL: Script(is_transactional=True)}
@@ -171,7 +173,9 @@ def _follow(log_dir: Path, topic: str, *, committed: bool, until: str, as_object
 
 
 def _come_late(log_dir: Path, seconds: float) -> dict[str, object]:
+    """Come when half of the time is over and the daemon has cleaned, however late both began."""
     threading.Event().wait(seconds / 2)
+    wait_until(lambda: bool(offsets(log_dir, "cleaner").get(f"{TRANSACTIONAL}-0")), "the daemon cleans")
     found = _follow(log_dir, TRANSACTIONAL, committed=True, until="high_watermark")
     assert found["gaps"]
     return found
@@ -186,7 +190,10 @@ def _restart(log_dir: Path, seconds: float) -> dict[str, object]:
         reading.follow(witness, lambda until=until: time.monotonic() > until, until="end")  # type: ignore[misc]
         if reading.end() is not None and restarts:
             break
-        there = np.concatenate([columns.offsets for columns in reading.reader.columns(0, until="end")])
+        seen = [columns.offsets for columns in reading.reader.columns(0, until="end")]
+        if not seen:  # the writer has not begun yet
+            continue
+        there = np.concatenate(seen)
         gone = np.setdiff1d(np.arange(there[-1]), there, assume_unique=True)
         if len(gone):
             witness.start_at(int(gone[rng.randrange(len(gone))]))

@@ -32,14 +32,19 @@ def _is_log_data(path: Path) -> bool:
 
 
 class _Sweep:
-    """Recovers states one by one in a scratch directory and judges them; a repeated state is skipped."""
+    """
+    Recovers states one by one in a scratch directory and judges them; a repeated state is skipped.
 
-    def __init__(self, expected: Expected, scratch: Path, seed: int) -> None:
+    Args:
+        judged: the states that did no harm, where several sweeps share them.
+    """
+
+    def __init__(self, expected: Expected, scratch: Path, seed: int, judged: set[DiskState] | None = None) -> None:
         self.expected = expected
         self.scratch = scratch
         self.seed = seed
         self.words: set[tuple[str, ...]] = set()
-        self._judged: set[DiskState] = set()
+        self._judged = set() if judged is None else judged
 
     def check(self, state: DiskState) -> None:
         """Recover a state and judge it. AssertionError: harm was done."""
@@ -146,10 +151,10 @@ def test_power_cut_in_the_recovery_long_form(expected: Expected, tmp_path: Path)
     _assert_recovery_survives(expected, tmp_path, every=1, limit=12)
 
 
-def _is_noticed(expected: Expected, tmp_path: Path, skip_sync: int) -> bool:
+def _is_noticed(expected: Expected, tmp_path: Path, skip_sync: int, judged: set[DiskState]) -> bool:
     """Run the round with one fsync left out; tell whether some power cut then does harm."""
     fs = _run_round(tmp_path / str(skip_sync), unsynced=True, skip_sync=skip_sync)
-    sweep = _Sweep(expected, tmp_path / "crashed", seed=7)
+    sweep = _Sweep(expected, tmp_path / "crashed", seed=7, judged=judged)
     try:
         for state in fs.states_at(len(fs.journal), limit=10, seed=7):
             files = {str(path): file.data for path, file in state.files}
@@ -173,9 +178,10 @@ def test_each_fsync_of_a_round_left_out_is_noticed(expected: Expected, tmp_path:
     """
     whole = _run_round(tmp_path / "whole", unsynced=True)
     noticed: dict[str, bool] = {}
+    judged: set[DiskState] = set()
     for number, (sync, site) in enumerate(zip(whole.syncs, whole.sync_sites, strict=True)):
         place = f"{site}: {sync.kind} {sync.path.name.lstrip('0123456789')}"
         if not noticed.get(place):
-            noticed[place] = _is_noticed(expected, tmp_path, number)
+            noticed[place] = _is_noticed(expected, tmp_path, number, judged)
     assert [place for place, was in noticed.items() if not was] == []
     assert len(noticed) >= 18  # sources 6, cleaned files 5, swap 5, checkpoint 2

@@ -77,7 +77,7 @@ class Day:
     The processes and the directories of a day.
 
     Attributes:
-        live: a log dir with a writer, and one log that nobody writes to and that is damaged.
+        live: a log dir with a writer, and one damaged log that no process writes to.
         archive: a log dir without a writer.
         has_own_disk: `live` is on a disk that can be filled up.
         told: what has happened, for whoever has to understand a failure.
@@ -226,12 +226,12 @@ class Day:
         assert done.returncode == 0, done.stderr
 
     def release_damaged(self) -> None:
-        """It is set aside again, since it is as damaged as before."""
+        """It is quarantined again, since it is still damaged."""
         self.wait_for_metric("cleaner_quarantined_partitions", 1)
         before = len(self.cleaner.events("quarantined"))
         done = self.cleaner.command("release", DAMAGED)
         assert done.returncode == 0, done.stderr
-        wait_until(lambda: len(self.cleaner.events("quarantined")) > before, "it is set aside again")
+        wait_until(lambda: len(self.cleaner.events("quarantined")) > before, "it is quarantined again")
 
     def wait_for_metric(self, name: str, value: float) -> None:
         """Wait until a metric has a value: what is scraped may be a second old."""
@@ -368,7 +368,7 @@ def _figures_told(cleaner: CleanerRun, started_ms: int) -> dict[str, float]:
 
 
 def _logs(directory: Path) -> dict[str, str]:
-    """Return the segments; a recovery may have written their indexes anew."""
+    """Return the segments; a recovery may have rebuilt their indexes."""
     return {name: digest for name, digest in contents(directory).items() if name.endswith(LOG)}
 
 
@@ -398,7 +398,7 @@ def day(plan: Plan, root: Path) -> Iterator[Day]:
 
 
 def _expect(root: Path, live: Path, archive: Path) -> None:
-    """Write down what two of the directories have to be like at the end."""
+    """Write down the expected end state of two of the directories."""
     from cleaner import clean
 
     shutil.copytree(live / DAMAGED, root / "damaged-as-it-was")

@@ -1,4 +1,4 @@
-"""A day in the life of the daemon, with a writer beside it: kills, a full disk, damage, reloads, stops."""
+"""A day in the life of the daemon, with a writer: kills, a full disk, damage, reloads, stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def live_through(plan: Plan) -> None:
 
 
 def test_short_day_ends_with_every_log_as_its_writer_knows_it() -> None:
-    """Whoever was killed, and when: nothing is lost, nothing left over, the damaged log set aside, the others clean."""
+    """Whatever was killed, and when: nothing is lost or left over, the damaged log quarantined, the others clean."""
     live_through(Plan(seed=1, partitions=12, hours=1, steps_a_second=300, max_pause_seconds=0.5))
 
 

@@ -255,7 +255,7 @@ def test_policies_that_are_only_defaults_come_with_the_command_that_confirms_the
 
 
 def test_keyless_records_stop_a_topic_compacted_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They show that the topic was not compacted while it was written; the partition has to be named."""
+    """They show that the topic was not compacted while it was written; the partition must be named."""
     log = keyed_log(segments=1)
     log.append((None, "no key"))
     log.roll()

@@ -142,7 +142,7 @@ def test_ailment_of_a_log_dir_is_found_and_fails_where_clean_refuses(
 def test_held_lock_is_reported_with_its_holder(
     logs: Path, doctor: Doctor, holder: str, result: str, words: str
 ) -> None:
-    """A broker has its own cleaner; another cleaner of ours will end."""
+    """A broker has its own cleaner; another process of this cleaner will end."""
     program = f"{holder}\nprint('held', flush=True)\nsys.stdin.read()\n"
     command = [sys.executable, "-c", program, str(logs)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -330,7 +330,7 @@ def test_room_for_less_than_the_largest_group_is_a_warning_and_none_at_all_fails
     assert _about(SmallDisk(1 << 30), logs)["space"].grade is Grade.PASS
     tight = _about(SmallDisk(8 * 65536 + max(sizes) - 1), logs)["space"]
     assert tight.grade is Grade.WARN
-    assert f"may need {human_bytes(max(sizes))} for" in tight.finding
+    assert f"may need {human_bytes(max(sizes))} until" in tight.finding
     assert _about(SmallDisk(8 * 65536 - 1), logs)["space"].grade is Grade.FAIL
 
 

@@ -147,7 +147,7 @@ def _garbage_of(operation: Callable[[], object]) -> Counter[str]:
 
 
 def _ours(found: object) -> str:
-    """Return what to call an object of ours; nothing for others."""
+    """Return what to call one of our objects; nothing for others."""
     if isinstance(found, argparse.Action | argparse.ArgumentParser | argparse.HelpFormatter):
         return ""  # parsers of command lines are circles; there is one a process
     match found:

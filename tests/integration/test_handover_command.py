@@ -316,7 +316,7 @@ def fewer_partitions(_: Path, brokers: Path) -> None:
 
 
 def foreign_owner(ours: Path, _: Path) -> None:
-    """A file of ours belongs to another user."""
+    """One of our files belongs to another user."""
     os.chown(ours / "prices-0" / f"{0:020}.log", 12345, 12345)
 
 
@@ -421,7 +421,7 @@ def test_id_of_a_topic_that_is_there_leads_to_this_command(ours: Path, capsys: p
     """Altering a topic refuses to change it, and says what does."""
     given = ["topics", "alter", "--log-dir", str(ours), "--topic", PRICES, "--topic-id", ID]
     assert main(given) == 2
-    assert "--topic-id does not go with alter; `cleaner handover` gives logs the id" in capsys.readouterr().err
+    assert "--topic-id cannot be used with alter; `cleaner handover` gives logs the id" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("which", ["ours", "brokers"])
@@ -472,7 +472,7 @@ def test_files_that_are_no_part_of_a_log_stay_behind(ours: Path, brokers: Path, 
     """Label by name."""
     (ours / "prices-0" / "notes.txt").write_text("mine")
     code, _, err = run(ours, brokers)
-    assert (code, "stays here: cleaner-transactional-ids, notes.txt" in err) == (0, True)
+    assert (code, "not handed over: cleaner-transactional-ids, notes.txt" in err) == (0, True)
     assert not (brokers / "prices-0" / "notes.txt").exists()
 
 

@@ -77,7 +77,7 @@ def with_batch(log_dir: Path, number: int, change: Callable[[bytes], bytes], nam
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_verify_of_an_unreadable_legacy_batch_in_both_logs_passes_it_over(tmp_path: Path, run: Run, magic: int) -> None:
-    """It is the same bytes in both logs, which is all that can be proven; the rest is read."""
+    """It is the same bytes in both logs, and only that can be proven; the rest is read."""
     log = LogBuilder()
     log.append(("a", "v"), ("b", "v"), magic=magic)
     log.append_raw(unreadable_legacy(log.next_offset, magic))

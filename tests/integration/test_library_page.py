@@ -40,7 +40,7 @@ AMONG_THEMSELVES = {"Log.appended_at", "Log.fence", "LogProducer.end_if_late"}
 
 
 def _public_names(kind: type) -> set[str]:
-    """Return methods, properties and fields that a class of ours has."""
+    """Return methods, properties and fields of one of our classes."""
     ours = [each for each in kind.__mro__ if each.__module__.startswith("cleaner.")]
     names = {name for each in ours for name in (*vars(each), *inspect.get_annotations(each))}
     return {name for name in names if not name.startswith("_")}

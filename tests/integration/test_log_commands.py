@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cleaner_run import wait_until
+from tests.forked import cleaner_command
 
 CLEANER = str(Path(sys.executable).parent / "cleaner")
 KEYED = ("--property", "parse.key=true", "--property", "key.separator=:")
@@ -21,9 +22,8 @@ SHOWN = ("--from-beginning", "--property", "print.key=true", "--property", "key.
 
 
 def run(*arguments: object, stdin: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run the command; its exit code has to be the one expected."""
-    command = [CLEANER, *map(str, arguments)]
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
+    """Run the command; its exit code must be the expected one."""
+    done = cleaner_command([str(argument) for argument in arguments], stdin)
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
     return done
@@ -96,7 +96,7 @@ def test_topic_goes_through_its_life(tmp_path: Path) -> None:
         pytest.param(["create", "--partitions", "2"], 2, "--topic", id="no-topic"),
         pytest.param(["create", "--alter", "--topic", "b"], 2, "one action", id="two-actions"),
         pytest.param(["--topic", "b"], 2, "one action", id="no-action"),
-        pytest.param(["list", "--partitions", "2"], 2, "--partitions does not go with list", id="flag-of-another"),
+        pytest.param(["list", "--partitions", "2"], 2, "--partitions cannot be used with list", id="flag-of-another"),
         pytest.param(["alter", "--topic", "prices", "--partitions", "1"], 1, "only become more", id="fewer-partitions"),
         pytest.param(["alter", "--topic", "prices"], 2, "needs", id="alter-nothing"),
         pytest.param(["alter", "--topic", "b", "--partitions", "4"], 1, "no such topic", id="alter-unknown"),

@@ -29,7 +29,6 @@ from cleaner.errors import (
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import Record
-from cleaner.storage.files.clean_shutdown import has_marker
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir
@@ -95,8 +94,8 @@ def test_closed_in_order_is_opened_without_recovery(tmp_path: Path) -> None:
     with _manager(tmp_path) as manager:
         manager.create_topic("prices", 2)
         _put(manager, 20)
-        assert not has_marker(FileSystem(), tmp_path)
-    assert has_marker(FileSystem(), tmp_path)
+        assert not LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
     log_dir = LogDir(FileSystem(), tmp_path)
     assert log_dir.high_watermarks == {PRICES: 20, TopicPartition("prices", 1): 0}
     assert log_dir.recovery_points[PRICES] == 20
@@ -120,12 +119,12 @@ while True:
         assert child.stdout is not None
         seen = [int(child.stdout.readline()) for _ in range(200)]
         child.send_signal(signal.SIGKILL)
-    assert not has_marker(FileSystem(), tmp_path)
+    assert not LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
     with _manager(tmp_path) as manager:
         log = manager.log("prices")
         assert log.log_end_offset > seen[-1]
         assert log.leader_epoch == 1
-    assert has_marker(FileSystem(), tmp_path)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
 
 
 def test_log_dir_is_for_one_writer_at_a_time(tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_several_log_dirs_share_the_partitions(tmp_path: Path) -> None:
         for number in range(4):
             manager.log("prices", number).append([Record(b"k", b"v")])
     for root in roots:
-        assert has_marker(FileSystem(), root)
+        assert LogDir(FileSystem(), root).has_clean_shutdown_marker()
         assert list(LogDir(FileSystem(), root).high_watermarks.values()) == [1, 1]
     with LogManager(roots, QUICK, cleaner=False) as manager:
         assert [log.log_end_offset for log in manager.logs().values()] == [1, 1, 1, 1]
@@ -181,11 +180,11 @@ def test_log_that_cannot_be_loaded_keeps_no_other_from_being_served(tmp_path: Pa
         manager.log("stock")
     _put(manager, 1)
     manager.close()
-    assert not has_marker(FileSystem(), tmp_path)
+    assert not LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
     path.write_bytes(sound)
     with _manager(tmp_path) as manager:
         assert (manager.log("stock").log_end_offset, manager.log("prices").log_end_offset) == (5, 6)
-    assert has_marker(FileSystem(), tmp_path)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
 
 
 def test_damage_of_what_was_on_disk_is_cut_only_when_allowed(tmp_path: Path) -> None:
@@ -250,7 +249,7 @@ def test_forked_child_can_use_nothing_and_harms_nothing(tmp_path: Path) -> None:
         assert log.append([Record(b"k", b"v")]).base_offset == 0
         with pytest.raises(LogDirLockedError):
             _manager(tmp_path)
-    assert has_marker(FileSystem(), tmp_path)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
 
 
 def test_log_dir_of_a_killed_writer_can_be_opened_though_its_fork_lives(tmp_path: Path) -> None:
@@ -396,7 +395,7 @@ def test_cleaner_in_process_compacts_while_the_writer_runs(tmp_path: Path) -> No
         _wait_until(lambda: LogDir(FileSystem(), tmp_path).cleaner_offsets.get(PRICES) == 200)
         _put(manager, 3)
         assert log.log_end_offset == 203
-    assert has_marker(FileSystem(), tmp_path)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
     segments = list_segments(FileSystem(), tmp_path / "prices-0")
     assert sum(segment.size for segment in segments) < 1500
     assert "prices 0 200" in (tmp_path / CLEANER_CHECKPOINT).read_text()
@@ -441,7 +440,7 @@ def test_cleaner_in_process_works_while_records_come_and_are_read(tmp_path: Path
         head = list_segments(FileSystem(), tmp_path / "prices-0")[-1].base_offset
         assert set(range(head, number)) <= set(read)
         assert len(read) < number
-    assert has_marker(FileSystem(), tmp_path)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
 
 
 def test_events_go_to_the_logger_given_and_numbers_to_the_registry(

@@ -146,7 +146,7 @@ CREATE = {"empty", "missing"}
 def test_call_given_something_else_is_refused_and_writes_nothing(
     places: dict[str, Path], call: str, place: str
 ) -> None:
-    """With an error of ours that says what it is."""
+    """With our own error, which says what it is."""
     if (call == "LogManager-create" and place in CREATE) or (call, place) == ("spark", "partition"):
         return  # that is what it is for
     root = places["good"].parent

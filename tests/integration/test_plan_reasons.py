@@ -285,7 +285,7 @@ class ReadOnly(FileSystem):
 @pytest.mark.parametrize("clean_shutdown", [True, False])
 @pytest.mark.parametrize("make", [keyed_log, with_transaction, one_segment])
 def test_plan_opens_nothing_for_writing(make: Callable[[], LogBuilder], clean_shutdown: bool, tmp_path: Path) -> None:
-    """Whether or not the log has to be recovered; a missing index is not made."""
+    """Whether or not the log must be recovered; a missing index is not made."""
     write_log_dir(tmp_path, make(), clean_shutdown=clean_shutdown)
     (tmp_path / "topic-0" / f"{0:020d}.index").unlink()
     (entry,) = _plan(tmp_path, ReadOnly())

@@ -406,7 +406,7 @@ def test_internal_error_quarantines_the_log_with_its_traceback(tmp_path: Path, l
 
 
 def test_stop_ends_a_round_at_its_next_buffer(tmp_path: Path, logs: Path) -> None:
-    """The log is as it was, nothing is left over, and the next daemon cleans it."""
+    """The log is unchanged, nothing is left over, and the next daemon cleans it."""
     write_log_dir(logs, keyed_log("a-0"))
     before = contents(logs)
     settings = settings_for(logs, state_dir=tmp_path / "state", log_cleaner_io_max_bytes_per_second="1")

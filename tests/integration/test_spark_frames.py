@@ -97,7 +97,8 @@ def test_registered_session_reads_logs_whatever_python_is_on_the_path(tmp_path: 
     write_log_dir(tmp_path / "logs", a_log())
     java = shutil.which("java")
     assert java is not None
-    environment = {name: os.environ[name] for name in ("HOME", "JAVA_HOME", "LANG") if name in os.environ}
+    kept = ("HOME", "JAVA_HOME", "LANG", "SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
     environment |= {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
     script = tmp_path / "query.py"
     script.write_text(f"import sys; sys.path.append({str(ROOT)!r})\n{ANY_SESSION}")

@@ -91,6 +91,7 @@ def test_preview_of_a_clean_loads_no_kernels(tmp_path: Path) -> None:
         ["explain", "LOG_DIR", "topic-0", "--set", "topic:cleanup.policy=compact"],
         ["topics", "list", "--log-dir", "LOG_DIR"],
         ["topics", "describe", "--log-dir", "LOG_DIR"],
+        ["dump", "LOG_DIR/topic-0/00000000000000000000.index", "LOG_DIR/cleaner-offset-checkpoint"],
         ["config", "check"],
         ["config", "show"],
         ["history"],
@@ -103,7 +104,7 @@ def test_command_that_only_looks_loads_no_kernels(tmp_path: Path, words: list[st
     log_dir = write_log_dir(tmp_path / "logs", keyed_log())
     (tmp_path / "state").mkdir(mode=0o700)
     loaded = loaded_by(
-        *(str(log_dir) if word == "LOG_DIR" else word for word in words), CLEANER_STATE_DIR=str(tmp_path / "state")
+        *(word.replace("LOG_DIR", str(log_dir)) for word in words), CLEANER_STATE_DIR=str(tmp_path / "state")
     )
     assert "cleaner.cli.main" in loaded
     assert not loaded & {"numba", "llvmlite"}

@@ -29,7 +29,7 @@ COMPACT = ("--set", "topic:cleanup.policy=compact", "--now", str(NOW))
 
 @pytest.fixture(scope="module")
 def closed_program() -> Iterator[Path]:
-    """The program and all packages, in a directory of root's that nobody else may enter."""
+    """The program and all packages, in a directory of root's that no other user may enter."""
     with tempfile.TemporaryDirectory() as name:
         shutil.copytree(Path(cleaner.__file__).parent, Path(name, "cleaner"))
         Path(name, "packages").symlink_to(sysconfig.get_path("purelib"))
@@ -101,7 +101,7 @@ def test_daemon_of_a_program_only_root_may_read_cleans_as_the_owner(closed_progr
 
 
 def test_bulk_of_a_program_only_root_may_read_is_refused(closed_program: Path, theirs: Path) -> None:
-    """Spark would start Python anew, as the owner: it says what is closed, and changes nothing."""
+    """Spark would start Python again, as the owner: it says what is closed, and changes nothing."""
     work_dir = theirs.parent / "work"
     work_dir.mkdir()
     os.chown(work_dir, THEM, THEM)

@@ -1,4 +1,4 @@
-"""A log dir of ours with a log to hand over, and a broker's log dir with empty topics."""
+"""Our log dir with a log to hand over, and a broker's log dir with empty topics."""
 
 from __future__ import annotations
 

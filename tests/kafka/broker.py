@@ -1,7 +1,7 @@
 """
 A real single-node broker on loopback, started and stopped by a test, and a way to put a cleaned partition under it.
 
-    with Broker(rig, tmp_path / "broker") as broker:
+    with Broker(rig, client, tmp_path / "broker") as broker:
         broker.create(["prices"], {"cleanup.policy": "compact"})
         broker.write("prices", [("k", "v")])
     install_partition(broker, "prices", cleaned_log_dir, TopicPartition("bench", 0))
@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cleaner.base.model import TopicPartition
 from tests.kafka.rig import CLIENT, Rig
@@ -59,6 +59,53 @@ class Outgoing(NamedTuple):
 
 class BrokerFailed(Exception):
     """The broker did not start, or did not do in time what was waited for; carries the end of its log."""
+
+
+class ClientFailed(Exception):
+    """A broker refused what the client asked of it, or the client ended; carries what it said."""
+
+
+class Client:
+    """
+    One Java process that asks whatever brokers there are, one order after the other; see `java/Client.java`.
+
+    It stays for all tests of a process: a JVM a call would take longer to start than all calls take.
+    """
+
+    def __init__(self, rig: Rig, log: Path) -> None:
+        self._log = log
+        self._turn = threading.Lock()
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                rig.command(CLIENT), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+            )
+
+    def ask(self, order: Mapping[str, object]) -> list[dict[str, Any]]:
+        """Give an order; returns the lines of its answer. ClientFailed: it was not done."""
+        given, answers = self._process.stdin, self._process.stdout
+        assert given is not None and answers is not None
+        with self._turn:
+            print(json.dumps(order), file=given, flush=True)
+            rows = []
+            for line in answers:
+                row = json.loads(line)
+                if "failed" not in row:
+                    rows.append(row)
+                elif row["failed"] is None:
+                    return rows
+                else:
+                    raise ClientFailed(f"{order['verb']} {order['topics']}: {row['failed']}\n{self._said()}")
+        raise ClientFailed(f"{order['verb']} {order['topics']}: the client has ended\n{self._said()}")
+
+    def close(self) -> None:
+        """End the process."""
+        try:
+            self._process.communicate(timeout=PATIENCE_SECONDS)
+        finally:
+            self._process.kill()
+
+    def _said(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
 
 
 def wait_until(condition: Callable[[], bool], what: str, still_alive: Callable[[], bool] = lambda: True) -> None:
@@ -103,7 +150,7 @@ class Broker:
 
     Args:
         rig: the version to run.
-        client: the rig whose client talks to it (4.3).
+        client: talks to it.
         home: takes the configuration, the log and, in `logs`, the log dir.
         user_id: run as this user and group; needs root, and jars that user may read.
         settings: added to the broker's configuration.
@@ -112,7 +159,7 @@ class Broker:
     def __init__(
         self,
         rig: Rig,
-        client: Rig,
+        client: Client,
         home: Path,
         *,
         user_id: int | None = None,
@@ -220,34 +267,35 @@ class Broker:
         else:
             self.kill()
 
-    def _call(self, verb: str, topics: Sequence[str], settings: Mapping[str, str], stdin: str = "") -> str:
-        pairs = [f"{key}={value}" for key, value in settings.items()]
-        return self._client.java(CLIENT, verb, self.address, ",".join(topics), *pairs, stdin=stdin)
+    def _ask(
+        self, verb: str, topics: Sequence[str], settings: Mapping[str, str], **more: object
+    ) -> list[dict[str, Any]]:
+        order = {"verb": verb, "bootstrap": self.address, "topics": topics, "settings": settings}
+        return self._client.ask(order | more)
 
     def create(self, topics: Sequence[str], settings: Mapping[str, str]) -> None:
         """Make topics of one partition each, all with the same settings."""
-        self._call("create", topics, settings)
+        self._ask("create", topics, settings)
 
     def alter(self, topics: Sequence[str], settings: Mapping[str, str]) -> None:
         """Change settings of topics."""
-        self._call("alter", topics, settings)
+        self._ask("alter", topics, settings)
 
     def write(self, topic: str, records: Iterable[Outgoing], settings: Mapping[str, str] | None = None) -> None:
         """Write records in order; `settings` are the producer's."""
-        lines = []
+        rows = []
         for record in records:
             row = {"key": record.key.encode().hex(), "value": None}
             if record.value is not None:
                 row["value"] = record.value.encode().hex()
-            lines.append(json.dumps(row | ({"end": record.end} if record.end else {})))
-        self._call("write", [topic], settings or {}, "".join(f"{line}\n" for line in lines))
+            rows.append(row | ({"end": record.end} if record.end else {}))
+        self._ask("write", [topic], settings or {}, records=rows)
 
     def read(self, topics: Sequence[str], *, committed: bool = False) -> dict[str, list[Consumed]]:
         """Return every record a consumer is given of each topic, in order."""
         found: dict[str, list[Consumed]] = {topic: [] for topic in topics}
         isolation = "read_committed" if committed else "read_uncommitted"
-        for line in self._call("read", topics, {"isolation.level": isolation}).splitlines():
-            row = json.loads(line)
+        for row in self._ask("read", topics, {"isolation.level": isolation}):
             headers = tuple((name, _bytes(value)) for name, value in row["headers"])
             found[row["topic"]].append(
                 Consumed(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.kafka.broker import Client
 from tests.kafka.rig import VERSIONS, Rig, Unavailable
 
 
@@ -16,8 +19,16 @@ def _load(version: str) -> Rig:
 
 @pytest.fixture(scope="session")
 def kafka() -> Rig:
-    """Kafka 4.3.1, whose cleaner ours must equal; also the client of all brokers."""
+    """Kafka 4.3.1, whose cleaner ours must equal."""
     return _load(VERSIONS[0])
+
+
+@pytest.fixture(scope="session")
+def client(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """The client of all brokers, of whatever version: Kafka 4.3.1's."""
+    client = Client(kafka, tmp_path_factory.mktemp("client") / "client.log")
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module", params=VERSIONS)

@@ -16,7 +16,6 @@ import json
 import random
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -32,6 +31,7 @@ from tests.golden.comparison import contents, differences
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.reference.log_state import Settings
 from tests.reference.round import clean_round
+from tests.scratch import scratch_directory
 from tests.support.batch_builder import Producer
 from tests.support.batch_reader import batch_info, split_batches
 from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
@@ -301,8 +301,7 @@ def run(kafka: Rig, states: Sequence[State], keep: Path | None = None) -> Iterat
     """Settle states by Kafka and by us, many in one process of Java; what differs is kept."""
     for first in range(0, len(states), CHUNK):
         chunk = states[first : first + CHUNK]
-        with tempfile.TemporaryDirectory(prefix="left-overs-") as scratch:
-            work = Path(scratch)
+        with scratch_directory() as work:
             answers = settle_by_kafka(kafka, chunk, work)
             for number, (state, answer) in enumerate(zip(chunk, answers, strict=True)):
                 before, theirs, ours = places = [work / str(number) / who for who in ("in", "kafka", "ours")]
@@ -329,8 +328,7 @@ def settle_by_kafka(kafka: Rig, states: Sequence[State], work: Path) -> list[dic
 
 def archive(kafka: Rig, states: Sequence[State], path: Path) -> None:
     """Pack states, and what Kafka makes of them, for tests without Java."""
-    with tempfile.TemporaryDirectory(prefix="left-overs-") as scratch:
-        work = Path(scratch)
+    with scratch_directory() as work:
         answers = settle_by_kafka(kafka, states, work)
         wanted = ("checkpoint", "log_start", "high_watermark", "first_dirty", "cleaned", "end", "last_stable")
         stated = [{key: answer[key] for key in wanted if key in answer} for answer in answers]

@@ -13,7 +13,6 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from cleaner.verification.check.partition import CheckedPartition
 from tests.golden.comparison import contents, differences
 from tests.kafka.rig import RANDOM_LOGS, Rig
 from tests.reference.batches import read_batches
+from tests.scratch import scratch_directory
 from tests.support.log_builder import write_log_dir
 
 PARTITION = TopicPartition("t", 0)
@@ -168,10 +168,10 @@ def run(kafka: Rig, count: int, seed: int, codecs: str, legacy_share: float) -> 
     outcomes: Counter[str] = Counter()
     differences = []
     for first in range(seed, seed + count, CHUNK):
-        with tempfile.TemporaryDirectory(prefix="random-logs-") as scratch:
-            logs = Path(scratch) / "kafka"
+        with scratch_directory() as scratch:
+            logs = scratch / "kafka"
             kafka.java(RANDOM_LOGS, logs, min(CHUNK, seed + count - first), first, codecs, legacy_share)
-            for name, outcome in check_logs(logs, Path(scratch) / "ours"):
+            for name, outcome in check_logs(logs, scratch / "ours"):
                 outcomes[outcome.kind] += 1
                 if outcome.kind == DIFFERENT:
                     differences.append(f"{name} ({codecs}, {legacy_share}): {outcome.detail}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import Broker, Outgoing
+from tests.kafka.broker import Broker, Client, Outgoing
 from tests.kafka.rig import Rig
 
 pytestmark = [pytest.mark.kafka, pytest.mark.root]
@@ -29,15 +29,14 @@ SETTINGS = {
     "min.cleanable.dirty.ratio": "0.01",
     "file.delete.delay.ms": "200",
 }
-WRITES = 4
 
 
 @pytest.fixture(scope="module")
-def broker(kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(kafka: Rig, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with one topic."""
     if os.geteuid() != 0:
         pytest.skip("a read-only mount takes root")
-    with Broker(kafka, kafka, tmp_path_factory.mktemp("beside") / "broker") as broker:
+    with Broker(kafka, client, tmp_path_factory.mktemp("beside") / "broker") as broker:
         broker.create([TOPIC], SETTINGS)
         yield broker
 
@@ -48,22 +47,26 @@ def records(turn: int) -> list[Outgoing]:
 
 
 @contextmanager
-def under_load(broker: Broker) -> Iterator[threading.Thread]:
-    """Write to the topic for as long as the block lasts, or until all is written."""
+def under_load(broker: Broker) -> Iterator[list[int]]:
+    """Write to the topic, turn after turn, for as long as the block lasts; gives the turns that are done."""
+    turns: list[int] = []
     failures: list[BaseException] = []
+    is_over = threading.Event()
 
     def write() -> None:
         try:
-            for turn in range(WRITES):
-                broker.write(TOPIC, records(turn))
+            while not is_over.is_set():
+                broker.write(TOPIC, records(len(turns)))
+                turns.append(len(turns))
         except BaseException as error:  # noqa: BLE001 - the test that waits for the thread raises it
             failures.append(error)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        yield writer
+        yield turns
     finally:
+        is_over.set()
         writer.join()
     assert failures == []
 
@@ -93,18 +96,15 @@ LOOKS = (
 
 def test_commands_look_at_a_busy_log_dir(broker: Broker) -> None:
     """They find nothing wrong with a log that is written, rolled and cleaned; they say that it is in use."""
-    done: list[subprocess.CompletedProcess[str]] = []
-    with under_load(broker) as writer:
-        while writer.is_alive():
-            words = LOOKS[len(done) % len(LOOKS)]
-            done.append(look(broker, *(word.format(dir=broker.log_dir) for word in words)))
-    assert len(done) > len(LOOKS)
+    with under_load(broker) as turns:
+        done = [look(broker, *(word.format(dir=broker.log_dir) for word in words)) for words in (*LOOKS, *LOOKS)]
+    assert len(turns) >= 4
     assert [f"{each.stdout}{each.stderr}"[-900:] for each in done if each.returncode] == []
     whole = [each for each in done if "dump" not in each.args]  # a dump tells of gaps, as Kafka's does
     assert [each.stderr for each in whole if each.stderr] == []
     assert all("in use" in each.stdout or "in_use" in each.stdout for each in whole)
 
     newest = {record.key: record.value for record in broker.read([TOPIC])[TOPIC]}
-    expected = {record.key.encode(): (record.value or "").encode() for record in records(WRITES - 1)}
+    expected = {record.key.encode(): (record.value or "").encode() for record in records(turns[-1])}
     assert newest == expected, "the broker has noticed"
     assert [line for line in broker.log.splitlines() if " ERROR " in line] == []

@@ -15,7 +15,15 @@ import cleaner
 from cleaner.base.model import TopicPartition
 from tests.golden.archive import DATA, unpack
 from tests.golden.scenario import steps
-from tests.kafka.broker import Broker, Consumed, Outgoing, install_partition, repairs_at_start, started_without_recovery
+from tests.kafka.broker import (
+    Broker,
+    Client,
+    Consumed,
+    Outgoing,
+    install_partition,
+    repairs_at_start,
+    started_without_recovery,
+)
 from tests.kafka.rig import Rig
 
 pytestmark = pytest.mark.kafka
@@ -48,11 +56,11 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def shelf(broker_rig: Rig, kafka: Rig, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+def shelf(broker_rig: Rig, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     """Start a broker on all scenarios at once: starting it is what takes long."""
     home = tmp_path_factory.mktemp("broker")
     topics = [f"{name}-{maker}" for name in SCENARIOS for maker in ("ours", "kafkas")]
-    broker = Broker(broker_rig, kafka, home)
+    broker = Broker(broker_rig, client, home)
     with broker:
         broker.create(topics, SETTINGS)
     first_rounds = {step.scenario: step for step in steps() if step.number == 1}

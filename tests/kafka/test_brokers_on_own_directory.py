@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.broker import Broker, Consumed, Outgoing, repairs_at_start, started_without_recovery
+from tests.kafka.broker import Broker, Client, Consumed, Outgoing, repairs_at_start, started_without_recovery
 from tests.kafka.rig import Rig
 
 pytestmark = pytest.mark.kafka
@@ -102,17 +102,17 @@ def for_everyone(rig: Rig, home: Path) -> Rig:
 
 
 @pytest.fixture(scope="module")
-def story(broker_rig: Rig, kafka: Rig, home: Path) -> Story:
+def story(broker_rig: Rig, client: Client, home: Path) -> Story:
     """Run the whole story once a version; the broker runs as another user where root may arrange that."""
     user_id = BROKER_USER if os.geteuid() == 0 else None
     rig = for_everyone(broker_rig, home) if user_id else broker_rig
-    ours = Broker(rig, kafka, home / f"ours-{rig.version}", user_id=user_id)
+    ours = Broker(rig, client, home / f"ours-{rig.version}", user_id=user_id)
     with ours:
         ours.create([TOPIC], {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)} | NEVER)
         ours.write(TOPIC, stock_levels(1, 2500), {"compression.type": "lz4", "linger.ms": "20"})
         ours.write(TOPIC, transactions(700), {"transactional.id": "levels"})
         ours.write(TOPIC, stock_levels(2, 1500))
-    twin = Broker(rig, kafka, home / f"twin-{rig.version}", user_id=user_id)
+    twin = Broker(rig, client, home / f"twin-{rig.version}", user_id=user_id)
     shutil.copytree(ours.log_dir, twin.log_dir, copy_function=shutil.copy2)
     if user_id:
         for path in (twin.log_dir, *twin.log_dir.rglob("*")):

@@ -27,6 +27,7 @@ from cleaner.storage.fs.file_system import FileSystem
 from tests.kafka.broker import (
     CLUSTER_ID,
     Broker,
+    Client,
     Consumed,
     Outgoing,
     repairs_at_start,
@@ -177,10 +178,10 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(kafka: Rig, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(client: Client, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
     """Run the whole story once with each version of the broker."""
     home = tmp_path_factory.mktemp("handover")
-    broker = Broker(broker_rig, kafka, home / "broker")
+    broker = Broker(broker_rig, client, home / "broker")
     with broker:
         for codec in CODECS:
             broker.create([codec], {"compression.type": codec} | SMALL)

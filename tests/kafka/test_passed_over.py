@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
 import shutil
 from collections.abc import Iterator
@@ -34,16 +36,20 @@ def rounds_passing_over(work: Path) -> Iterator[Round]:
 
 def test_what_kafka_passes_over_is_proven_and_no_damage(kafka: Rig, tmp_path: Path) -> None:
     """The same inputs, maps and moments as rounds of ours that did so, cleaned by Kafka."""
-    settings_file = tmp_path / "settings"
     with scratch_directory() as work:
-        rounds = rounds_passing_over(work)
-        for number in range(ROUNDS):
-            done = next(rounds)
-            theirs = shutil.copytree(done.before, work / f"kafka{number}")
+        rounds = list(itertools.islice(rounds_passing_over(work), ROUNDS))
+        orders = []
+        for number, done in enumerate(rounds):
+            theirs, settings_file = work / f"kafka{number}", tmp_path / f"settings{number}"
+            shutil.copytree(done.before, theirs)
             lines = [f"{key}={value}\n" for key, value in done.settings.items() if "dirty.ratio" not in key]
             settings_file.write_text("".join(lines))
-            kafka.java(CLEANING_ROUND, theirs, NAME, done.now_ms, settings_file)
+            orders.append(f"{theirs} {NAME} {done.now_ms} {settings_file}\n")
+        answers = [json.loads(line) for line in kafka.java(CLEANING_ROUND, "-", stdin="".join(orders)).splitlines()]
+        assert [answer for answer in answers if not answer.get("cleaned")] == []
 
+        for number, done in enumerate(rounds):
+            theirs = work / f"kafka{number}"
             assert prove(done.before, theirs, done.settings, now_ms=done.now_ms).findings == ()
             found = checked(theirs)
             assert found.damages == []

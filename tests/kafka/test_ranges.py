@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.integration.log_dirs import offsets
 from tests.kafka.rig import CLEANING_ROUND, Rig
 from tests.kafka.test_random_logs import fresh_seed
 from tests.property.closed_logs import write
+from tests.scratch import scratch_directory
 from tests.support.log_builder import START_MS
 
 pytestmark = pytest.mark.kafka
@@ -22,11 +24,18 @@ NOW_MS = START_MS + 10_000
 COUNT = 150
 
 
-def test_range_and_checkpoint_are_kafkas(kafka: Rig, tmp_path: Path) -> None:
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """Where the logs are."""
+    with scratch_directory() as directory:
+        yield directory
+
+
+def test_range_and_checkpoint_are_kafkas(kafka: Rig, scratch: Path) -> None:
     """R-405 to R-409, R-420: whatever checkpoints, snapshots and indexes there are; the line left behind is Kafka's."""
     seed = fresh_seed()
     print(f"RANDOM_LOGS_SEED={seed}")
-    ours, theirs, settings = tmp_path / "ours", tmp_path / "kafka", tmp_path / "settings"
+    ours, theirs, settings = scratch / "ours", scratch / "kafka", scratch / "settings"
     _, lines = write(ours, seed, COUNT, lost_indexes=0.15)
     shutil.copytree(ours, theirs, copy_function=shutil.copy2)
     settings.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))

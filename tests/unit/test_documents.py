@@ -14,6 +14,7 @@ import pytest
 
 from cleaner.cli.main import make_parser
 from cleaner.daemon.control.verbs import VERBS
+from tests.forked import cleaner_command
 from tests.golden.archive import DATA, unpack
 from tests.support.batch_reader import batch_info
 
@@ -29,8 +30,9 @@ DOCUMENTS = [
 
 def command_help(command: str) -> str:
     """Return what `cleaner COMMAND --help` prints."""
-    arguments = [sys.executable, "-m", "cleaner", command, "--help"]
-    return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60).stdout
+    done = cleaner_command([command, "--help"])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -40,14 +40,13 @@ from cleaner.spark.source.options import size as parse_size
 from cleaner.state.journal import JournalEntry
 from cleaner.state.kept_manifest import manifest
 from cleaner.storage.files.checkpoint import parse_offset_checkpoint
-from cleaner.storage.files.clean_shutdown import read_broker_epoch
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.meta_properties import LIMIT_BYTES as META_BYTES
 from cleaner.storage.files.meta_properties import read_meta_properties
 from cleaner.storage.files.partition_metadata import LIMIT_BYTES as ID_BYTES
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.segment.names import CLEAN_SHUTDOWN, offset_of, parse_file_name, parse_partition_dir
+from cleaner.storage.segment.names import offset_of, parse_file_name, parse_partition_dir
 
 FS = FileSystem()
 ROOT = Path(cleaner.__file__).parent
@@ -347,9 +346,6 @@ READERS = {
         lambda data, to: read_leader_epochs(FS, _file(to, data)), (*CHECKPOINT, ("0\n9\n", "0 0\n", ""))
     ),
     "partition.metadata": Reader(lambda data, to: read_topic_id(FS, _file(to, data)), IDS, ID_BYTES),
-    "clean shutdown marker": Reader(
-        lambda data, to: read_broker_epoch(FS, _file(to, data, CLEAN_SHUTDOWN).parent), JSON, 4096
-    ),
     "transactional ids": Reader(
         lambda data, to: TransactionalIds(FS, _file(to, data, TRANSACTIONAL_IDS).parent).begin("a", lambda _: -1, 0),
         JSON,

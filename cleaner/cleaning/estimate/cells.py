@@ -19,9 +19,10 @@ import numpy.typing as npt
 
 from cleaner.errors import CorruptIndexError
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
-from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags, control_batches
 from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
+from cleaner.storage.fs.file_system import File
 from cleaner.storage.load.aborted_walk import AbortedWalk
 from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.segment import Segment
@@ -60,7 +61,7 @@ class CellBlock(NamedTuple):
 
 class Cells:
     """
-    The cells of some segments.
+    The cells of some segments. Close it after reading.
 
     Args:
         segments: in log order, at least one.
@@ -86,6 +87,7 @@ class Cells:
         self._aborted = AbortedRanges(AbortedWalk().collect(segments, segments[0].base_offset, OFFSETS_END, 0))
         self._now_ms = now_ms
         self._buffer = ReadBuffer()
+        self._file: File | None = None
         self._unpacker = Unpacker(limit_bytes)
         self._digests = KeyDigests()
 
@@ -127,23 +129,32 @@ class Cells:
             FileNotFoundError: its segment is gone.
         """
         segment = self._segments[cell.segment]
-        with segment.open_log() as file:
-            drops = not leaves_cache and not file.is_cached(cell.start)
-            chunks = SegmentReader(
-                file, size=cell.end, start=cell.start, buffer=self._buffer, check_order_from=segment.base_offset
-            )
-            for chunk in chunks:
-                gone = self._gone(chunk.batches)
-                for block in self._unpacker.blocks(segment.log_path, chunk, unwanted=gone != 0):
-                    yield CellBlock(segment.log_path, block, gone[block.first : block.first + len(block.batches)])
-            if drops:
-                file.drop_cache(cell.start, cell.end - cell.start)
+        # Cells are mostly read in order, and there may be thousands in a segment.
+        if self._file is None or self._file.path != segment.log_path:
+            self.close()
+            self._file = segment.open_log()
+        file = self._file
+        drops = not leaves_cache and not file.is_cached(cell.start)
+        chunks = SegmentReader(
+            file, size=cell.end, start=cell.start, buffer=self._buffer, check_order_from=segment.base_offset
+        )
+        for chunk in chunks:
+            gone = self._gone(chunk.batches)
+            for block in self._unpacker.blocks(segment.log_path, chunk, unwanted=gone != 0):
+                yield CellBlock(segment.log_path, block, gone[block.first : block.first + len(block.batches)])
+        if drops:
+            file.drop_cache(cell.start, cell.end - cell.start)
+
+    def close(self) -> None:
+        """Close the segment that was read last; cells can still be read."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def digest(self, part: CellBlock, secret: Words) -> tuple[Words, Words]:
         """Return the digests of a block's records with a key, and their offsets plus 1; valid until the next call."""
         path, block, gone = part
-        is_control = (block.batches["attributes"] & CONTROL_FLAG != 0) & (block.batches["magic"] == 2)
-        rows = self._digests.of(path, block, gone | is_control, secret)
+        rows = self._digests.of(path, block, gone | control_batches(block.batches), secret)
         return rows[:, SIP], rows[:, OFFSET_PLUS_1]
 
     def _gone(self, batches: Batches) -> Flags:

@@ -16,6 +16,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -73,7 +74,8 @@ def estimate(
     if sample_bytes is None:
         total_bytes = sum(segment.size for segment in segments)
         sample_bytes = min(MAX_SAMPLE_BYTES, max(MIN_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
-    return _Estimator(segments, found, topic, config, context, sample_bytes).estimate()
+    with closing(Cells(segments, config.batch_limit_bytes(topic), context.now_ms, sample_bytes)) as cells:
+        return _Estimator(segments, found, topic, config, context, sample_bytes, cells).estimate()
 
 
 class _Estimator:
@@ -87,9 +89,10 @@ class _Estimator:
         config: CleanerConfig,
         context: RoundContext,
         sample_bytes: int,
+        cells: Cells,
     ) -> None:
         self._segments, self._range, self._topic, self._config, self._context = segments, found, topic, config, context
-        self._cells = cells = Cells(segments, config.batch_limit_bytes(topic), context.now_ms, sample_bytes)
+        self._cells = cells
         bases = [segment.base_offset for segment in segments]
         self._first_dirty = max(0, bisect_right(bases, found.first_dirty_offset) - 1)
         self._sample_bytes = sample_bytes

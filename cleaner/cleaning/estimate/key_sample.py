@@ -87,7 +87,9 @@ class KeySample:
         # A key's last record wins: they come in log order.
         last_offset[row[is_dirty]], last_place[row[is_dirty]] = offset[is_dirty], self._place[cell[is_dirty]]
         # A key of the dirty section counts once for each cell, however often it occurs there.
-        drawn, drawn_in = np.divmod(np.unique(row[is_dirty] * len(self._sizes) + cell[is_dirty]), len(self._sizes))
+        # Sorted here: `np.unique` hashes, which takes several times as long for millions of different numbers.
+        pairs = np.sort(row[is_dirty] * len(self._sizes) + cell[is_dirty])
+        drawn, drawn_in = np.divmod(pairs[np.diff(pairs, prepend=-1) != 0], len(self._sizes))
         clean, clean_in = row[~is_dirty], cell[~is_dirty]
 
         def estimate(without: int) -> tuple[Floats, Occurrences, Counts]:

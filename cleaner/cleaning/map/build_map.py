@@ -21,7 +21,7 @@ from cleaner.cleaning.passes.pipeline import OrderedPipeline
 from cleaner.cleaning.passes.segment_chunks import Claim, SegmentChunks
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.errors import CorruptBatchError, CorruptLogError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, control_batches
 from cleaner.format.key_digests import MESSAGES_BEFORE, OFFSET_PLUS_1
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.policy.cleanable import Cleanable
@@ -175,9 +175,8 @@ class MapBuilder:
         if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
             task.skipped = self._damage.flags(task.segment.base_offset, rows)
             return
-        is_control = (rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)
         try:
-            task.skipped = self._transactions.discardable(task.claim.path, chunk) | is_control
+            task.skipped = self._transactions.discardable(task.claim.path, chunk) | control_batches(rows)
         except CorruptBatchError as error:
             task.error = self._chunks.first_damage(task.arranged, error)
 

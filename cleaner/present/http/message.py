@@ -33,7 +33,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 # What h11 accepts although it should not: a line end without carriage return, a header continued on the next line.
-_LOOSE_LINE = re.compile(rb"(?<!\r)\n|\n[ \t]")
+_BAD_LINE_END = re.compile(rb"(?<!\r)\n|\n[ \t]")
 _LOOPBACK_HOST = re.compile(
     r"(localhost|[a-z0-9-]+\.localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?\Z", re.IGNORECASE
 )
@@ -109,7 +109,7 @@ def parse_request(head: bytes) -> Request:
         event = parser.next_event()
         if not isinstance(event, h11.Request) or event.http_version not in (b"1.0", b"1.1"):
             raise ValueError("no head, or another version of HTTP")
-        if _LOOSE_LINE.search(head):
+        if _BAD_LINE_END.search(head):
             raise ValueError("a line ending that proxies may interpret differently")
         parts = urlsplit(event.target.decode("latin-1"))
         if not parts.path.startswith("/"):

@@ -44,7 +44,7 @@ _CLIENT_AUTH = {
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
-_NOTHING = ("", "~", "null", "Null", "NULL")  # YAML's words for no value
+_NULLS = ("", "~", "null", "Null", "NULL")  # YAML's words for no value
 _SECTIONS = ("tls_server_config", "http_server_config", "basic_auth_users")
 _TLS_KEYS = ("cert_file", "key_file", "min_version", "max_version", "client_auth_type", "client_ca_file")
 
@@ -153,7 +153,7 @@ def load(fs: FileSystem, path: Path) -> WebConfig:
         mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
         line = f", line {mark.line + 1}" if mark else ""
         raise ConfigError(WEB_CONFIG_KEY, path, f"not YAML{line}") from error
-    sections = _mapping(path, "the file", {} if content is None or content in _NOTHING else content, _SECTIONS)
+    sections = _mapping(path, "the file", {} if content is None or content in _NULLS else content, _SECTIONS)
     _mapping(path, "http_server_config", sections.get("http_server_config") or {}, ("http2",))
     users = _users(path, sections.get("basic_auth_users") or {})
     tls, files = _tls(path, sections.get("tls_server_config") or {})
@@ -187,7 +187,7 @@ def _mapping(path: Path, what: str, value: object, known: tuple[str, ...] | None
         raise ConfigError(
             WEB_CONFIG_KEY, path, f"{what}: {', '.join(unknown)} unknown here; known: {', '.join(known or ())}"
         )
-    return {name: None if inner in _NOTHING else inner for name, inner in value.items()}
+    return {name: None if inner in _NULLS else inner for name, inner in value.items()}
 
 
 def _users(path: Path, section: object) -> dict[str, str]:

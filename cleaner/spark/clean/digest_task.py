@@ -27,7 +27,7 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
 from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Words
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
@@ -222,7 +222,7 @@ class RangeDigester:
     def _take(self, task: DirtyChunk, chunk: Chunk, aborted: Flags) -> Iterator[DigestRows]:
         rows = chunk.batches
         aborted = aborted[: len(rows)]
-        is_control = ((rows["attributes"] & CONTROL_FLAG != 0) & (rows["magic"] == 2)).astype(np.uint8)
+        is_control = control_batches(rows).astype(np.uint8)
         if not self._range.is_dirty:
             yield from self._ask(task, is_control, None)
             return

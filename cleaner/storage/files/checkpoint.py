@@ -200,15 +200,3 @@ def write_offset_checkpoint(fs: FileSystem, path: Path, entries: Mapping[TopicPa
     Entries are sorted, so that equal content gives equal bytes (Kafka's order is random).
     """
     return write_checkpoint(fs, path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(entries.items())])
-
-
-def create_checkpoint(fs: FileSystem, path: Path) -> bool:
-    """
-    Create an empty checkpoint file if it does not exist, as Kafka does on opening one (R-114); True if it was missing.
-
-    Not synced: an empty and a missing file mean the same.
-    """
-    if fs.exists(path):
-        return False
-    fs.create(path, like=path.parent).close()
-    return True

@@ -18,6 +18,7 @@ from cleaner.errors import ConfigError, CorruptCheckpointError
 from cleaner.storage.files.checkpoint import read_bounded, read_number
 from cleaner.storage.files.kafka_uuid import format_uuid, parse_uuid
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 
 LIMIT_BYTES = 64 << 10
 """Far more than the hundred-odd bytes Kafka writes."""
@@ -41,7 +42,7 @@ class MetaProperties:
     directory_id: UUID | None = None
 
 
-def read_meta_properties(fs: FileSystem, path: Path) -> MetaProperties | None:
+def read_meta_properties(fs: ReadableFiles, path: Path) -> MetaProperties | None:
     """
     Read `meta.properties`; None if it does not exist.
 

@@ -20,6 +20,7 @@ from cleaner.errors import CorruptCheckpointError
 from cleaner.storage.files.checkpoint import read_bounded, read_number
 from cleaner.storage.files.kafka_uuid import format_uuid, parse_uuid
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import ReadableFiles
 
 LIMIT_BYTES = 4096
 """Far more than the 44 bytes Kafka writes."""
@@ -30,7 +31,7 @@ _FIRST_LINE = re.compile(rb"version:[ \t]++([^\r\n]*+)(?:\r\n|\r|\n)")
 _SECOND_LINE = re.compile(rb"topic_id:[ \t]++([^\r\n]*+)")
 
 
-def read_topic_id(fs: FileSystem, path: Path) -> UUID | None:
+def read_topic_id(fs: ReadableFiles, path: Path) -> UUID | None:
     """
     Read the topic id from a `partition.metadata` file; None if it does not exist.
 

@@ -56,6 +56,15 @@ _CHAIN_LIMIT = 8
 _SMALLEST_TREE_TABLE = 64
 
 
+SEQUENCES = 2**31
+"""Sequence numbers are Kafka's int32: 0 follows the highest (R-211)."""
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """Return the sequence number `count` after another one; -1, for none, stays."""
+    return sequence if sequence == -1 else (sequence + count) % SEQUENCES
+
+
 class ProducerEntry(NamedTuple):
     """
     The state of one producer, fields in the order of the bytes.

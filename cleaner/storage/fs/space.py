@@ -18,16 +18,17 @@ from cleaner.storage.fs.file_system import FileSystem
 _OVERHEAD_BYTES = 2 * 4 * 65536
 
 
-def require_room(fs: FileSystem, directory: Path, output_bytes: int) -> None:
+def require_room(fs: FileSystem, directory: Path, wanted_bytes: int, overhead_bytes: int = _OVERHEAD_BYTES) -> None:
     """
-    Make sure that a group's output fits next to its sources.
+    Make sure that a group's output fits next to its sources, or a copy into a directory.
 
     Args:
         directory: the partition's directory.
-        output_bytes: the most bytes the new segment can take, its index files included.
+        wanted_bytes: the most bytes that are written; of a new segment its index files included.
+        overhead_bytes: what blocks and directory entries may take in addition.
     Raises:
         NoSpaceError: it does not fit; carries how many bytes are missing. Nothing was changed.
     """
-    missing_bytes = output_bytes + _OVERHEAD_BYTES - fs.free_bytes(directory)
+    missing_bytes = wanted_bytes + overhead_bytes - fs.free_bytes(directory)
     if missing_bytes > 0:
         raise NoSpaceError(directory, missing_bytes)

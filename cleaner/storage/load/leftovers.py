@@ -23,7 +23,6 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import checked_batches
 from cleaner.storage.segment.indexes import OFFSET_ENTRY
 
-_KRAFT_DELETED = ".checkpoint.deleted"  # KRaft's own snapshots, left alone
 _INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
 
 
@@ -68,7 +67,7 @@ def find_leftovers(directory: Path, files: Sequence[str]) -> Leftovers:
     return Leftovers(
         condemned_swaps=condemned,
         unfinished=cleaned,
-        deleted=[name for name in files if name.endswith(names.DELETED) and not name.endswith(_KRAFT_DELETED)],
+        deleted=[name for name in files if names.is_deleted(name)],
         swaps=decided,
     )
 

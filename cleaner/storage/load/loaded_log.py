@@ -28,12 +28,7 @@ from cleaner.storage.segment.segment import Segment
 
 def list_segments(fs: FileSystem, directory: Path) -> list[Segment]:
     """List the segments of a partition directory by name and size, ascending; no file is opened."""
-    parsed = (names.parse_file_name(name) for name in fs.list_dir(directory))
-    return [
-        Segment.open(fs, directory, file.offset)
-        for file in parsed
-        if file is not None and file.suffix == names.LOG and not file.temporary
-    ]
+    return [Segment.open(fs, directory, base) for base in names.offsets_of(fs.list_dir(directory), names.LOG)]
 
 
 class LoadedLog:

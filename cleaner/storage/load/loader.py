@@ -140,16 +140,11 @@ def _changes_from(fs: FileSystem, directory: Path, files: Sequence[str], save_cu
     """Return the changes of a load, none yet: the producer snapshots and leader epochs are those on disk."""
     return LoadChanges(
         directory,
-        Snapshots(fs, directory, _snapshot_offsets(files)),
+        Snapshots(fs, directory, names.offsets_of(files, names.SNAPSHOT)),
         read_leader_epochs(fs, directory / names.LEADER_EPOCHS),
         has_epochs=names.LEADER_EPOCHS in files,
         save_cut=save_cut,
     )
-
-
-def _snapshot_offsets(files: Sequence[str]) -> list[int]:
-    parsed = [names.parse_file_name(name) for name in files]
-    return [file.offset for file in parsed if file and file.suffix == names.SNAPSHOT and not file.temporary]
 
 
 def _splitting_overflows(loading: Loading, step: Callable[[Loading], None], *, read_only: bool) -> None:

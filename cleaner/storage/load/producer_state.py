@@ -23,12 +23,16 @@ import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn, LastRecord
 from cleaner.errors import CorruptCheckpointError
-from cleaner.storage.files.producer_snapshot import SNAPSHOT_ENTRY, ProducerEntry, SnapshotRows, java_order
-from cleaner.storage.load.open_offsets import OpenOffsets
+from cleaner.storage.files.producer_snapshot import (
+    SNAPSHOT_ENTRY,
+    ProducerEntry,
+    SnapshotRows,
+    java_order,
+    sequence_after,
+)
+from cleaner.storage.load.open_offsets import UnstableTransactions
 from cleaner.storage.load.snapshots import Snapshots
-from cleaner.storage.segment.indexes import aborted_entry
 
-_MAX_SEQUENCE = 2**31 - 1
 _NONE = -1
 
 LastRecords = npt.NDArray[np.int64]
@@ -128,10 +132,7 @@ class ProducerState:
         self._pending: dict[int, Producer] = {}
         self._started: dict[int, list[int]] = {}
         self._completed: list[CompletedTxn] = []
-        # Open transactions: first offset -> producer id. Decided ones whose marker is not below the high watermark:
-        # first offset -> offset of the marker.
-        self._ongoing = OpenOffsets()
-        self._unreplicated = OpenOffsets()
+        self._transactions = UnstableTransactions()
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
@@ -165,12 +166,11 @@ class ProducerState:
 
     def is_empty(self) -> bool:
         """Tell whether nothing is known: no producer, no transaction awaiting the high watermark."""
-        return not self._known and not len(self._loaded) and not len(self._unreplicated)
+        return not self._known and not len(self._loaded) and not self._transactions.has_decided
 
     def first_unstable_offset(self) -> int | None:
         """Return the lowest first offset of a transaction that is open or not yet replicated (R-407)."""
-        lowest = (self._ongoing.lowest(), self._unreplicated.lowest())
-        return min((offset for offset in lowest if offset is not None), default=None)
+        return self._transactions.first_offset()
 
     def has_open_transaction(self, producer_id: int) -> bool:
         """Tell whether a producer has an open transaction, pending batches included."""
@@ -179,8 +179,7 @@ class ProducerState:
 
     def aborted_txn(self, txn: CompletedTxn) -> AbortedTxn:
         """Return the transaction index entry of an aborted transaction; call it before `commit`."""
-        others = self._ongoing.lowest(excluding=txn.producer_id)
-        return aborted_entry(txn.producer_id, txn.first_offset, txn.last_offset, others)
+        return self._transactions.aborted(txn.producer_id, txn.first_offset, txn.last_offset)
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -215,7 +214,7 @@ class ProducerState:
         """
         producer = self.touch(producer_id)
         producer.set_epoch(epoch)
-        producer.last_sequence = last_sequence(base_sequence, last_offset - base_offset)
+        producer.last_sequence = sequence_after(base_sequence, last_offset - base_offset)
         producer.last_offset = last_offset
         producer.offset_delta = last_offset - base_offset
         producer.timestamp_ms = timestamp_ms
@@ -259,19 +258,16 @@ class ProducerState:
                 known.merge(self._pending[producer_id])
         for producer_id, firsts in self._started.items():
             for first in firsts:
-                self._ongoing.add(first, producer_id)
+                self._transactions.begin(first, producer_id)
         for txn in self._completed:
-            self._ongoing.remove(txn.first_offset)
-            self._unreplicated.add(txn.first_offset, txn.last_offset)
+            self._transactions.decide(txn.first_offset, txn.last_offset)
         self.discard_pending()
 
     # ---- high watermark and log start ------------------------------------------------------------------------------
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Forget decided transactions whose marker is below the high watermark."""
-        for first, marker in self._unreplicated.items():
-            if marker < high_watermark:
-                self._unreplicated.remove(first)
+        self._transactions.settle(high_watermark)
 
     def on_log_start_raised(self, log_start_offset: int) -> None:
         """Follow a log start offset that retention raised."""
@@ -302,8 +298,7 @@ class ProducerState:
             return
         self._known.clear()
         self._loaded = self._loaded[:0]
-        self._ongoing.clear()
-        self._unreplicated.clear()
+        self._transactions = UnstableTransactions()
         self._load_latest(log_start_offset)
 
     def _load_latest(self, log_start_offset: int) -> None:
@@ -324,7 +319,7 @@ class ProducerState:
         self._loaded = entries[has_txn | (entries["timestamp_ms"] > self._now_ms - self._expiration_ms)]
         opened = entries[has_txn]
         for first, producer_id in opened[["current_txn_first_offset", "producer_id"]].tolist():
-            self._ongoing.add(first, producer_id)
+            self._transactions.begin(first, producer_id)
 
 
 def _producer_of(entry: ProducerEntry) -> Producer:
@@ -341,10 +336,3 @@ def _producer_of(entry: ProducerEntry) -> Producer:
     if entry.current_txn_first_offset >= 0:
         producer.txn_first_offset = entry.current_txn_first_offset
     return producer
-
-
-def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
-    """Return the sequence number of a batch's last record: -1 stays -1, and 2**31 - 1 is followed by 0 (R-211)."""
-    if base_sequence == _NONE:
-        return _NONE
-    return (base_sequence + last_offset_delta) % (_MAX_SEQUENCE + 1)

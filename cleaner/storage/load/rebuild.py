@@ -146,14 +146,10 @@ def rebuild_segment(
     except OffsetOverflowError as error:
         raise SegmentOverflowError(segment, error, _take_epochs(known_epochs, batches[: error.row])) from error
     except OffsetsOutOfOrderError as error:
-        return _emptied(segment, epochs, error)
+        # Kafka empties the whole segment (R-640).
+        damage = CorruptBatchError(segment.log_path, 0, error.reason)
+        return RebuiltSegment(SegmentIndexes.empty(), 0, segment.base_offset, list(epochs), damage)
     return RebuiltSegment(SegmentIndexes(offsets, times, txns), sound.end, next_offset, known_epochs, sound.damage)
-
-
-def _emptied(segment: Segment, epochs: Sequence[EpochEntry], error: OffsetsOutOfOrderError) -> RebuiltSegment:
-    """Offsets that go back: Kafka empties the whole segment (R-640)."""
-    damage = CorruptBatchError(segment.log_path, 0, f"decreasing offsets: {error}")
-    return RebuiltSegment(SegmentIndexes.empty(), 0, segment.base_offset, list(epochs), damage)
 
 
 def _take_epochs(epochs: list[EpochEntry], batches: np.ndarray[tuple[int], np.dtype[np.void]]) -> list[EpochEntry]:

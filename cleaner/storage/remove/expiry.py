@@ -32,9 +32,6 @@ from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_fro
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 
-# KRaft's own snapshots, left alone (R-630).
-_KRAFT_DELETED = ".checkpoint" + names.DELETED
-
 
 def cut_epochs(fs: FileSystem, directory: Path, log_start_offset: int) -> None:
     """
@@ -71,5 +68,4 @@ def _rename(fs: FileSystem, directory: Path, base_offsets: Sequence[int], suffix
 
 def list_deleted(fs: FileSystem, directory: Path) -> list[str]:
     """Return the names of the `.deleted` files in a partition directory."""
-    files = fs.list_files(directory)
-    return [name for name in files if name.endswith(names.DELETED) and not name.endswith(_KRAFT_DELETED)]
+    return [name for name in fs.list_files(directory) if names.is_deleted(name)]

@@ -7,7 +7,7 @@ Builds the offset and time index of a segment from its batches: the only place t
 
 So the bytes depend only on the batches, not on the caller: recopying, Spark's sink, recovery, repair and a split build
 the indexes of a whole segment, the active segment adds to the indexes it was loaded with. The loop over batches is in
-`kernels/index.py`. For entries of the transaction index see `indexes.aborted_entry`.
+`kernels/index.py`. For entries of the transaction index see `UnstableTransactions.aborted`.
 
 Source: rules R-304, R-311 to R-313, R-320 to R-323; `LogSegment.java` (recover, append, onBecomeInactiveSegment).
 """
@@ -15,6 +15,7 @@ Source: rules R-304, R-311 to R-313, R-320 to R-323; `LogSegment.java` (recover,
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -110,17 +111,19 @@ class IndexBuilder:
             OffsetsOutOfOrderError: two entries would not ascend.
         """
         self._make_room(len(batches))
-        self._require_done(
-            kernel.index_batches(
-                batches,
-                self._base_offset,
-                self.interval_bytes,
-                self.max_index_bytes,
-                self._offsets.array,
-                self._times.array,
-                self._state,
-            )
+        begin = self.position
+        status = kernel.index_batches(
+            batches,
+            self._base_offset,
+            self.interval_bytes,
+            self.max_index_bytes,
+            self._offsets.array,
+            self._times.array,
+            self._state,
         )
+        if status != kernel.INDEX_DONE:
+            row = int(np.searchsorted(np.cumsum(batches["size"]), self.position - begin, side="right"))
+            self._fail(status, f"offset {batches['last_offset'][row]} at position {self.position}")
 
     def append_checked(self, batches: BatchTable) -> None:
         """
@@ -140,7 +143,9 @@ class IndexBuilder:
     def close(self) -> None:
         """Add the closing time entry of an inactive segment, even if the time index is full (R-322)."""
         self._make_room(0)
-        self._require_done(kernel.append_time_entry(self._times.array, self._base_offset, self._state))
+        status = kernel.append_time_entry(self._times.array, self._base_offset, self._state)
+        if status != kernel.INDEX_DONE:
+            self._fail(status, f"offset {self._state[kernel.STATE_MAX_TIMESTAMP_OFFSET]} of the largest timestamp")
 
     def _make_room(self, batches: int) -> None:
         state = self._state
@@ -149,11 +154,9 @@ class IndexBuilder:
         self._offsets.ensure(offset_bytes + (batches + 1) * OFFSET_ENTRY.itemsize, keep=offset_bytes)
         self._times.ensure(time_bytes + (batches + 1) * TIME_ENTRY.itemsize, keep=time_bytes)
 
-    def _require_done(self, status: int) -> None:
-        if status == kernel.INDEX_DONE:
-            return
+    def _fail(self, status: int, entry: str) -> NoReturn:
         error = OffsetsOutOfOrderError if status == kernel.INDEX_NOT_ASCENDING else UncleanableError
-        raise error(self._path, _REASONS[status])
+        raise error(self._path, f"{_REASONS[status]}: {entry}")
 
     # ---- the result ------------------------------------------------------------------------------------------------
 

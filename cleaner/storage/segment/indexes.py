@@ -173,17 +173,6 @@ def abort_rows(txns: Aborts | Sequence[AbortedTxn]) -> Aborts:
     return np.asarray(txns, np.int64).reshape(len(txns), len(AbortedTxn._fields))
 
 
-def aborted_entry(producer_id: int, first_offset: int, marker_offset: int, lowest_open: int | None) -> AbortedTxn:
-    """
-    Return the transaction index entry of an aborted transaction (R-653).
-
-    Args:
-        lowest_open: the lowest first offset of the transactions still open after the marker; None without one.
-    """
-    stable = marker_offset + 1 if lowest_open is None else lowest_open
-    return AbortedTxn(producer_id, first_offset, marker_offset, stable)
-
-
 def txn_index_bytes(txns: Aborts | Sequence[AbortedTxn]) -> bytes:
     """Return the content of a transaction index."""
     entries = np.zeros(len(txns), TXN_ENTRY)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from cleaner.base.model import TopicPartition
@@ -216,3 +217,14 @@ def parse_file_name(name: str) -> LogFile | None:
     if not suffix or len(prefix) != 20 or not (prefix.isascii() and prefix.isdigit()) or int(prefix) > _MAX_OFFSET:
         return None
     return LogFile(int(prefix), suffix, temporary)
+
+
+def is_deleted(name: str) -> bool:
+    """Tell whether a file waits for its removal; KRaft's own snapshots are left alone (R-630)."""
+    return name.endswith(DELETED) and not name.endswith(".checkpoint" + DELETED)
+
+
+def offsets_of(files: Iterable[str], suffix: str) -> list[int]:
+    """Return the offsets of the files with a suffix and no temporary one, ascending: segments' logs, snapshots."""
+    parsed = map(parse_file_name, files)
+    return sorted(file.offset for file in parsed if file and file.suffix == suffix and not file.temporary)

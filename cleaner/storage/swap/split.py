@@ -22,7 +22,7 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, txn_index_bytes
 from cleaner.storage.segment.segment import Segment
-from cleaner.storage.swap.split_swap import replace_by_several, segment_paths
+from cleaner.storage.swap.swap import discard_cleaned, replace_by_several
 
 
 @dataclass
@@ -53,8 +53,7 @@ def split_overflowed_segment(fs: FileSystem, segment: Segment, topic: TopicConfi
         fs.fsync_dir(segment.directory)
     except BaseException:
         for base in bases:
-            for path in segment_paths(segment.directory, base, names.CLEANED):
-                fs.remove(path)
+            discard_cleaned(fs, segment.directory, base)
         raise
     replace_by_several(fs, segment.directory, segment.base_offset, bases)
     return bases
@@ -96,8 +95,7 @@ def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: in
     if base_offset < segment.base_offset or (bases and base_offset <= bases[-1]):
         raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} is not above the offsets before it")
     bases.append(base_offset)
-    for path in segment_paths(segment.directory, base_offset, names.CLEANED):
-        fs.remove(path)
+    discard_cleaned(fs, segment.directory, base_offset)
     path = segment.directory / names.segment_file_name(base_offset, names.LOG, names.CLEANED)
     builder = IndexBuilder(
         path, base_offset, interval_bytes=topic.index_interval_bytes, max_index_bytes=topic.segment_index_bytes

@@ -25,7 +25,14 @@ S2 and the first fence of S3 brings them back, each complete or not at all. This
 records that supersede it are in these segments or in later ones, which are still OLD, and as the cleaner checkpoint has
 not moved yet, the next round deletes it again. After the first fence of S3 they are gone durably.
 
+A split, or an undone cleaning, replaces one segment by several (`replace_by_several`), one of which may have its name:
+S1 from the highest base offset down, each log durably before its indexes, so that the lowest `.cleaned` condemns every
+`.swap`; S2 when that one is durable; S3 for the old segment; S4 from the lowest base offset up; S6.
+
 Nothing here reads records; the loader (`storage/load/loader.py`) relies on these orders.
+
+Source: rules R-601, R-602, R-612 to R-614, R-630 to R-634, R-650, R-660; `LocalLog.java` (replaceSegments,
+splitOverflowedSegment).
 """
 
 from __future__ import annotations
@@ -136,6 +143,13 @@ def _rename_present(
     fs.rename_all(directory, [(name + old, name + new) for name in named])
 
 
+def _rename_logs_first(fs: FileSystem, directory: Path, bases: Sequence[int], old: str, new: str) -> None:
+    """Change the suffix of segments' files, with a fence after the logs and one after the index files."""
+    for suffixes in ((LOG,), _INDEX_SUFFIXES):
+        _rename_present(fs, directory, bases, suffixes, old, new)
+        fs.fsync_dir(directory)
+
+
 def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
     """
     S1 and S2: `.cleaned` becomes `.swap`.
@@ -175,10 +189,7 @@ def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     would get its aborted records. Second fence: no old `.txnindex` remains next to the new `.log`; it would name
     aborted transactions whose markers are gone, and consumers would skip committed records of the same producer.
     """
-    _rename_present(fs, directory, old, (LOG,), "", DELETED)
-    fs.fsync_dir(directory)
-    _rename_present(fs, directory, old, _INDEX_SUFFIXES, "", DELETED)
-    fs.fsync_dir(directory)
+    _rename_logs_first(fs, directory, old, "", DELETED)
 
 
 def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
@@ -188,12 +199,28 @@ def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     First fence: while `.log.swap` exists, the loader deletes every other file in its range of offsets, and that would
     include the new `.txnindex`. Second fence: only after it may the old files be removed and the checkpoint move.
     """
-    _rename_present(fs, directory, [new_base], (LOG,), SWAP, "")
-    fs.fsync_dir(directory)
-    _rename_present(fs, directory, [new_base], _INDEX_SUFFIXES, SWAP, "")
-    fs.fsync_dir(directory)
+    _rename_logs_first(fs, directory, [new_base], SWAP, "")
 
 
 def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
     """S6: drop producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
     _rename_present(fs, directory, absorbed, (SNAPSHOT,), "", DELETED)
+
+
+def replace_by_several(fs: FileSystem, directory: Path, old_base: int, bases: Sequence[int]) -> None:
+    """
+    Replace one segment by finished `.cleaned` segments, whose files are already durable.
+
+    Invariant: segments get their final names in ascending order, one after the other, each durably. Recovery removes
+    everything between the lowest and the highest `.log.swap`, so a new segment that already has its final name must lie
+    below all others.
+
+    Args:
+        bases: of the new segments, ascending; within the old one's offsets.
+    """
+    for base in reversed(bases):
+        _rename_logs_first(fs, directory, [base], CLEANED, SWAP)
+    _rename_logs_first(fs, directory, [old_base], "", DELETED)
+    for base in bases:
+        _rename_logs_first(fs, directory, [base], SWAP, "")
+    fs.remove_all(directory, [segment_file_name(old_base, suffix, DELETED) for suffix in SEGMENT_SUFFIXES])

@@ -18,7 +18,7 @@ from cleaner.format.chunks import HEADER_BYTES, Chunk
 from cleaner.format.next_batch import next_batch
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer
 from cleaner.kernels.batch_header import HEAD_BYTES, MAGIC, MAGIC_AT, MIN_BATCH_BYTES, base_offset_of, size_of
-from cleaner.storage.fs.open_file import File
+from cleaner.storage.fs.readable import OpenedFile
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
 
@@ -58,7 +58,7 @@ class LogFileReader:
 
     def __init__(
         self,
-        file: File,
+        file: OpenedFile,
         size: int,
         lanes: Sequence[CheckLaneMemory],
         *,

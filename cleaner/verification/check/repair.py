@@ -89,12 +89,8 @@ class _Repair:
         self._directory = directory
         self._wanted = dict.fromkeys(finding.path for finding in findings if is_repairable(finding))
         self._doubtful = {finding.path.name for finding in findings if finding.kind in _NOT_READ}
-        files = [file for name in context.fs.list_files(directory) if (file := names.parse_file_name(name))]
-        sound = [
-            file.offset
-            for file in files
-            if file.suffix == names.SNAPSHOT and not file.temporary and directory / file.name not in self._wanted
-        ]
+        snapshots = names.offsets_of(context.fs.list_files(directory), names.SNAPSHOT)
+        sound = [offset for offset in snapshots if directory / names.snapshot_file_name(offset) not in self._wanted]
         self._loading = Loading(
             fs=context.fs,
             directory=directory,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
-from cleaner.format.chunks import CONTROL_FLAG
+from cleaner.format.chunks import CONTROL_FLAG, control_batches
 from cleaner.format.key_digests import NO_OFFSET
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
@@ -292,7 +292,7 @@ class SegmentCheck:
         if end_of_bad < len(rows):
             self._offset_check.pass_over(int(rows[-1]["position"] + rows[-1]["size"]))
         if checked.chunk.kinds & CONTROL_FLAG:
-            control = rows[checked.good & (rows["attributes"] & CONTROL_FLAG != 0)]
+            control = rows[checked.good & control_batches(rows)]
             self._markers.update(zip(control["producer_id"].tolist(), control["base_offset"].tolist(), strict=True))
         if self._transactions is not None:
             self._aborted += self._transactions.take(path, checked.chunk, checked.good, self.findings_of_batches.append)

@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.chunks import TRANSACTIONAL_FLAG, control_batches
 from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, Words
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
-from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
+from cleaner.storage.segment.aborted import AbortedRanges
+from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind, OnFinding
@@ -51,7 +52,7 @@ class _Section:
     def __init__(self, first_offset: int, end_offset: int, aborts: Aborts) -> None:
         self.first_offset = first_offset
         self._end_offset = end_offset
-        self._aborts = aborts
+        self._aborted = AbortedRanges(aborts)
 
     def of(self, checked: CheckedChunk) -> Words:
         """Return rows of SipHash, MurmurHash, offset + 1 and the row of the record's batch."""
@@ -66,23 +67,11 @@ class _Section:
         offsets = (digests[:, OFFSET_PLUS_1] - np.uint64(1)).astype(np.int64)
         place = np.searchsorted(rows["base_offset"][good], offsets, side="right") - 1
         at = good[np.maximum(place, 0)]
-        counts = (rows["attributes"] & CONTROL_FLAG == 0) & ~self._aborted(rows)
+        counts = ~control_batches(rows) & (self._aborted.hidden(rows) == 0)
         kept = (place >= 0) & (offsets <= rows["last_offset"][at]) & counts[at]
         digests = digests[kept].copy()
         digests[:, 3] = at[kept].astype(np.uint64)
         return digests
-
-    def _aborted(self, rows: Batches) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        aborted = np.zeros(len(rows), bool)
-        is_transactional = rows["attributes"] & TRANSACTIONAL_FLAG != 0
-        if not len(self._aborts) or not is_transactional.any():
-            return aborted
-        first, last = int(rows["base_offset"].min()), int(rows["last_offset"].max())
-        near = self._aborts[(self._aborts[:, FIRST_OFFSET] <= last) & (self._aborts[:, LAST_OFFSET] >= first)]
-        for producer_id, begin, end, _ in near.tolist():
-            mine = (rows["producer_id"] == producer_id) & (rows["base_offset"] >= begin) & (rows["base_offset"] <= end)
-            aborted |= mine & is_transactional
-        return aborted
 
 
 class KeySieve(_Section):

@@ -85,15 +85,12 @@ def _compare_snapshots(
 def _snapshots(side: LogSide, log_end_offset: int) -> dict[int, SnapshotRows | None]:
     """Return the snapshots that a load would read, by offset; None for one that cannot be read."""
     found: dict[int, SnapshotRows | None] = {}
-    for name in side.fs.list_files(side.directory):
-        file = names.parse_file_name(name)
-        if file is None or file.suffix != names.SNAPSHOT or file.temporary:
-            continue
-        if side.log_start_offset < file.offset <= log_end_offset:
+    for offset in names.offsets_of(side.fs.list_files(side.directory), names.SNAPSHOT):
+        if side.log_start_offset < offset <= log_end_offset:
             try:
-                found[file.offset] = read_snapshot(side.fs, side.directory / name)
+                found[offset] = read_snapshot(side.fs, side.directory / names.snapshot_file_name(offset))
             except CleanerError:
-                found[file.offset] = None
+                found[offset] = None
     return found
 
 

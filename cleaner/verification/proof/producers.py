@@ -82,11 +82,7 @@ def _last_of_each(rows: Batches, column: str) -> dict[int, int]:
 
 
 def _newest(fs: FileSystem, side: LogSide) -> tuple[int, SnapshotRows]:
-    parsed = [names.parse_file_name(name) for name in fs.list_files(side.directory)]
-    offsets = [
-        file.offset for file in parsed if file is not None and file.suffix == names.SNAPSHOT and not file.temporary
-    ]
-    for offset in sorted(offsets, reverse=True):
+    for offset in reversed(names.offsets_of(fs.list_files(side.directory), names.SNAPSHOT)):
         if offset <= side.log_start_offset:
             break
         try:

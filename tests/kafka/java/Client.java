@@ -1,10 +1,14 @@
-// A client of a running broker: makes and alters topics, writes and reads records as JSON lines. Bytes are hex, null is
-// null. A topic has one partition; where several topics may be given, commas part them.
+// A client of running brokers: makes and alters topics, writes and reads records. Each line of stdin is an order, a JSON
+// object with "verb", "bootstrap", "topics", "settings" and, for "write", "records"; its answer is lines of JSON, the
+// last of which has "failed": null or what went wrong. Bytes are hex, null is null. A topic has one partition.
 package rig;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedOutputStream;
 import java.io.BufferedReader;
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
@@ -17,6 +21,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -38,28 +43,18 @@ public final class Client {
     private static String hex(byte[] bytes) { return bytes == null ? null : HexFormat.of().formatHex(bytes); }
     private static byte[] bytes(JsonNode hex) { return hex == null || hex.isNull() ? null : HexFormat.of().parseHex(hex.asText()); }
 
-    private static Map<String, String> pairs(List<String> settings) {
-        Map<String, String> pairs = new HashMap<>();
-        for (String setting : settings) {
-            int equals = setting.indexOf('=');
-            pairs.put(setting.substring(0, equals), setting.substring(equals + 1));
-        }
-        return pairs;
-    }
-
-    /** create BOOTSTRAP TOPIC[,TOPIC...] [key=value ...]: all with the same settings. */
-    private static void create(String bootstrap, String[] topics, List<String> settings) throws Exception {
+    /** All topics with the same settings. */
+    private static void create(String bootstrap, List<String> topics, Map<String, String> settings) throws Exception {
         List<NewTopic> wanted = new ArrayList<>();
-        for (String topic : topics) wanted.add(new NewTopic(topic, 1, (short) 1).configs(pairs(settings)));
+        for (String topic : topics) wanted.add(new NewTopic(topic, 1, (short) 1).configs(settings));
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
             admin.createTopics(wanted).all().get();
         }
     }
 
-    /** alter BOOTSTRAP TOPIC[,TOPIC...] key=value ... */
-    private static void alter(String bootstrap, String[] topics, List<String> settings) throws Exception {
+    private static void alter(String bootstrap, List<String> topics, Map<String, String> settings) throws Exception {
         List<AlterConfigOp> changes = new ArrayList<>();
-        pairs(settings).forEach((key, value) -> changes.add(new AlterConfigOp(new ConfigEntry(key, value), AlterConfigOp.OpType.SET)));
+        settings.forEach((key, value) -> changes.add(new AlterConfigOp(new ConfigEntry(key, value), AlterConfigOp.OpType.SET)));
         Map<ConfigResource, Collection<AlterConfigOp>> wanted = new HashMap<>();
         for (String topic : topics) wanted.put(new ConfigResource(ConfigResource.Type.TOPIC, topic), changes);
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
@@ -68,26 +63,22 @@ public final class Client {
     }
 
     /**
-     * write BOOTSTRAP TOPIC [key=value ...]: lines {"key":hex,"value":hex,"end":"commit"|"abort"} from stdin, in order.
-     * With transactional.id among the settings a line with "end" ends the transaction after its record.
+     * Records {"key":hex,"value":hex,"end":"commit"|"abort"}, in order. With transactional.id among the settings a record
+     * with "end" is the last of its transaction.
      */
-    private static void write(String bootstrap, String topic, List<String> settings) throws Exception {
+    private static void write(String bootstrap, String topic, Map<String, String> settings, JsonNode records) throws Exception {
         Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", bootstrap, "acks", "all"));
-        config.putAll(pairs(settings));
+        config.putAll(settings);
         boolean transactional = config.containsKey("transactional.id");
-        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
-             BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))) {
+        AtomicReference<Exception> failed = new AtomicReference<>();
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
             if (transactional) producer.initTransactions();
             boolean open = false;
-            for (String line = in.readLine(); line != null; line = in.readLine()) {
-                JsonNode node = JSON.readTree(line);
+            for (JsonNode node : records) {
                 if (transactional && !open) producer.beginTransaction();
                 open = transactional;
                 producer.send(new ProducerRecord<>(topic, 0, bytes(node.get("key")), bytes(node.get("value"))), (done, error) -> {
-                    if (error != null) {
-                        System.err.println("write: " + error);
-                        System.exit(3);
-                    }
+                    if (error != null) failed.compareAndSet(null, error);
                 });
                 if (!node.has("end")) continue;
                 producer.flush();
@@ -97,14 +88,14 @@ public final class Client {
             }
             if (open) producer.commitTransaction();
         }
+        if (failed.get() != null) throw failed.get();
     }
 
-    /** read BOOTSTRAP TOPIC[,TOPIC...] [key=value ...]: every record from the first to the end at the time of asking. */
-    private static void read(String bootstrap, String[] topics, List<String> settings) throws Exception {
+    /** Every record from the first to the end at the time of asking. No request waits for more behind the end of a topic. */
+    private static void read(String bootstrap, List<String> topics, Map<String, String> settings, PrintStream out) throws Exception {
         Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", bootstrap, "auto.offset.reset", "earliest",
-            "enable.auto.commit", false, "allow.auto.create.topics", false, "check.crcs", true));
-        config.putAll(pairs(settings));
-        PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+            "enable.auto.commit", false, "allow.auto.create.topics", false, "check.crcs", true, "fetch.max.wait.ms", 1));
+        config.putAll(settings);
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             for (String topic : topics) {
                 TopicPartition tp = new TopicPartition(topic, 0);
@@ -114,14 +105,10 @@ public final class Client {
                 long deadline = System.nanoTime() + PATIENCE.toNanos();
                 while (consumer.position(tp) < end) {
                     for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) out.println(JSON.writeValueAsString(asMap(record)));
-                    if (System.nanoTime() > deadline) {
-                        System.err.println("read: " + tp + " stuck at " + consumer.position(tp) + " before its end " + end);
-                        System.exit(3);
-                    }
+                    if (System.nanoTime() > deadline) throw new IllegalStateException(tp + " stuck at " + consumer.position(tp) + " before its end " + end);
                 }
             }
         }
-        out.flush();
     }
 
     private static Map<String, Object> asMap(ConsumerRecord<byte[], byte[]> record) {
@@ -138,18 +125,35 @@ public final class Client {
         return map;
     }
 
-    public static void main(String[] args) throws Exception {
-        if (args.length < 3) {
-            System.err.println("usage: Client create|alter|write|read BOOTSTRAP TOPIC[,TOPIC...] [key=value ...]");
-            System.exit(64);
+    private static void answer(JsonNode order, PrintStream out) throws Exception {
+        String bootstrap = order.get("bootstrap").asText();
+        List<String> topics = new ArrayList<>();
+        for (JsonNode topic : order.get("topics")) topics.add(topic.asText());
+        Map<String, String> settings = new HashMap<>();
+        order.get("settings").properties().forEach(entry -> settings.put(entry.getKey(), entry.getValue().asText()));
+        switch (order.get("verb").asText()) {
+            case "create" -> create(bootstrap, topics, settings);
+            case "alter" -> alter(bootstrap, topics, settings);
+            case "write" -> write(bootstrap, topics.get(0), settings, order.get("records"));
+            case "read" -> read(bootstrap, topics, settings, out);
+            default -> throw new IllegalArgumentException(order.get("verb").asText());
         }
-        List<String> settings = Arrays.asList(args).subList(3, args.length);
-        switch (args[0]) {
-            case "create" -> create(args[1], args[2].split(","), settings);
-            case "alter" -> alter(args[1], args[2].split(","), settings);
-            case "write" -> write(args[1], args[2], settings);
-            case "read" -> read(args[1], args[2].split(","), settings);
-            default -> throw new IllegalArgumentException(args[0]);
+    }
+
+    public static void main(String[] args) throws Exception {
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        PrintStream out = new PrintStream(new BufferedOutputStream(new FileOutputStream(FileDescriptor.out)), false, StandardCharsets.UTF_8);
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String failed = null;
+            try {
+                answer(JSON.readTree(line), out);
+            } catch (Exception error) {
+                failed = error.toString();
+            }
+            Map<String, String> last = new HashMap<>();
+            last.put("failed", failed);
+            out.println(JSON.writeValueAsString(last));
+            out.flush();
         }
     }
 }

@@ -73,7 +73,7 @@ def test_state_dir_in_a_log_dir_of_the_command_line_is_refused(tmp_path: Path) -
 
 
 def test_reload_takes_over_what_can_change_and_names_the_rest(tmp_path: Path) -> None:
-    """A setting that needs a restart stays as it was, however often is reloaded; topics' settings are dynamic."""
+    """A setting that needs a restart does not change with any reload; topics' settings are dynamic."""
     running = _load(tmp_path, "log.cleaner.threads=1\ncleaner.http.listen=127.0.0.1:1\nlog.retention.ms=5\n")
     new = _load(
         tmp_path, "log.cleaner.threads=2\ncleaner.state.dir=/s\ncleaner.windows=22:00-06:00\nlog.retention.ms=6\n"

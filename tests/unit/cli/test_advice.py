@@ -46,7 +46,7 @@ def test_advice_names_a_command_for_the_place(error: CleanerError, command: str)
 
 @pytest.mark.parametrize("error", [NoSpaceError, lambda path, _: disk_error(path, OSError(errno.EIO, "I/O error"))])
 def test_advice_about_a_disk_names_an_existing_path(tmp_path: Path, error: Callable[[Path, int], CleanerError]) -> None:
-    """What was made on the way is gone by the time somebody looks."""
+    """Files of the failed work are gone by the time an operator looks."""
     place = tmp_path / "prices-0"
     place.mkdir()
     assert f" {place}`" in advice(error(place, 10))
@@ -87,7 +87,7 @@ def test_advice_about_another_users_log_dir_is_to_start_as_its_owner(
 def test_advice_about_a_file_closed_to_its_user_names_the_mode_or_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A segment of mode 000, and a partition of another user in a log dir of ours."""
+    """A segment of mode 000, and a partition of another user in our log dir."""
     segment, partition = tmp_path / "0.log", tmp_path / "prices-0"
     segment.touch(0)
     partition.mkdir(0o700)

@@ -1,4 +1,4 @@
-"""Logs written by a thread of their own: nobody who logs waits for whoever reads."""
+"""Logs written by their own thread: no thread that logs waits for the reader."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_status_as_a_probe_prints_nothing(steering: FakeSteering, case: str, cap
 
 @pytest.mark.parametrize("words", [["status", "--logs", "al"], ["history", "--last", "al"]])
 def test_number_or_all_names_both_if_it_is_neither(words: list[str], capsys: Capture) -> None:
-    """One who has mistyped `all` is not told that it has to be a number."""
+    """The error for a mistyped `all` does not only ask for a number."""
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert "'al' is not a number from 0 up, and not all" in " ".join(capsys.readouterr().err.split())
@@ -192,7 +192,7 @@ def test_explain_says_what_ends_the_cleanable_part(steering: FakeSteering, bound
 
 
 def test_explain_distinguishes_a_default_from_a_policy_without_compact(steering: FakeSteering) -> None:
-    """A policy that nobody confirmed is not one that forbids cleaning."""
+    """An unconfirmed policy is not one that forbids cleaning."""
     by_default = explain_log(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
     assert "confirm" in by_default.meaning
     assert "cleaner.trust.default.policy" in by_default.settings
@@ -211,7 +211,7 @@ def test_explain_names_the_setting_and_its_value(steering: FakeSteering, capsys:
 
 @pytest.mark.parametrize("words", ["invoices", "invoices (2)"])
 def test_explain_shows_how_to_resume_a_paused_log(steering: FakeSteering, words: str, capsys: Capture) -> None:
-    """The topic was paused, so the topic is what has to be resumed."""
+    """The topic was paused, so the topic must be resumed."""
     steering.shown = replace(steering.shown, pauses=("all (1)", words))
     main(["explain", "invoices-0"])
     assert "cleaner resume invoices  " in told(capsys)
@@ -404,7 +404,7 @@ def test_command_without_a_daemon_ends_with_69(tmp_path: Path, command: str, cap
 def test_daemon_is_found_by_its_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None, environment: dict[str, str]
 ) -> None:
-    """Those of a file and of the environment; a mistake elsewhere in the file is no matter."""
+    """Those of a file and of the environment; a mistake elsewhere in the file is ignored."""
     monkeypatch.delenv("CLEANER_STATE_DIR")
     for name, value in environment.items():
         monkeypatch.setenv(name, value.format(tmp_path))

@@ -38,7 +38,7 @@ def test_json_event_has_time_level_and_values() -> None:
 
 @pytest.mark.parametrize(("level", "lines"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
 def test_events_below_the_level_are_left_out(level: str, lines: int) -> None:
-    """`cleaner.log.level` names the least that is told."""
+    """`cleaner.log.level` names the lowest level that is written."""
     stream = NoTerminal()
     log = configure_logs("json", level, stream)
     log.debug("d")
@@ -49,7 +49,7 @@ def test_events_below_the_level_are_left_out(level: str, lines: int) -> None:
 
 
 def test_traceback_is_a_value_of_its_event() -> None:
-    """An internal error is one line too, with all that is needed to mend it."""
+    """An internal error is one line too, with everything that is needed to fix it."""
     stream = NoTerminal()
     try:
         raise ZeroDivisionError(HOSTILE)

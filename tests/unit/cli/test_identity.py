@@ -28,7 +28,7 @@ WAIT = "cleaner.log.dirs.wait=true"
 
 
 class _Became(BaseException):
-    """Instead of becoming somebody for the rest of all tests."""
+    """Instead of changing the user for all later tests."""
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ REFUSED = {
 def test_command_for_directories_of_several_owners_is_refused(
     place: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One process is one user, and root is not to work in somebody else's directory unless told to."""
+    """One process is one user, and root does not work in another user's directory unless asked to."""
     monkeypatch.chdir(place)
     assert main(command.split()) == 1
     assert "directories of different owners" in capsys.readouterr().err

@@ -54,7 +54,7 @@ def test_lines_of_a_pipe_are_given_out_as_they_come() -> None:
 
 
 def test_waiting_for_input_ends_when_asked_to() -> None:
-    """A pipe that stays open and silent holds up nobody."""
+    """A pipe that stays open and silent blocks nothing."""
     read_end, write_end = os.pipe()
     stop = threading.Event()
     try:
@@ -128,7 +128,7 @@ def test_pause_in_the_input_is_not_made_up_for() -> None:
 
 
 def test_pacing_ends_when_asked_to() -> None:
-    """A line an hour holds up nobody."""
+    """A line an hour blocks nothing."""
     clock = ManualClock()
     given = list(paced(iter([[b"a", b"b"]]), 1 / 3600, clock, lambda: clock.monotonic_ns() > 10**9))
     assert given == [[b"a"]]

@@ -1,4 +1,4 @@
-"""A log to scale: every part seen, every offset told, no line too long."""
+"""A log to scale: every part visible, every offset named, no line too long."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_picture_is_to_scale() -> None:
 
 
 def test_picture_shows_the_smallest_part() -> None:
-    """One byte beside terabytes."""
+    """One byte next to terabytes."""
     bar = picture(sections(clean_bytes=4000 * GB, dirty_bytes=1, uncleanable_bytes=1, active_bytes=1), 80, PLAIN)[0]
     assert bar.endswith("#.~")
 
@@ -87,7 +87,7 @@ def test_lines_fit_the_terminal(columns: int) -> None:
 
 
 def test_terminal_that_is_too_narrow_gets_long_lines_and_no_error() -> None:
-    """Better wrapped than not told."""
+    """Better wrapped than left out."""
     assert len(picture(sections(), 5, PLAIN)[0]) == 20
 
 

@@ -139,7 +139,7 @@ def test_record_cannot_steer_a_terminal() -> None:
 
 
 def test_record_that_cannot_be_shown_is_passed_over_if_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is told of, and counts."""
+    """It is reported, and counts."""
     text = TextFormat.of({"value.deserializer": "LongDeserializer"}).text
     out = io.BytesIO()
     printer = Printer(out, text, None, skips_errors=True)

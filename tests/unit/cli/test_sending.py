@@ -15,7 +15,7 @@ from cleaner.log.record import Record
 
 
 class _Log:
-    """Keeps what it is told; refuses values of `bad`."""
+    """Keeps what it gets; refuses values of `bad`."""
 
     def __init__(self) -> None:
         self.told: list[object] = []
@@ -87,7 +87,7 @@ def test_lines_before_a_bad_one_are_sent() -> None:
 
 
 def test_who_types_may_go_on_behind_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is told, and the next line counts."""
+    """It is reported, and the next line counts."""
     log = _Log()
     feed([[b"k:a"], [b"c"], [b"k:bad"], [b"k:d"]], Sender({0: log}, Partitioner(1)), _parse, goes_on=True)
     assert log.told == [[b"a"], [b"d"]]

@@ -1,4 +1,4 @@
-"""What was typed wrong is told with what was probably meant: options, commands, values, partitions and topics."""
+"""What was mistyped is reported with what was probably meant: options, commands, values, partitions and topics."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_clean_that_must_compile_says_so_once(cache: Path, log_dir: Path) -> Non
 
 
 def test_doctor_shows_whether_kernels_are_kept_and_compiles_none(cache: Path, tmp_path: Path) -> None:
-    """It loads what is there and stops at the first kernel that is not; nothing is made."""
+    """It loads kept kernels and stops at the first missing one; nothing is compiled."""
     kept = next(cache.iterdir())
     assert f"PASS  kernels      compiled, kept in {kept}\n" in run(cache, "doctor", "--wide").stdout
     place = tmp_path / "place"

@@ -131,7 +131,7 @@ def test_min_lag_above_max_lag_is_refused() -> None:
     ],
 )
 def test_broker_name_on_topic_is_converted_with_note(settings: dict[str, str], field: str, expected: float) -> None:
-    """A broker's name stands for the topic setting, in the topic's unit (R-802, R-805), and that is said."""
+    """A broker's name is taken as the topic setting, in the topic's unit (R-802, R-805), with a note."""
     config = TopicConfig.from_mapping(settings)
     assert expected == getattr(config, field)
     assert any("is a broker's name" in warning for warning in config.warnings)

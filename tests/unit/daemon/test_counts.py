@@ -66,7 +66,7 @@ def running_and_another_done(manager: CleanerManager) -> None:
 
 def surveyed_while_running_then_done(manager: CleanerManager) -> None:
     assignment = taken(manager)
-    manager.pause("d")  # a survey is made anew, with the log in a worker's hands
+    manager.pause("d")  # a new survey is made, while a worker has the log
     manager.snapshot()
     manager.give_back(assignment, None)
     taken(manager)
@@ -146,7 +146,7 @@ def tile(page: str, name: str) -> str:
 
 
 def held_against_each_other(shown: ServiceSnapshot, capsys: pytest.CaptureFixture[str]) -> None:
-    """Compare all that is shown of a daemon."""
+    """Compare everything that is shown of a daemon."""
     counts = shown.counts
     assert counts == Counts.of(shown.logs)
     page, scraped = overview(shown, {}).body.decode(), metrics(shown)
@@ -234,7 +234,7 @@ def test_log_that_was_taken_since_the_survey_no_longer_waits(daemon: RunningDaem
 
 
 def test_log_that_retention_has_is_not_shown_as_paused(daemon: RunningDaemon) -> None:
-    """Nobody has paused it, and nobody can resume it."""
+    """No operator has paused it, and none can resume it."""
     seen_by(daemon, look(*LOGS))
     retention(daemon.service.manager)
     shown = daemon.service.snapshot()
@@ -247,7 +247,7 @@ def test_log_that_retention_has_is_not_shown_as_paused(daemon: RunningDaemon) ->
 
 
 def test_dirtiest_log_is_one_that_could_be_cleaned() -> None:
-    """R-422: not of logs in progress, set aside or without compact, and with none the ratio is 0."""
+    """R-422: not of logs in progress, quarantined or without compact, and with none the ratio is 0."""
     held = [log("a", 0, dirty_bytes=900 << 20, reason=reason) for reason in Reason if not reason.is_candidate]
     shown = snapshot([*held, log("b", 0, clean_bytes=6 << 20, dirty_bytes=4 << 20)])
     assert (shown.counts.dirtiest, shown.dirtiest_ratio) == (B, 0.4)

@@ -18,7 +18,7 @@ FS = FileSystem()
 
 
 def is_free(log_dir: Path) -> bool:
-    """Tell whether somebody else could take the log dir."""
+    """Tell whether another process could take the log dir."""
     try:
         LogDirLock(FS, log_dir).release()
     except LogDirLockedError:
@@ -48,7 +48,7 @@ def test_held_lock_stays_between_rounds(tmp_path: Path) -> None:
 
 
 def test_held_lock_that_was_lost_is_taken_again(tmp_path: Path) -> None:
-    """A broker that stopped meanwhile has deleted the file."""
+    """A broker that stopped in between has deleted the file."""
     locks = DirLocks(FS, holds=True)
     with locks.using(tmp_path):
         pass
@@ -68,7 +68,7 @@ def test_lock_of_another_process_is_refused_each_time(tmp_path: Path) -> None:
 
 
 def test_recovery_is_alone(tmp_path: Path) -> None:
-    """Not beside a worker of this process either; afterwards the lock is given up."""
+    """Not while another worker of this process has it; afterwards the lock is released."""
     locks = DirLocks(FS, holds=False)
     with (
         locks.using(tmp_path),

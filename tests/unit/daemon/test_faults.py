@@ -51,7 +51,7 @@ LOG = LOG_DIR / "a-0" / "0.log"
     ],
 )
 def test_every_failure_ends_in_one_way(error: Exception, ending: Ending) -> None:
-    """Done, retried, set aside: nothing in between."""
+    """Done, retried, quarantined: nothing in between."""
     fault = judge_failure(error, LOG_DIR)
     assert fault.ending is ending
     assert fault.detail

@@ -61,10 +61,10 @@ def test_cancelled_round_that_fails_is_cancelled() -> None:
     book.add(A, UID, 1)
     book.begin(A)
     book.cancel(1, 2)
-    book.end(A, FAILED, "taken back", 3)
+    book.end(A, FAILED, "cancelled before it began", 3)
     found = book.find(1)
     assert found is not None
-    assert (found.state, found.detail) == (CANCELLED, "taken back")
+    assert (found.state, found.detail) == (CANCELLED, "cancelled before it began")
 
 
 def test_job_whose_log_dir_was_locked_waits_again() -> None:

@@ -116,7 +116,7 @@ def test_partitions_come_and_go(tmp_path: Path) -> None:
 
 
 def test_log_dir_without_marker_needs_recovery(tmp_path: Path) -> None:
-    """Its logs are shown all the same; with `cleaner.recover` it is online, and the fact is told."""
+    """Its logs are shown all the same; with `cleaner.recover` it is online, and that is reported."""
     write_log_dir(tmp_path, small_log(), clean_shutdown=False)
     look = Watch(tmp_path).look()
     assert look.facts.condition is DirCondition.NEEDS_RECOVERY
@@ -186,7 +186,7 @@ class FailingDisk(FileSystem):
 
 
 def test_failing_disk_is_offline_and_tried_after_growing_delays(tmp_path: Path) -> None:
-    """Its logs stay in sight as they were; it comes back by itself, and then the delays begin anew."""
+    """Its logs stay visible as before; it comes back by itself, and then the delays start again."""
     write_log_dir(tmp_path, small_log())
     disk = FailingDisk()
     watch = Watch(tmp_path, config=CleanerConfig(backoff_ms=1_000), fs=disk)
@@ -290,7 +290,7 @@ def test_checkpoints_are_read_only_when_they_have_changed(tmp_path: Path, monkey
 
 
 def test_settings_are_followed_as_their_files_change(tmp_path: Path) -> None:
-    """Of all topics in one file, and of one topic in its own; a mistake keeps what was in force and is told."""
+    """Of all topics in one file, and of one topic in its own; a mistake keeps the settings in force and is reported."""
     write_log_dir(tmp_path / "logs", small_log())
     (tmp_path / "topics").mkdir()
     watch = Watch(tmp_path / "logs", Sources(topics_dir=tmp_path / "topics"))

@@ -135,7 +135,7 @@ def test_roll_is_seen_and_old_segments_are_not_read_again(tmp_path: Path) -> Non
 
 
 def test_a_change_of_the_high_watermark_is_seen(tmp_path: Path) -> None:
-    """Only offsets below the checkpointed one are cleaned; without a line nothing is, and the reason is told."""
+    """Only offsets below the checkpointed one are cleaned; without a line nothing is, and the reason is reported."""
     write_log_dir(tmp_path, plain_log(), high_watermarks={})
     watch = Watch(tmp_path)
     log = watch.log()
@@ -262,7 +262,7 @@ def test_only_trusted_compact_policies_have_facts(
 
 
 def test_log_that_cannot_be_seen_is_an_error_of_its_own(tmp_path: Path) -> None:
-    """An empty directory, a damaged topic id, a link: each has its words, and the good one beside them its facts."""
+    """An empty directory, a damaged topic id, a link: each has its words, and the good one among them its facts."""
     good = plain_log()
     other = LogBuilder(TopicPartition("topic", 3))
     other.append(("k", "v"))
@@ -347,7 +347,7 @@ def test_retention_is_seen_where_it_is_enabled(tmp_path: Path) -> None:
 
 
 def test_retention_by_a_default_policy_deletes_nothing(tmp_path: Path) -> None:
-    """An archive nobody has described keeps what is older than Kafka's week, unless the operator says otherwise."""
+    """An archive without settings keeps records older than Kafka's week, unless the operator says otherwise."""
     write_log_dir(tmp_path, plain_log(3))
     enabled = CleanerConfig(retention_enable=True)
     assert not Watch(tmp_path, Sources(), enabled).log().has_segments_to_delete

@@ -35,7 +35,7 @@ UID = 1000
 
 
 class Floor:
-    """A manager with a clock by hand; workers are names, and nobody ever waits."""
+    """A manager with a clock set by hand; workers are names, and none ever waits."""
 
     def __init__(self, tmp_path: Path, config: CleanerConfig | None = None) -> None:
         self.clock = ManualClock()
@@ -108,7 +108,7 @@ def test_log_given_back_is_looked_at_again_before_it_is_picked_again(floor: Floo
 
 
 def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(floor: Floor) -> None:
-    """It may have seen the log as it was before the round."""
+    """It may have seen the log before the round."""
     floor.see(log_status("a-0"))
     assignment = floor.must_take()
     began_ns = floor.clock.monotonic_ns()
@@ -244,7 +244,7 @@ def test_request_is_first_whatever_its_ratio(floor: Floor) -> None:
 
 
 def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(floor: Floor) -> None:
-    """Nobody waits for ever for nothing."""
+    """No caller waits forever."""
     floor.see(log_status("a-0", 0))
     floor.manager.request(A, UID)
     floor.see(log_status("a-0", 0))
@@ -266,7 +266,7 @@ def test_request_for_what_may_not_be_cleaned_is_refused_with_the_reason(floor: F
 
 
 def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
-    """At the next buffer; it ends as cancelled and its log is not set aside."""
+    """At the next buffer; it ends as cancelled and its log is not quarantined."""
     floor.see(log_status("a-0"))
     job = floor.manager.request(A, UID)
     assignment = floor.must_take()
@@ -305,7 +305,7 @@ def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(floor: Floor) 
 
 
 def test_released_log_is_cleaned_again(floor: Floor) -> None:
-    """By command, when the cause is gone; a log that is not set aside cannot be released."""
+    """By command, when the cause is gone; a log that is not quarantined cannot be released."""
     floor.see(log_status("a-0"))
     floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
     assert [entry.topic_partition for entry in floor.manager.release(A)] == [A]
@@ -388,7 +388,7 @@ def test_silent_worker_is_stuck(tmp_path: Path) -> None:
 
 
 def test_retention_takes_idle_logs_and_gives_them_back(floor: Floor) -> None:
-    """Neither a round nor another pass gets the log meanwhile (R-433)."""
+    """Neither a round nor another pass gets the log in that time (R-433)."""
     logs = [log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", compacted=False)]
     floor.see(*logs)
     at_work = floor.must_take()
@@ -430,7 +430,7 @@ def test_quarantine_that_cannot_be_written_still_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
-    """Whatever comes in whatever order: no log is held twice, none is held by nobody, the manager stays sound."""
+    """For any events in any order: no log is held twice, none without a holder, the manager stays consistent."""
     chance = random.Random(seed)
     floor = Floor(tmp_path, CleanerConfig(backoff_ms=5, configured_retry_max_ms=10))
     names = ["a-0", "b-0", "b-1", "c-0"]

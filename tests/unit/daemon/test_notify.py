@@ -1,4 +1,4 @@
-"""What the service manager is told, over a socket of the test's own."""
+"""What the service manager receives, over the test's own socket."""
 
 from __future__ import annotations
 

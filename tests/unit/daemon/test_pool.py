@@ -1,4 +1,4 @@
-"""Worker threads: a log is always given back, and a worker that dies is told of, counted and replaced."""
+"""Worker threads: a log is always given back, and a worker that dies is reported, counted and replaced."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_round_without_work_asks_for_no_turn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["in the round", "after the round"])
 def test_dead_worker_is_replaced_and_its_log_given_back(tmp_path: Path, where: str) -> None:
-    """It is told with its error; a log whose round was lost is tried again later, the others at once."""
+    """It is reported with its error; a log whose round was lost is tried again later, the others at once."""
     fatal = RuntimeError("an internal error")
     killed = []
 
@@ -119,7 +119,7 @@ def test_dead_worker_is_replaced_and_its_log_given_back(tmp_path: Path, where: s
 
 
 def test_even_the_end_of_the_interpreter_gives_a_log_back(tmp_path: Path) -> None:
-    """SystemExit is no Exception, and ends a thread in silence if nobody looks."""
+    """SystemExit is no Exception, and ends a thread silently unless it is caught."""
 
     def leave(_: Assignment) -> RoundOutcome:
         raise SystemExit(3)

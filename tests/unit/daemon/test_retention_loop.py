@@ -1,4 +1,4 @@
-"""When passes are made and files removed: at intervals, beside workers, and again after what went wrong."""
+"""When passes are made and files removed: at intervals, next to workers, and again after failures."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_passes_come_after_the_first_delay_and_then_at_intervals(tmp_path: Path)
 
 
 def test_pass_leaves_out_log_dirs_that_cannot_be_worked_on(tmp_path: Path) -> None:
-    """Only online ones; none at all before the first look, or where a round has to recover first."""
+    """Only online ones; none before the first look, or if a round must recover first."""
     turned = Turned(tmp_path, **{condition.name: condition for condition in DirCondition})
     waiting = DirLook(needs_recovery=True)
     turned.targets += [
@@ -116,7 +116,7 @@ def test_no_pass_while_retention_is_not_enabled(tmp_path: Path) -> None:
 
 
 def test_failure_of_one_log_dir_does_not_keep_the_next_from_its_pass(tmp_path: Path) -> None:
-    """It is told, and tried again at the next interval."""
+    """It is reported, and tried again at the next interval."""
     turned = Turned(tmp_path, one=DirCondition.ONLINE, two=DirCondition.ONLINE)
     turned.retention.errors = [LogDirLockedError("in use")]
     turned.turn_until(331)

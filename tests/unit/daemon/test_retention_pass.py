@@ -45,7 +45,7 @@ def aged_log(name: str = "topic-0", segments: int = 4) -> LogBuilder:
 
 
 class Bench:
-    """A log dir, a pass over it, and what the pass asked for and told."""
+    """A log dir, a pass over it, and what the pass asked for and reported."""
 
     def __init__(self, path: Path, given: Sources, fs: FileSystem | None = None) -> None:
         self.fs = fs or FS
@@ -213,7 +213,7 @@ def test_delay_is_that_of_the_topic(tmp_path: Path) -> None:
 
 
 def test_left_over_files_are_removed_after_a_restart(tmp_path: Path) -> None:
-    """What a process that is no more has set aside is found by the look and goes a delay later."""
+    """The look finds files that an ended process marked deleted; they are removed a delay later."""
     at = bench(tmp_path, by_time(2.5))
     at.run()
     at.retention = at.new_pass()
@@ -242,7 +242,7 @@ def test_files_that_are_gone_already_do_no_harm(tmp_path: Path) -> None:
 
 
 def test_busy_logs_are_left_to_the_next_pass(tmp_path: Path) -> None:
-    """R-433: only logs that nobody is at work on are taken; all taken are given back."""
+    """R-433: only idle logs are taken; all taken are given back."""
     at = bench(tmp_path, by_time(2.5), aged_log("topic-0"), aged_log("topic-1"))
     at.busy = {TopicPartition("topic", 0)}
     assert at.run() == 2

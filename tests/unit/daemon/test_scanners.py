@@ -1,4 +1,4 @@
-"""Looking at log dirs side by side: one that hangs holds up nobody but itself."""
+"""Reading log dirs in parallel: one that hangs delays no other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dir:
 
 
 def test_log_dir_that_hangs_is_offline_until_it_answers() -> None:
-    """Others are looked at meanwhile; what was known of it is kept, and it is not asked twice."""
+    """Others are still read; what was known of it is kept, and it is not asked twice."""
     fast, slow, clock = Dir("/fast"), Dir("/slow"), ManualClock()
     scanners = Scanners(clock, patience_seconds=0.05)
     assert scanners.look([fast, slow], 0)["/slow"].facts.condition is DirCondition.ONLINE
@@ -68,7 +68,7 @@ def test_log_dir_that_never_answered_has_no_logs() -> None:
 
 
 def test_log_dir_whose_look_gets_on_is_not_offline() -> None:
-    """Of twenty thousand logs the first look takes a while: how far it is is told, and then what was known stays."""
+    """The first look at twenty thousand logs takes long: its progress is shown, and what was known stays."""
     slow = Dir("/slow")
     scanners = Scanners(ManualClock(), patience_seconds=0.01)
     slow.answers.clear()

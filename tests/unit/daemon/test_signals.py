@@ -17,7 +17,7 @@ WISHES = {"SIGTERM": {"stop"}, "SIGINT": {"stop"}, "SIGHUP": {"reload"}, "SIGUSR
 
 @pytest.mark.parametrize("name", WISHES)
 def test_signal_becomes_a_wish_once(name: str) -> None:
-    """It ends the wait, is told once, and the handler found before is put back."""
+    """It ends the wait, is reported once, and the previous handler is restored."""
     number = signal.Signals[name]
     before = signal.getsignal(number)
     with Signals() as signals:

@@ -60,7 +60,7 @@ def test_what_a_look_saw_wins_over_what_a_round_knew() -> None:
 
 @pytest.mark.parametrize(("now_ms", "is_locked"), [(499, False), (500, True), (1499, True), (1500, False)])
 def test_locked_log_dir_is_free_after_its_delay(now_ms: int, is_locked: bool) -> None:
-    """Also when the wall clock was set back meanwhile."""
+    """Also when the wall clock was set back in between."""
     dir_backoff = LogDirBackoff()
     dir_backoff.lock("/a", 500, 1000, "process 7")
     found = dir_backoff.over("/a", LogDirFacts(), now_ms)

@@ -53,7 +53,7 @@ def test_workers_that_wait_are_shown_too() -> None:
 
 
 def test_throttle_without_limit_is_none() -> None:
-    """Kafka's largest double is shown to nobody."""
+    """Kafka's largest double is never shown."""
     throttle = IoThrottle(1.7976931348623157e308, ManualClock())
     assert throttle_view(throttle, {"/a": float("inf"), "/b": 5.0}).bytes_per_second is None
     assert dict(throttle_view(throttle, {"/a": float("inf"), "/b": 5.0}).log_dirs) == {"/b": 5.0}

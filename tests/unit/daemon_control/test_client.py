@@ -1,4 +1,4 @@
-"""What a command is told when the daemon is not what it should be."""
+"""The errors of a command when the daemon is not what it should be."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def test_answer_of_a_daemon_that_hangs_up_first_is_still_read(daemon: Daemon) ->
 
 
 def test_silent_daemon_is_not_waited_for(daemon: Daemon) -> None:
-    """The queue of a process that hangs takes callers, and nobody ever accepts them."""
+    """The queue of a process that hangs takes callers, which are never accepted."""
     with pytest.raises(NoDaemonError, match=r"does not answer within 0\.05 s"):
         Control(daemon.path, timeout_seconds=0.05).ask("jobs")
 
 
 def test_queue_that_stays_full_is_not_waited_for(daemon: Daemon) -> None:
-    """As long as others are accepted, a caller waits with them; then he is told."""
+    """As long as others are accepted, a caller waits with them; then it gets an error."""
     crowd = []
     for _ in range(200):
         one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

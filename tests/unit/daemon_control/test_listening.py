@@ -73,7 +73,7 @@ def test_stale_socket_is_replaced(room: Path) -> None:
 
 
 def test_live_socket_of_a_daemon_is_left_alone(room: Path) -> None:
-    """The second one is told who has it."""
+    """The second one learns which process has it."""
     listening = listen(room)
     with pytest.raises(StateDirLockedError, match=f"control socket .*/s is in use by process {os.getpid()} on "):
         listen(room)
@@ -115,7 +115,7 @@ def test_file_that_is_not_a_socket_stays(room: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("mode", [0o770, 0o1777, 0o707], ids=oct)
 def test_directory_others_may_write_to_is_refused(room: Path, mode: int) -> None:
-    """They could put a socket of theirs in its place, and be told what was meant for the daemon."""
+    """They could replace it by their own socket, and receive what was meant for the daemon."""
     room.chmod(mode)
     with pytest.raises(ConfigError, match=r"cleaner\.control\.socket=.*others may write"):
         listen(room)
@@ -136,7 +136,7 @@ def test_path_no_socket_can_have_is_refused(room: Path, name: str) -> None:
 
 
 def test_lock_is_free_when_listening_failed(room: Path) -> None:
-    """The next try is not told that somebody has it."""
+    """The next try does not find it in use."""
     (room / "s").mkdir()
     for _ in range(2):
         with pytest.raises(ConfigError):
@@ -205,7 +205,7 @@ def call(path: Path, gid: int, uid: int) -> tuple[int, str]:
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_member_of_the_group_may_steer_and_is_named(served: Path, steering: FakeSteering) -> None:
-    """The journal gets his uid."""
+    """The journal gets the user's uid."""
     assert call(served, 4711, 1234) == (0, "")
     assert steering.calls == [("pause", None, 1234)]
 
@@ -226,7 +226,7 @@ def test_other_users_are_kept_out(served: Path, steering: FakeSteering, is_direc
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_other_user_finds_no_daemon_where_none_is(room: Path) -> None:
-    """69, not 77, where he may look."""
+    """69, not 77, where the user may look."""
     code, words = call(Path("/run/nothing-there"), NOBODY, NOBODY)
     assert (code, words) == (NoDaemonError.exit_code, "no daemon is running at /run/nothing-there\n")
 

@@ -82,7 +82,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def heard(caller: socket.socket) -> bytes:
-    """Return what a caller has been told so far."""
+    """Return what a caller has received so far."""
     received = b""
     while True:
         try:
@@ -135,7 +135,7 @@ def test_request_may_come_in_pieces(room: Room) -> None:
 
 
 def test_many_requests_at_once_are_answered_one_a_turn(room: Room) -> None:
-    """Whoever else has a question has an answer after the first of them."""
+    """Another client has an answer after the first of them."""
     greedy, modest = room.connect(), room.connect()
     greedy.send(JOBS * 100)
     modest.send(JOBS)
@@ -201,7 +201,7 @@ def test_caller_who_takes_too_long_is_dropped(room: Room, sent: bytes, seconds: 
 
 
 def test_client_that_does_not_read_is_dropped_and_blocks_no_other(room: Room) -> None:
-    """An answer larger than the socket's buffers waits for him alone, and not for ever."""
+    """An answer larger than the socket's buffers waits for that client only, and not forever."""
     room.steering.shown = sample_daemons.with_many_logs(2000)
     stuck, other = room.connect(), room.connect()
     stuck.send(STATUS)
@@ -216,7 +216,7 @@ def test_client_that_does_not_read_is_dropped_and_blocks_no_other(room: Room) ->
 
 
 def test_unread_answers_are_bounded_in_total(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond that callers are told to come again."""
+    """Beyond that callers must try again."""
     monkeypatch.setattr(server_module, "MAX_WAITING_BYTES", 1 << 20)
     room.steering.shown = sample_daemons.with_many_logs(2000)
     stuck, other = room.connect(), room.connect()
@@ -322,7 +322,7 @@ def test_client_that_leaves_while_it_is_answered_is_forgotten(room: Room) -> Non
 
 
 def test_internal_error_affects_one_client(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told to the log; the thread goes on."""
+    """It is logged; the thread goes on."""
 
     def broken(*_: object) -> None:
         raise ZeroDivisionError

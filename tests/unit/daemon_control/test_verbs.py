@@ -1,4 +1,4 @@
-"""What can be asked, who is told, and what is refused."""
+"""What can be asked, who is named, and what is refused."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_status_of_some_logs(steering: FakeSteering, fields: dict[str, Any], nam
 
 
 def test_jobs_lists_all_or_one(steering: FakeSteering) -> None:
-    """One that is not there is refused, lest somebody wait for it for ever."""
+    """A missing one is refused, so that no one waits for it forever."""
     assert [job["id"] for job in ask(steering, "jobs")["jobs"]] == [7, 6, 5]
     assert [job["id"] for job in ask(steering, "jobs", job=6)["jobs"]] == [6]
     assert refusal(steering, "jobs", job=99) == ("refused", "there is no job 99, or it ended long ago")
@@ -132,9 +132,9 @@ def test_jobs_lists_all_or_one(steering: FakeSteering) -> None:
         ({"v": 2, "do": "jobs"}, "version", "version 2"),
         ({"do": "jobs"}, "version", "version None"),
         ({"v": True, "do": "jobs"}, "version", "version True"),
-        ({"v": 1}, "bad_request", "cannot do None; known: cancel, "),
-        ({"v": 1, "do": "explode"}, "bad_request", "cannot do 'explode'"),
-        ({"v": 1, "do": ["now"]}, "bad_request", "cannot do"),
+        ({"v": 1}, "bad_request", "unknown verb None; known: cancel, "),
+        ({"v": 1, "do": "explode"}, "bad_request", "unknown verb 'explode'"),
+        ({"v": 1, "do": ["now"]}, "bad_request", "unknown verb"),
         ({"v": 1, "do": "now"}, "bad_request", "partition is missing"),
         ({"v": 1, "do": "now", "partition": "orders"}, "bad_request", "partition: 'orders' is not a topic"),
         ({"v": 1, "do": "now", "partition": "../etc-0"}, "bad_request", "partition: '../etc-0'"),

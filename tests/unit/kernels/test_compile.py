@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -64,14 +65,33 @@ def cache_files(cache: Path, suffix: str) -> list[Path]:
     return sorted(cache.glob(f"kernels-*/*{suffix}"))
 
 
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+    """Give a cache that one process has filled, for copies, and what that process said."""
+    cache = tmp_path_factory.mktemp("compiled")
+    return cache, checksum_in_a_process(cache)
+
+
+@pytest.fixture
+def cache(compiled: tuple[Path, Report], tmp_path: Path) -> Path:
+    """Give a cache of the test's own, filled."""
+    return shutil.copytree(compiled[0], tmp_path / "cache")
+
+
+@pytest.fixture
+def first(compiled: tuple[Path, Report], cache: Path) -> Report:
+    """Give what the process said that filled the cache."""
+    whole, report = compiled
+    return report._replace(kept_in=str(cache / Path(report.kept_in).relative_to(whole)))
+
+
 NEEDS_BASELINE = pytest.mark.skipif(not host_has_baseline(), reason="this processor lacks some of the baseline")
 
 
 @NEEDS_BASELINE
-def test_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
+def test_second_process_loads_what_the_first_compiled(cache: Path, first: Report) -> None:
     """For the baseline, on any machine; numba counts compiled and loaded kernels."""
-    first = checksum_in_a_process(tmp_path)
-    second = checksum_in_a_process(tmp_path)
+    second = checksum_in_a_process(cache)
     assert (first.checksum, second.checksum) == (CRC, CRC)
     assert first.cpu_name in ("nehalem", "generic")
     assert first.instruction in ("x86", "arm")
@@ -81,29 +101,27 @@ def test_second_process_loads_what_the_first_compiled(tmp_path: Path) -> None:
 
 
 @NEEDS_BASELINE
-def test_cache_is_the_same_for_an_installation_elsewhere(tmp_path: Path) -> None:
+def test_cache_is_the_same_for_an_installation_elsewhere(cache: Path, first: Report, tmp_path: Path) -> None:
     """Kernels compiled in an image's build stage are found wherever the package is installed later."""
-    first = checksum_in_a_process(tmp_path / "cache")
     package = Path(__file__).parents[3] / "cleaner"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "cleaner").symlink_to(package)
     elsewhere = f"import sys; sys.path.insert(0, {str(tmp_path / 'other')!r}); import cleaner.kernels\n"
     elsewhere += f"assert cleaner.kernels.__path__[0].startswith({str(tmp_path)!r})\n"
-    second = checksum_in_a_process(tmp_path / "cache", before=elsewhere)
+    second = checksum_in_a_process(cache, before=elsewhere)
     assert (second.compiled, second.kept_in) == (0, first.kept_in)
 
 
 @NEEDS_BASELINE
-def test_target_named_by_the_operator_has_its_own_code(tmp_path: Path) -> None:
+def test_target_named_by_the_operator_has_code_of_its_own(cache: Path, first: Report) -> None:
     """NUMBA_CPU_NAME is respected, and code for one target is never loaded for another."""
-    ours = checksum_in_a_process(tmp_path)
     plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
-    theirs = checksum_in_a_process(tmp_path, **plain)
+    theirs = checksum_in_a_process(cache, **plain)
     assert (theirs.cpu_name, theirs.instruction, theirs.checksum) == ("generic", "", CRC)
     assert theirs.compiled > 0
-    assert theirs.kept_in != ours.kept_in
-    assert checksum_in_a_process(tmp_path, **plain).compiled == 0
-    assert checksum_in_a_process(tmp_path).compiled == 0
+    assert theirs.kept_in != first.kept_in
+    assert checksum_in_a_process(cache, **plain).compiled == 0
+    assert checksum_in_a_process(cache).compiled == 0
 
 
 @pytest.mark.parametrize(
@@ -129,16 +147,15 @@ atexit.register(lambda: print(double.nopython_signatures, double(0.5), file=sys.
 
 
 @NEEDS_BASELINE
-def test_numba_in_use_keeps_its_target(tmp_path: Path) -> None:
+def test_numba_in_use_keeps_its_target(cache: Path, first: Report) -> None:
     """A process that used numba before us is not changed; kernels are made for its target and kept apart."""
-    ours = checksum_in_a_process(tmp_path)
-    theirs = checksum_in_a_process(tmp_path, before=SOMEBODY_ELSE)
+    theirs = checksum_in_a_process(cache, before=SOMEBODY_ELSE)
     assert theirs.checksum == CRC
     assert theirs.cpu_name not in ("nehalem", "generic")
     assert theirs.compiled > 0
-    assert theirs.kept_in != ours.kept_in
+    assert theirs.kept_in != first.kept_in
     assert theirs.output.endswith(" 1.0\n")
-    assert checksum_in_a_process(tmp_path, before=SOMEBODY_ELSE).compiled == 0
+    assert checksum_in_a_process(cache, before=SOMEBODY_ELSE).compiled == 0
 
 
 def no_override() -> tuple[str, ...]:
@@ -146,21 +163,18 @@ def no_override() -> tuple[str, ...]:
     return ("setpriv", "--bounding-set=-dac_override") if os.geteuid() == 0 else ()
 
 
-def test_complete_cache_that_is_read_only_is_enough(tmp_path: Path) -> None:
+def test_complete_cache_that_is_read_only_is_enough(cache: Path, first: Report) -> None:
     """As it is when it was baked into an image; numba's own cache would not take such a directory."""
-    first = checksum_in_a_process(tmp_path)
     Path(first.kept_in).chmod(0o555)
-    second = checksum_in_a_process(tmp_path, prefix=no_override())
+    second = checksum_in_a_process(cache, prefix=no_override())
     assert (second.checksum, second.compiled, second.kept_in) == (CRC, 0, "None")
     assert second.output == ""
 
 
-def test_kernel_missing_in_a_read_only_cache_goes_to_the_next_place(tmp_path: Path) -> None:
+def test_what_a_read_only_cache_lacks_goes_to_the_next_place(cache: Path, first: Report, tmp_path: Path) -> None:
     """Without a next place it is compiled at every start, and that is no error."""
     home = tmp_path / "home"
     home.mkdir()
-    cache = tmp_path / "cache"
-    first = checksum_in_a_process(cache)
     for path in cache_files(cache, "kernel"):
         path.unlink()
     Path(first.kept_in).chmod(0o555)
@@ -176,24 +190,22 @@ def test_kernel_missing_in_a_read_only_cache_goes_to_the_next_place(tmp_path: Pa
 @pytest.mark.parametrize(
     "left", [lambda _: b"", lambda _: bytes(64), lambda whole: whole[:-1]], ids=["empty", "zeros", "short"]
 )
-def test_damaged_entry_is_compiled_again_and_replaced(tmp_path: Path, left: Callable[[bytes], bytes]) -> None:
+def test_damaged_entry_is_compiled_again_and_mended(cache: Path, first: Report, left: Callable[[bytes], bytes]) -> None:
     """A power cut leaves files empty, of zeros, or short; numba's own cache would fail on them forever."""
-    first = checksum_in_a_process(tmp_path)
-    for path in cache_files(tmp_path, "kernel"):
+    for path in cache_files(cache, "kernel"):
         path.write_bytes(left(path.read_bytes()))
-    second = checksum_in_a_process(tmp_path)
+    second = checksum_in_a_process(cache)
     assert (second.checksum, second.compiled, second.saved) == (CRC, first.compiled, first.compiled)
-    assert checksum_in_a_process(tmp_path).compiled == 0
+    assert checksum_in_a_process(cache).compiled == 0
 
 
-def test_file_of_another_kernel_is_not_run(tmp_path: Path) -> None:
+def test_file_of_another_kernel_is_not_run(cache: Path, first: Report) -> None:
     """Machine code trusts its caller: a renamed file is compiled again."""
-    first = checksum_in_a_process(tmp_path)
-    path, other = cache_files(tmp_path, "kernel")[:2]
+    path, other = cache_files(cache, "kernel")[:2]
     other.replace(path)
-    second = checksum_in_a_process(tmp_path)
+    second = checksum_in_a_process(cache)
     assert (second.checksum, second.compiled > 0) == (CRC, True)
-    assert checksum_in_a_process(tmp_path).compiled == 0
+    assert checksum_in_a_process(cache).compiled == 0
     assert first.kept_in == second.kept_in
 
 
@@ -238,24 +250,22 @@ def test_without_a_place_kernels_are_compiled_at_each_start() -> None:
 
 
 @pytest.mark.parametrize("of_the_file", [False, True], ids=["directory", "file"])
-def test_cache_that_others_can_write_to_is_not_used(tmp_path: Path, of_the_file: bool) -> None:
+def test_cache_that_others_can_write_to_is_not_used(cache: Path, first: Report, of_the_file: bool) -> None:
     """Its files are programs; one warning names what is writable."""
-    first = checksum_in_a_process(tmp_path)
-    path = cache_files(tmp_path, "kernel")[0] if of_the_file else Path(first.kept_in)
+    path = cache_files(cache, "kernel")[0] if of_the_file else Path(first.kept_in)
     path.chmod(0o777)
-    done = checksum_in_a_process(tmp_path)
+    done = checksum_in_a_process(cache)
     assert (done.checksum, done.compiled, done.saved, done.loaded) == (CRC, first.compiled, 0, 0)
     assert done.output.count(f"others may write to {path}") == 1
 
 
 @NEEDS_BASELINE
-def test_processor_below_the_baseline_has_its_own_code(tmp_path: Path) -> None:
+def test_processor_below_the_baseline_has_code_of_its_own(cache: Path, first: Report) -> None:
     """Code for the baseline has instructions it lacks."""
-    ours = checksum_in_a_process(tmp_path)
     lacking = "import llvmlite.binding as binding; binding.get_host_cpu_features = binding.FeatureMap\n"
-    theirs = checksum_in_a_process(tmp_path, before=lacking)
+    theirs = checksum_in_a_process(cache, before=lacking)
     assert (theirs.checksum, theirs.instruction, theirs.loaded) == (CRC, "", 0)
-    assert theirs.kept_in != ours.kept_in
+    assert theirs.kept_in != first.kept_in
 
 
 BEYOND = """

@@ -12,7 +12,6 @@ from cleaner.config.values import TopicConfig
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import Record
 from cleaner.policy.retention import KeptLog, find_expired
-from cleaner.storage.files.clean_shutdown import write_marker
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
@@ -117,7 +116,7 @@ def test_log_continues_at_its_end_after_everything_expired(tmp_path: Path) -> No
     assert writer.append([Record(b"k", b"v")]).base_offset == 6
     writer.close()
     assert LogDir(FileSystem(), tmp_path).log_start_offsets == {}
-    write_marker(FileSystem(), tmp_path)
+    LogDir(FileSystem(), tmp_path).write_marker()
     again = _open(tmp_path, topic, clock)
     assert (again.log_start_offset, again.log_end_offset) == (6, 7)
     again.close()

@@ -34,7 +34,7 @@ def test_readiness_is_settings_looked_at_and_not_stopping(fields: dict[str, obje
 
 
 def test_health_fails_only_when_nothing_moves() -> None:
-    """What is set aside is a warning; what is stuck is a failure, in its own words."""
+    """A quarantined log is a warning; a stuck thread is a failure, in its own words."""
     well = healthy(snapshot())
     assert (well.status, json.loads(well.body)["status"], json.loads(well.body)["warnings"]) == (200, "ok", [])
     aside = healthy(snapshot(quarantine=(quarantined(),)))
@@ -48,7 +48,7 @@ def test_health_fails_only_when_nothing_moves() -> None:
 
 
 def test_warnings_name_memory_that_no_setting_asks_for() -> None:
-    """As much as is needed at most is well; so is what nobody knows."""
+    """As much as the settings need is well; so is an unknown value."""
     assert warnings(snapshot(anonymous_bytes=400 * MB, needed_bytes=400 * MB)) == []
     assert warnings(snapshot(anonymous_bytes=None)) == []
     (line,) = warnings(snapshot(anonymous_bytes=401 * MB, needed_bytes=400 * MB))

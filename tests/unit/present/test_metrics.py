@@ -88,7 +88,7 @@ def test_families_scraped_are_those_of_the_table() -> None:
 
 
 def test_family_names_follow_prometheus() -> None:
-    """`_total` stands on counters only, no name is used twice, every help is one sentence or more."""
+    """`_total` is on counters only, no name is used twice, every help is one sentence or more."""
     names = [family.name for family in FAMILIES]
     assert len(set(names)) == len(names)
     for family in FAMILIES:
@@ -103,7 +103,7 @@ def test_metrics_document_is_written_from_the_table() -> None:
 
 @pytest.mark.parametrize("daemon", DAEMONS)
 def test_promtool_has_nothing_to_say(daemon: Callable[[], ServiceSnapshot]) -> None:
-    """Prometheus's own checker takes every name, type and help text of ours."""
+    """Prometheus's own checker accepts all our names, types and help texts."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is missing: apt-get install prometheus")
@@ -193,7 +193,7 @@ def test_what_has_no_value_has_no_sample() -> None:
 
 
 def test_trouble_is_seen() -> None:
-    """What alerts rest on: a disk gone, logs set aside, a bad reload, a worker dead, something stuck."""
+    """What alerts use: a disk gone, logs in quarantine, a bad reload, a worker dead, something stuck."""
     found = samples(with_problems())
     assert found["cleaner_offline_log_dirs"] == 1
     assert found['cleaner_log_dir_state{log_dir="/mnt/disk2/kafka",state="offline"}'] == 1

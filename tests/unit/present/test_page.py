@@ -83,7 +83,7 @@ def test_page_of_any_daemon_is_well_formed_and_self_contained(daemon: Callable[[
 
 @pytest.mark.parametrize("daemon", DAEMONS)
 def test_every_drawing_has_a_description(daemon: Callable[[], ServiceSnapshot]) -> None:
-    """Who does not see a drawing is told what it shows; a table says what it is and heads its columns."""
+    """Every drawing has its content in words; a table has a caption and column headings."""
     document = overview(daemon())
     for attributes in document.all("svg"):
         is_hidden = attributes.get("aria-hidden") == "true"
@@ -131,7 +131,7 @@ def test_value_in_a_template_is_text_whatever_it_is() -> None:
 
 
 def test_parts_of_a_log_are_to_scale() -> None:
-    """Widths are bytes; what is there is seen, and all together fill the line."""
+    """Widths are bytes; every part is visible, and all together fill the line."""
     parts = parts_of(sections(500 * MB, 250 * MB, 150 * MB, 100 * MB))
     assert [(part.kind, round(part.width, 6)) for part in parts] == [
         ("clean", 50.0), ("dirty", 25.0), ("young", 15.0), ("active", 10.0),
@@ -190,7 +190,7 @@ def test_headline_shows_what_matters_most(fields: dict[str, object], tone: Tone,
     ids=["well", "too much", "not known"],
 )
 def test_tile_shows_how_much_memory_is_used(fields: dict[str, object], shown: str) -> None:
-    """Beside the most that is needed; more than that is told as what it is."""
+    """Next to the most that is needed; more than that is shown as bad."""
     drawn = page.overview(snapshot(needed_bytes=440 << 20, **fields), {}).body.decode()
     assert f"{shown}<small>440.0 MiB is the most it needs" in drawn
 
@@ -250,7 +250,7 @@ def test_logs_are_found_by_name_reason_and_log_dir(query: dict[str, str], found:
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "", "1e9", "9" * 40, "\u0663"])
 def test_page_number_that_is_none_shows_the_first_page(number: str) -> None:
-    """Whatever somebody writes into the address, there is an answer."""
+    """Any text in the address gets an answer."""
     assert "page 1 of" in overview(with_many_logs(60), page=number).text
 
 

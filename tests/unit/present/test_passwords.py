@@ -49,7 +49,7 @@ def test_known_user_is_recognized_without_bcrypt(costs: list[int]) -> None:
 
 @pytest.mark.parametrize("name", ["ann", "bob", "eve", ""])
 def test_wrong_password_costs_the_same_for_every_name(name: str, costs: list[int]) -> None:
-    """The user with the cheap hash, the one with the costly hash, and nobody: as many rounds of bcrypt."""
+    """A user with a cheap hash, one with a costly hash, and an unknown one: as many rounds of bcrypt."""
     passwords = Passwords({"ann": hashed("one", 4), "bob": hashed("two", 7)})
     assert not passwords.is_allowed(basic(f"{name}:wrong"))
     assert sum(1 << cost for cost in costs) == 1 << 7

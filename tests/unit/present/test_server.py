@@ -21,7 +21,7 @@ from tests.support.snapshots import snapshot
 
 
 class Told:
-    """What the server told the operator."""
+    """What the server reported to the operator."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -57,7 +57,7 @@ def ask(server: HttpServer, method: str, path: str, **headers: str) -> tuple[int
 
 
 def raw(server: HttpServer, data: bytes) -> bytes:
-    """Send bytes as they are and return all that comes back."""
+    """Send bytes unchanged and return everything that comes back."""
     with socket.create_connection(("127.0.0.1", server.address.port), timeout=30) as connection:
         connection.sendall(data)
         received = b""
@@ -86,7 +86,7 @@ def test_head_is_answered_without_a_body_and_with_its_length() -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "get"])
 def test_method_that_could_change_something_is_refused(method: str) -> None:
-    """Whatever is sent along, nobody is asked."""
+    """No password is asked for, whatever is sent."""
     with serving(lambda _: pytest.fail("asked")) as server:
         status, headers, _ = ask(server, method, "/", Content_Length="0")
     assert (status, headers["Allow"]) == (405, "GET, HEAD")
@@ -121,7 +121,7 @@ def test_method_that_could_change_something_is_refused(method: str) -> None:
     ],
 )  # fmt: skip
 def test_bytes_that_are_no_request_are_refused(request_bytes: bytes) -> None:
-    """One line says so; nobody is asked, and the server goes on."""
+    """One line says so; no password is asked for, and the server goes on."""
     with serving(lambda _: pytest.fail("asked")) as server:
         assert raw(server, request_bytes)[:12] in (b"HTTP/1.1 400", b"")
         assert ask(server, "POST", "/")[0] == 405
@@ -238,7 +238,7 @@ def test_address_in_use_is_an_error_of_its_own() -> None:
 
 
 def test_listening_beyond_the_loopback_without_users_is_warned_of() -> None:
-    """Whoever opens it to the network is told what that shows, once."""
+    """Opening it to the network draws one warning about what that shows."""
     told = Told()
     server = HttpServer(
         Address("0.0.0.0", 0),  # noqa: S104 - that is what is warned of

@@ -1,4 +1,4 @@
-"""The line of those whose password has to be compared: each place in its turn, and no more than fit."""
+"""The line of requests whose password must be compared: each address in its turn, and no more than fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ HERE, THERE, ELSEWHERE = (origin_of(f"10.0.0.{number}") for number in (1, 2, 3))
 
 
 def test_each_origin_has_its_turn() -> None:
-    """Whoever comes from another place than the crowd waits for one of them; within a place it is who came first."""
+    """A request from another address than the crowd waits for one of them; within an address the first goes first."""
     line: WaitingLine[str] = WaitingLine()
     for number in range(4):
         assert line.join(HERE, f"here {number}") is None

@@ -112,7 +112,7 @@ def test_empty_file_asks_for_no_password(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_file_that_cannot_be_used_is_an_error_that_says_why(tmp_path: Path, text: str, what: str) -> None:
-    """What somebody believes to protect something is never skipped; a password is not repeated."""
+    """A setting that seems to protect something is never skipped; a password is not repeated."""
     with pytest.raises(ConfigError) as raised:
         load(FS, write(tmp_path / "web.yml", text))
     assert what in str(raised.value) and raised.value.exit_code == 78
@@ -126,7 +126,7 @@ def test_missing_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_changed_file_counts_from_the_next_question(tmp_path: Path) -> None:
-    """A bad change is told once and leaves what was; a good one counts, also through a link that was moved."""
+    """A bad change is reported once and changes nothing; a good one counts, also through a link that was moved."""
     told: list[str] = []
     first = write(tmp_path / "1.yml", f"basic_auth_users:\n  ann: {hashed('one')}\n")
     link = tmp_path / "web.yml"
@@ -318,7 +318,7 @@ def test_file_that_is_written_while_it_is_read_is_read_again(tmp_path: Path) -> 
 
 
 def test_file_that_is_emptied_lets_no_one_in(tmp_path: Path) -> None:
-    """An editor that writes over it empties it first; a file without users has to say something."""
+    """An editor that writes over it empties it first; a file without users is not enough."""
     told: list[str] = []
     path = write(tmp_path / "web.yml", f"basic_auth_users:\n  prom: {hashed('a')}\n")
     followed = WebConfigFile(FS, path, told.append)

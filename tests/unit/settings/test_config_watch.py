@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Watched:
 
 
 def test_change_is_reported_once_after_a_second_without_another(file: Watched) -> None:
-    """First it is only noticed, then told, then known."""
+    """First it is only noticed, then reported, then known."""
     assert not file.ask()
     file.path.write_bytes(b"a=2\n")
     assert [file.ask() for _ in range(4)] == [False, True, False, False]

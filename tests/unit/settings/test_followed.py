@@ -46,7 +46,7 @@ class Followed:
         return self.settings.topic(topic, ID).config.segment_ms
 
     def look(self, after_ms: int = 2000) -> bool:
-        """Look so long after all that was written."""
+        """Look so long after everything was written."""
         return self.settings.look(time.time_ns() // 1_000_000 + after_ms)
 
     def write(self, text: str, topic: str = "t") -> None:
@@ -176,7 +176,7 @@ def test_cleaner_topics_file_that_vanishes_is_followed_also_in_a_busy_log_dir(fo
 
 
 def test_metadata_log_is_followed_at_once(followed: Followed) -> None:
-    """Its batches are whole or not there; and what is damaged leaves the settings until it is mended."""
+    """Its batches are whole or not there; and damage leaves the settings until it is fixed."""
     directory = followed.log_dir / "__cluster_metadata-0"
 
     def write(*values: bytes) -> None:
@@ -237,7 +237,7 @@ def test_sources_of_a_reload_count_at_once_or_not_at_all(followed: Followed) -> 
 
 
 def test_topics_that_are_gone_are_forgotten(followed: Followed) -> None:
-    """A topic that comes again is read anew."""
+    """A topic that comes again is read again."""
     followed.write("segment.ms=1\n")
     followed.start()
     was = followed.settings.topic("t", ID)

@@ -370,7 +370,7 @@ def test_environment_has_precedence_over_the_file_but_not_the_command_line(log_d
 
 
 def test_topics_dir_of_the_settings_is_read_unless_the_command_names_one(log_dir: Path, tmp_path: Path) -> None:
-    """`cleaner.topics.dir` stands in for `--topics-dir`."""
+    """`cleaner.topics.dir` is used without `--topics-dir`."""
     for name, value in (("configured", "1"), ("given", "2")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "t.properties").write_text(f"segment.ms={value}\n")

@@ -1,4 +1,4 @@
-"""The journal keeps what it was told, in order, through crashes, full disks and changes of files."""
+"""The journal keeps its entries, in order, through crashes, full disks and changes of files."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_entry_larger_than_a_file_gets_one_of_its_own(tmp_path: Path) -> None:
 
 
 def test_entry_that_cannot_be_a_line_changes_nothing(tmp_path: Path) -> None:
-    """A mistake of the caller, told before anything is written."""
+    """An error of the caller, raised before anything is written."""
     book = journal(tmp_path)
     with pytest.raises(TypeError):
         book.append("round", None, {"path": tmp_path})  # type: ignore[dict-item]
@@ -128,7 +128,7 @@ def test_torn_last_line_is_passed_over_and_costs_no_other_entry(tmp_path: Path, 
     ],
 )
 def test_line_of_another_shape_is_no_entry(line: bytes) -> None:
-    """Whoever reads entries may rely on their types."""
+    """Readers of entries can rely on their types."""
     assert JournalEntry.from_line(line) is None
 
 
@@ -205,7 +205,7 @@ def test_threads_append_whole_lines(tmp_path: Path) -> None:
 
 
 def test_power_cut_keeps_each_entry_that_was_acknowledged(tmp_path: Path) -> None:
-    """At every moment, with files that follow each other and go: all that `append` returned for, in order, once."""
+    """At every moment, with new and vanishing files: everything `append` returned for, in order, once."""
     disk = tmp_path / "disk"
     disk.mkdir()
     fs = ForgetfulFileSystem(disk)

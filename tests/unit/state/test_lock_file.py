@@ -1,4 +1,4 @@
-"""One process has a lock, and a second one is told which."""
+"""One process has a lock, and a second one learns which."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_file_with_nonsense_names_no_process(tmp_path: Path, content: bytes) -> 
 
 
 def test_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
-    """Whoever placed it there would have a file of his choice overwritten."""
+    """Otherwise the user who placed it could have any file overwritten."""
     (tmp_path / "precious").write_text("keep")
     (tmp_path / "lock").symlink_to("precious")
     with pytest.raises(LogDirOfflineError):

@@ -1,4 +1,4 @@
-"""Logs set aside stay so over restarts, until they are released."""
+"""Quarantined logs stay so over restarts, until they are released."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_unusable_file_is_reported_and_kept(tmp_path: Path, data: str, words: st
 
 
 def test_quarantine_is_read_by_others_without_a_change(tmp_path: Path) -> None:
-    """Nobody but the daemon sets its files aside."""
+    """Only the daemon moves its files away."""
     assert read_quarantine(FileSystem(), tmp_path) == []
     quarantine(tmp_path).add(entry())
     assert read_quarantine(FileSystem(), tmp_path) == [entry()]

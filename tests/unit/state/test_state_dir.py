@@ -68,7 +68,7 @@ def test_state_dir_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> 
 def test_state_dir_of_root_where_others_can_exchange_it_is_refused(
     tmp_path: Path, uid: int, mode: int, is_there: bool
 ) -> None:
-    """Root's own, in a directory of somebody else's: its name may lead elsewhere at any time; nothing is made there."""
+    """Root's own, in another user's directory: its name may lead elsewhere at any time; nothing is made there."""
     above = tmp_path / "theirs"
     above.mkdir()
     if is_there:
@@ -115,7 +115,7 @@ def test_state_dir_inside_a_log_dir_is_refused(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["state", "logs-state", "logs2"])
 def test_state_dir_next_to_or_above_log_dirs_is_accepted(tmp_path: Path, name: str) -> None:
-    """A common beginning of the name is no matter; neither is a log dir below it."""
+    """A common beginning of the name is accepted; so is a log dir below it."""
     (tmp_path / "logs").mkdir()
     require_outside_log_dirs(tmp_path / name, [tmp_path / "logs"])
     require_outside_log_dirs(tmp_path, [tmp_path / "logs"])

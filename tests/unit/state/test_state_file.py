@@ -85,7 +85,7 @@ def test_newer_version_is_moved_away_and_never_overwritten(tmp_path: Path) -> No
     ],
 )
 def test_damaged_file_is_moved_away_with_its_reason(tmp_path: Path, data: bytes, reason: str) -> None:
-    """One begins anew; the damaged bytes are there for whoever wants to look."""
+    """It starts empty; the damaged bytes are kept for inspection."""
     (tmp_path / "state.json").write_bytes(data)
     found = state_file(tmp_path).load()
     assert found.content is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
@@ -97,6 +97,12 @@ class WatchedFileSystem(FileSystem):
         """Rename, and report it."""
         self.operations.append(f"rename {source.name}")
         super().rename(source, target)
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        """Rename one by one."""
+        for source, target in pairs:
+            if self.exists(directory / source):
+                self.rename(directory / source, directory / target)
 
     def fsync_dir(self, path: Path) -> None:
         """Fence, and report it."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError
 from cleaner.storage.files import checkpoint
-from cleaner.storage.files.checkpoint import create_checkpoint, read_offset_checkpoint, write_offset_checkpoint
+from cleaner.storage.files.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
 
 FS = FileSystem()
@@ -149,16 +149,6 @@ def test_checkpoint_of_any_bytes_is_read_or_refused(tmp_path_factory: pytest.Tem
         assert 0 <= error.position <= len(data)
     else:
         assert all(topic_partition.partition >= 0 for topic_partition in entries)
-
-
-def test_checkpoint_created_only_when_missing(tmp_path: Path) -> None:
-    """R-114: an empty file is created; an existing one keeps its content."""
-    path = tmp_path / "file"
-    assert create_checkpoint(FS, path) is True
-    assert path.read_bytes() == b""
-    path.write_bytes(b"0\n0\n")
-    assert create_checkpoint(FS, path) is False
-    assert path.read_bytes() == b"0\n0\n"
 
 
 def test_checkpoint_limit_holds_a_hundred_thousand_longest_lines() -> None:

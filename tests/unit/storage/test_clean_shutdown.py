@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.storage.files.clean_shutdown import has_marker, read_broker_epoch, remove_marker, write_marker
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.log_dir import LogDir
 
 FS = FileSystem()
 
@@ -38,22 +38,20 @@ class Recorder(FileSystem):
 def test_marker_is_written_as_kafka_writes_it(tmp_path: Path) -> None:
     """R-112: the same JSON, under its final name only, on disk with its directory."""
     fs = Recorder()
-    write_marker(fs, tmp_path)
+    LogDir(fs, tmp_path).write_marker()
     assert (tmp_path / ".kafka_cleanshutdown").read_bytes() == b'{"version":0,"brokerEpoch":-1}'
     assert fs.calls == [("rename", ".kafka_cleanshutdown"), ("fsync_dir", tmp_path.name)]
-    assert has_marker(FS, tmp_path)
-    assert read_broker_epoch(FS, tmp_path) == -1
+    assert LogDir(FS, tmp_path).has_clean_shutdown_marker()
 
 
 def test_marker_is_removed_on_disk_too(tmp_path: Path) -> None:
     """A removed marker cannot come back after a power cut; removing none touches nothing."""
-    write_marker(FS, tmp_path, broker_epoch=12)
-    assert read_broker_epoch(FS, tmp_path) == 12
+    LogDir(FS, tmp_path).write_marker()
     fs = Recorder()
-    remove_marker(fs, tmp_path)
-    remove_marker(fs, tmp_path)
+    LogDir(fs, tmp_path).remove_marker()
+    LogDir(fs, tmp_path).remove_marker()
     assert fs.calls == [("remove", ".kafka_cleanshutdown"), ("fsync_dir", tmp_path.name)]
-    assert not has_marker(FS, tmp_path)
+    assert not LogDir(FS, tmp_path).has_clean_shutdown_marker()
 
 
 @pytest.mark.parametrize(
@@ -62,13 +60,6 @@ def test_marker_is_removed_on_disk_too(tmp_path: Path) -> None:
     ids=["empty", "list", "no-epoch", "text", "bool", "bytes", "nested", "long"],
 )
 def test_marker_with_any_content_is_a_marker(tmp_path: Path, content: bytes) -> None:
-    """R-112: only its existence counts; an unreadable epoch counts as none."""
+    """R-112: only its existence counts."""
     (tmp_path / ".kafka_cleanshutdown").write_bytes(content)
-    assert has_marker(FS, tmp_path)
-    assert read_broker_epoch(FS, tmp_path) is None
-
-
-def test_missing_marker_has_no_epoch(tmp_path: Path) -> None:
-    """After an unclean stop there is no marker."""
-    assert not has_marker(FS, tmp_path)
-    assert read_broker_epoch(FS, tmp_path) is None
+    assert LogDir(FS, tmp_path).has_clean_shutdown_marker()

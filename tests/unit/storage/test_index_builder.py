@@ -66,8 +66,18 @@ def test_offset_that_does_not_fit_is_reported_with_its_batch(last_offset: int) -
 
 def test_entries_that_would_not_ascend_are_refused() -> None:
     """R-312: InvalidOffset in Kafka."""
-    with pytest.raises(OffsetsOutOfOrderError):
-        builder().append_checked(rows((0, 1), (1, 1), (9, 1), (3, 1), (8, 1)))
+    made = builder()
+    made.append_checked(rows((0, 1), (1, 1), (9, 1)))
+    with pytest.raises(OffsetsOutOfOrderError, match=r"must ascend: offset 8 at position 400$"):
+        made.append_checked(rows((3, 1), (8, 1)))
+
+
+def test_closing_entry_that_would_not_ascend_is_refused() -> None:
+    """R-312, R-322: the largest timestamp may be that of an offset below the last entry's."""
+    made = builder()
+    made.append_checked(rows((0, 1), (1, 1), (9, 5), (3, 9)))
+    with pytest.raises(OffsetsOutOfOrderError, match=r"must ascend: offset 3 of the largest timestamp$"):
+        made.close()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +196,7 @@ def test_one_module_decides_about_index_entries() -> None:
     homes = {
         r"\b(index_batches|append_time_entry)\b": {"kernels/index.py", "storage/segment/index_builder.py"},
         r"\bindex_interval_bytes\b.*[<>]": set(),
-        r"\baborted_entry\(": {"storage/segment/indexes.py", "storage/load/producer_state.py", "log/producers.py"},
+        r"\.lowest\(excluding=": {"storage/load/open_offsets.py"},
     }
     cleaner = Path(__file__).parents[3] / "cleaner"
     found = {

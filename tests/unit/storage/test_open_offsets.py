@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.storage.load.open_offsets import OpenOffsets
+from cleaner.storage.load.open_offsets import OpenOffsets, UnstableTransactions
 
 _STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 12), st.integers(0, 3)), max_size=200)
 
@@ -41,9 +41,18 @@ def test_offsets_dropped_after_one_that_stays_are_forgotten() -> None:
     assert len(offsets._heap) < 1000
 
 
-def test_offsets_dropped_together_are_removed() -> None:
-    """As when a log is loaded again."""
-    offsets = OpenOffsets()
-    offsets.add(5, 1)
-    offsets.clear()
-    assert (offsets.lowest(), len(offsets)) == (None, 0)
+def test_transaction_is_unstable_until_its_marker_is_settled() -> None:
+    """R-407: also after a later one was settled; a marker that is undone opens it again."""
+    transactions = UnstableTransactions()
+    transactions.begin(3, 7)
+    transactions.begin(5, 8)
+    assert transactions.aborted(7, 3, 6) == (7, 3, 6, 5)
+    transactions.decide(3, 6)
+    transactions.settle(6)
+    assert (transactions.first_offset(), transactions.open_by_producer()) == (3, {8: 5})
+    transactions.begin(3, 7)
+    transactions.settle(7)
+    assert (transactions.first_offset(), transactions.has_decided) == (3, False)
+    transactions.decide(3, 9)
+    transactions.settle(10)
+    assert transactions.first_offset() == 5

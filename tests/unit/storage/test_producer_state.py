@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import AbortedTxn, LastRecord
-from cleaner.storage.files.producer_snapshot import ProducerEntry, read_snapshot
+from cleaner.storage.files.producer_snapshot import ProducerEntry, read_snapshot, sequence_after
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.load.producer_state import CompletedTxn, ProducerState, TransactionStateError, last_sequence
+from cleaner.storage.load.producer_state import CompletedTxn, ProducerState, TransactionStateError
 from cleaner.storage.load.snapshots import Snapshots
 
 NOW_MS = 1_000_000
@@ -55,7 +55,7 @@ def marker(state: ProducerState, producer_id: int, offset: int, *, epoch: int = 
 )
 def test_last_sequence_wraps_as_kafkas(base: int, delta: int, expected: int) -> None:
     """R-211: from 2**31 - 1 to 0; -1 stays -1."""
-    assert last_sequence(base, delta) == expected
+    assert sequence_after(base, delta) == expected
 
 
 def test_last_data_batch_is_remembered_until_the_epoch_rises(tmp_path: Path) -> None:

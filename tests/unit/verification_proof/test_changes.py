@@ -18,7 +18,7 @@ from tests.proof_changes import NAME, NOW_MS, SETTINGS, Change, changes, cleaned
 from tests.scratch import scratch_directory
 from tests.unit.verification_check.checking import check
 
-pytestmark = pytest.mark.kernels
+pytestmark = [pytest.mark.kernels, pytest.mark.long]
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "verify.md"
 ALWAYS, PARTLY, NEVER = "always", "partly", "no"

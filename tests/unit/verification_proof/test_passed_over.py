@@ -18,6 +18,8 @@ from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.verification_check.checking import check
 from tests.unit.verification_proof.passed_over import NAME, Round, prove, random_rounds
 
+pytestmark = pytest.mark.long
+
 NOW = START_MS + 1000
 LOG = "00000000000000000000.log"
 VALUE = b"l\x021"  # the record at offset 3, as it lies in its batch

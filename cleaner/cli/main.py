@@ -133,15 +133,9 @@ def _log_python_warning(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors raised on purpose are one line on standard error."""
-    chosen = _parse(arguments)
-    with wide(chosen=getattr(chosen, "wide", False)):
-        return _run(chosen)
-
-
-def _run(chosen: argparse.Namespace) -> int:
-    """Run a command; returns its exit code."""
     try:
-        with warnings.catch_warnings():
+        chosen = _parse(arguments)  # prints, too: --help and --version
+        with wide(chosen=getattr(chosen, "wide", False)), warnings.catch_warnings():
             warnings.showwarning = _log_python_warning
             code: int = chosen.run(chosen)
     except ConfigError as error:
@@ -199,7 +193,10 @@ def run() -> NoReturn:
     leave_signals_alone()
     _occupy_standard_descriptors()
     prepare_streams()
-    code = main()
+    try:
+        code = main()
+    except SystemExit as end:  # argparse's, after --help, --version and mistakes in the command line
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -31,14 +31,14 @@ def test_command_that_is_not_read_line_by_line_says_everything(tmp_path: Path) -
     assert "nowhere" in done.stderr
 
 
-def test_command_whose_reader_has_gone_ends_without_a_traceback(tmp_path: Path) -> None:
-    """`cleaner plan DIR | true`: exit code 1, nothing on standard error."""
+@pytest.mark.parametrize("words", [["plan", "LOG_DIR"], ["--version"]], ids=" ".join)
+def test_command_whose_reader_has_gone_ends_without_a_traceback(tmp_path: Path, words: list[str]) -> None:
+    """`cleaner plan DIR | true`, `cleaner --version | true`: exit code 1, nothing on standard error."""
+    command = [*COMMAND, *(str(_log_dir(tmp_path)) if word == "LOG_DIR" else word for word in words)]
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = subprocess.run(
-            [*COMMAND, "plan", _log_dir(tmp_path)], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
-        )
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")

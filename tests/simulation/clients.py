@@ -25,7 +25,17 @@ from cleaner.log.reader import LogReader
 from cleaner.log.record import Record
 from cleaner.settings.sources import Sources
 from tests.simulation.disk import SimFiles
-from tests.simulation.oracle import ID_HEADER, Oracle, Sent, Transaction, Wrong, number_of
+from tests.simulation.oracle import (
+    ID_HEADER,
+    Oracle,
+    RoundBegun,
+    Sent,
+    Transaction,
+    Wrong,
+    checkpoints_of,
+    left_overs,
+    number_of,
+)
 from tests.simulation.plan import Operation
 from tests.simulation.processes import Process
 from tests.simulation.world import SimClock, World
@@ -44,6 +54,8 @@ class Bench:
         stopping: clients are to end.
         writer: whose log is open and loaded now.
         begun: called with each operation's place in the plan when it begins.
+        has_read: called when a reader has seen records.
+        round_began: what was there when the last round began.
     """
 
     def __init__(self, world: World, log_dir: Path, settings: dict[str, str], operations: Any) -> None:
@@ -61,6 +73,8 @@ class Bench:
         self.outcomes: dict[str, int] = {}
         self.writer: Process | None = None
         self.begun: Any = lambda _place: None
+        self.has_read: Any = lambda: None
+        self.round_began = RoundBegun(0, frozenset())
 
     @property
     def clock(self) -> SimClock:
@@ -215,12 +229,16 @@ def read_committed(bench: Bench, fs: SimFiles) -> None:
     is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.troubled
     bench.oracle.shown(shown, expected if is_up else {})
     bench.count("shown")
+    bench.has_read()
 
 
 def clean_once(bench: Bench, fs: SimFiles) -> None:
     """Run one round as `cleaner clean` would, alongside the writer or without one."""
     sources = Sources.of_call(TOPIC, bench.settings, None, None)
     lent = CallContext(fs=fs, clock=bench.clock)
+    bench.round_began = RoundBegun(
+        checkpoints_of(bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0), frozenset(left_overs(bench.directory))
+    )
     outcomes = clean_log_dir(bench.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
     try:
         with bench.oracle.round_runs(), contextlib.closing(outcomes):

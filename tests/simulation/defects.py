@@ -12,7 +12,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from types import FunctionType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from cleaner.base import concurrency
@@ -20,6 +20,7 @@ from cleaner.cleaning.recopy import cleaned_segment
 from cleaner.log import active_segment, flusher, partition_writer, producers, writable_log
 from cleaner.read import directory_view
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
 from cleaner.storage.swap import swap
 from tests.simulation.disk import SimFile, SimFiles
 from tests.simulation.run import run_seed
@@ -69,11 +70,20 @@ def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 class LeftOut(NamedTuple):
-    """A sync in a function: `call` is fsync, fsync_dir or fsync_all; the `number`-th such line of it, from 0."""
+    """
+    A sync in a function: `call` is fsync, fsync_dir or fsync_all; the first such line of it.
+
+    `caller`: only when called by this function. `local`: only while a variable has this value.
+    """
 
     function: Any
     call: str
-    number: int = 0
+    caller: Any = None
+    local: tuple[str, object] | None = None
+
+
+def _fence(caller: Any, suffixes: tuple[str, ...]) -> LeftOut:
+    return LeftOut(swap._rename_logs_first, "fsync_dir", caller, ("suffixes", suffixes))
 
 
 LEFT_OUT = {
@@ -82,10 +92,10 @@ LEFT_OUT = {
     "cleaned log without fsync": LeftOut(cleaned_segment.CleanedSegment.finish, "fsync("),
     "cleaned names without directory fsync": LeftOut(cleaned_segment.CleanedSegment.finish, "fsync_dir"),
     "swap announced without fence": LeftOut(swap._announce, "fsync_dir"),
-    "old segments retired without first fence": LeftOut(swap._retire_old, "fsync_dir", 0),
-    "old segments retired without second fence": LeftOut(swap._retire_old, "fsync_dir", 1),
-    "new segment installed without first fence": LeftOut(swap._install, "fsync_dir", 0),
-    "new segment installed without second fence": LeftOut(swap._install, "fsync_dir", 1),
+    "old segments retired without first fence": _fence(swap._retire_old, (names.LOG,)),
+    "old segments retired without second fence": _fence(swap._retire_old, swap._INDEX_SUFFIXES),
+    "new segment installed without first fence": _fence(swap._install, (names.LOG,)),
+    "new segment installed without second fence": _fence(swap._install, swap._INDEX_SUFFIXES),
     "small file replaced without fsync": LeftOut(FileSystem.write_atomically, "fsync("),
     "small file replaced without directory fsync": LeftOut(FileSystem.write_atomically, "fsync_dir"),
 }
@@ -114,13 +124,19 @@ def leaving_out(left_out: LeftOut) -> Iterator[None]:
     """Leave a sync out: its call succeeds and does nothing."""
     code = left_out.function.__code__
     lines, start = inspect.getsourcelines(left_out.function)
-    at = [start + number for number, line in enumerate(lines) if left_out.call in line and "def " not in line]
-    line = at[left_out.number]
+    line = next(start + number for number, line in enumerate(lines) if left_out.call in line and "def " not in line)
+
+    def is_wanted(frame: FrameType) -> bool:
+        if frame.f_code is not code or frame.f_lineno != line:
+            return False
+        caller, local = left_out.caller, left_out.local
+        if caller is not None and (frame.f_back is None or frame.f_back.f_code is not caller.__code__):
+            return False
+        return local is None or frame.f_locals[local[0]] == local[1]
 
     def skipping(call: FunctionType) -> Callable[..., object]:
         def maybe(*args: object) -> object:
-            frame = sys._getframe(1)
-            is_it = frame.f_code is code and frame.f_lineno == line
+            is_it = is_wanted(sys._getframe(1))
             # A step like any other: until the next power cut everything goes as without the defect.
             if is_it:
                 with _unsynced(current_task(args[0])):

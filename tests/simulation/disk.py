@@ -22,7 +22,7 @@ from random import Random
 from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem, Space, disk_errors
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Killed, Scheduler
-from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
 from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
 
 TOTAL_BYTES = 1 << 30
@@ -106,13 +106,20 @@ class Disk:
         if trouble is not None and wanted in trouble.kinds and self._rng.random() < trouble.share:
             raise OSError(trouble.error, os.strerror(trouble.error), str(path))
 
-    def cut_power(self) -> str:
+    def draw_state(self, journal: ForgetfulFileSystem) -> DiskState:
+        """Draw a state that a power cut at the end of a journal may leave."""
+        return journal.state_after_power_cut(self._rng)
+
+    def cut_power(self, journal: ForgetfulFileSystem | None = None) -> str:
         """
         Replace the files by what a power cut leaves; returns what was forgotten. No process may live.
 
         The page cache is gone with it: from now on all that is there is durable.
+
+        Args:
+            journal: of the time of the cut, to draw another state that the same cut may leave.
         """
-        state = self.journal.state_after_power_cut(self._rng)
+        state = self.draw_state(journal or self.journal)
         for entry in os.scandir(self.root):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -182,6 +189,8 @@ class SimFiles(WatchedFileSystem):
 
     def before(self, operation: Operation) -> None:
         """Take the step of a change; a full disk takes half of a write first."""
+        if operation.kind == "fsync_dir" and self._process.accidents_at_fences and not self._process.is_dead:
+            self._process.begins_a_fence()
         try:
             self.step(operation.kind, operation.path, operation.kind)
         except OSError as error:

@@ -18,14 +18,17 @@ from cleaner.errors import CleanerError
 from tests.simulation.clients import TOPIC, Bench, Client, clean_once
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.oracle import Found, Wrong, checkpoints_of, left_overs
+from tests.simulation.oracle import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
+_OTHER_STATES = 3
+_RAW_STATES = 20
 _TROUBLE_STEPS = 400
+_LATER_STEPS = 500
 _PATIENCE_NS = 120_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
 
@@ -60,6 +63,8 @@ class Life:
         self._plan = plan
         self._bench = Bench(world, log_dir, dict(plan.settings), plan.operations)
         self._bench.begun = self._operation_begins
+        self._bench.has_read = lambda: self._comes("read")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -69,7 +74,9 @@ class Life:
         self._daemon_stops = world.primitives.Event()
         self._has_power = True
         self._is_healing = False
+        self._is_trying = False  # states that a power cut may leave
         self._was_cut = False  # since the log was last judged
+        self._was_cut_in_round = False
         self._place = -1
         self._failed_opens = 0
         self.report = Report(world.seed, plan)
@@ -167,6 +174,7 @@ class Life:
             manager.close()
             process.closed_in_order = True
             self._bench.count("close")
+            self._comes("close")
         except (CleanerError, OSError) as error:
             self._bench.count(f"close: {type(error).__name__}")
             if not self._bench.troubled:
@@ -189,6 +197,7 @@ class Life:
 
     def _operation_begins(self, place: int) -> None:
         """Begin the rounds and accidents that belong to operations up to this one."""
+        bench = self._bench
         self._place = max(self._place, place)
         while self._rounds and self._rounds[0] <= self._place:
             self._rounds.pop(0)
@@ -198,10 +207,22 @@ class Life:
             scheduler = self._world.scheduler
             happen = partial(self._happen, accident)
             process = self._daemon if self._plan.has_daemon else self._cleaner
-            if accident.in_round and process is not None:
+            if accident.place == "change" and process is not None:
                 process.accidents.append((accident.steps, happen))
+            elif accident.place == "fence" and process is not None:
+                process.accidents_at_fences.append((accident.steps, happen))
+            elif accident.place in self._later:
+                self._later[accident.place].append((accident.steps, happen))
+                bench.stopping |= accident.place == "close"
             else:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
+
+    def _comes(self, place: str) -> None:
+        """Begin the accidents that waited for the end of a read, or of a close."""
+        scheduler = self._world.scheduler
+        for steps, happen in self._later[place]:
+            scheduler.at_step(scheduler.step + 1 + steps, happen)
+        self._later[place].clear()
 
     def _clean(self) -> Task | None:
         if self._cleaner is not None and not self._cleaner.is_dead and self._runs(self._cleaner):
@@ -216,6 +237,9 @@ class Life:
         world, bench = self._world, self._bench
         if self._is_healing:
             return
+        if self._is_trying:
+            world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
+            return
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":
@@ -229,6 +253,7 @@ class Life:
                     world.kill(self._daemon)
             case "power":
                 self._has_power = False
+                self._was_cut_in_round = self._cleaner is not None and not self._cleaner.is_dead
                 world.kill_all()
             case "stop":
                 bench.stopping = True
@@ -263,8 +288,36 @@ class Life:
         tasks = self._world.scheduler.tasks
         self._wait_for([task for task in tasks if task.owner is not self._supervisor])
         self._world.disk.trouble = None
-        self._world.disk.cut_power()
         self._has_power = self._was_cut = True
+        self._is_trying = True
+        bench, disk = self._bench, self._world.disk
+        journal = disk.journal
+        if journal.is_pending():
+            if self._was_cut_in_round:
+                for _ in range(_RAW_STATES):
+                    judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
+            for _ in range(_OTHER_STATES):
+                disk.cut_power(journal)
+                self._try_state()
+        disk.cut_power(journal)
+        self._is_trying = False
+
+    def _try_state(self) -> None:
+        """Open the log in another state that the power cut may have left; what happens there is forgotten."""
+        bench = self._bench
+        oracle, bench.oracle = bench.oracle, bench.oracle.copy()
+        bench.troubled = bench.stopping = False
+        process, fs = self._world.process("trial")
+
+        def main() -> None:
+            manager = bench.open(fs)
+            if manager.failed:
+                raise next(iter(manager.failed.values()))
+            self._judge()
+
+        self._run_process(process, main)
+        self._wait_for([task for task in self._world.scheduler.tasks if task.owner is process])
+        bench.oracle, self._was_cut = oracle, True
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 

@@ -8,15 +8,19 @@ answered, and what a reader was shown; `judge` reads the files with the tests' o
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.reference.batches import Batch, Rec, read_batches, read_records
 from tests.support.batch_reader import read_marker
+from tests.support.forgetful_fs import DiskState
 
 ID_HEADER = "id"
 _COMMIT = 1
+_ABORT = struct.Struct(">hqqqq")  # R-303
 _TEMPORARY = (".cleaned", ".swap", ".deleted")
 
 
@@ -60,11 +64,25 @@ class Sent:
 
 @dataclass
 class Found:
-    """What the files of a partition hold."""
+    """
+    What the files of a partition hold.
+
+    Attributes:
+        producers: of each record: its producer's id, and whether it is in a transaction.
+        markers: offset, producer id, and whether it commits.
+        in_transactions: of each batch in a transaction, empty ones too: last offset and producer id.
+        aborts: the entries of transaction indexes: segment, producer id, first offset and last.
+        segment_of: the segment of each marker.
+        epochs: leader epoch and base offset of each batch.
+    """
 
     records: dict[int, Rec] = field(default_factory=dict)
     producers: dict[int, tuple[int, bool]] = field(default_factory=dict)
     markers: list[tuple[int, int, bool]] = field(default_factory=list)
+    in_transactions: list[tuple[int, int]] = field(default_factory=list)
+    aborts: list[tuple[str, int, int, int]] = field(default_factory=list)
+    segment_of: dict[int, str] = field(default_factory=dict)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
     end: int = 0
 
     @staticmethod
@@ -82,13 +100,22 @@ class Found:
             for batch in batches:
                 if batch.base_offset < found.end:
                     raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
-                found._take(batch)
+                found._take(batch, path.stem)
+            index = path.with_suffix(".txnindex")
+            entries = index.read_bytes() if index.exists() else b""
+            if len(entries) % _ABORT.size:
+                raise Wrong(f"{index.name}: {len(entries)} bytes")
+            found.aborts += [(path.stem, *entry[1:4]) for entry in _ABORT.iter_unpack(entries)]  # type: ignore[misc]
         return found
 
-    def _take(self, batch: Batch) -> None:
+    def _take(self, batch: Batch, segment: str) -> None:
         self.end = batch.last_offset + 1
+        self.epochs.append((batch.leader_epoch, batch.base_offset))
+        if batch.transactional and not batch.control:
+            self.in_transactions.append((batch.last_offset, batch.producer_id))
         if batch.control:
             if batch.count:
+                self.segment_of[batch.base_offset] = segment
                 self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
             return
         for record in read_records(batch):
@@ -97,8 +124,34 @@ class Found:
 
     def outcome(self, offset: int) -> bool | None:
         """Tell how the transaction of a record ended: committed, aborted, or not yet (None)."""
-        producer_id = self.producers[offset][0]
-        return next((commit for at, producer, commit in self.markers if at > offset and producer == producer_id), None)
+        marker = self.marker_after(offset, self.producers[offset][0])
+        return None if marker is None else marker[1]
+
+    def marker_after(self, offset: int, producer_id: int) -> tuple[int, bool] | None:
+        """Return the marker that ends a producer's transaction at an offset: its own, and whether it commits."""
+        return next(
+            ((at, commit) for at, producer, commit in self.markers if at > offset and producer == producer_id), None
+        )
+
+    def judge_aborts(self) -> None:
+        """
+        Judge the transaction indexes: a reader that goes by them leaves out what is aborted, and nothing else.
+
+        Raises:
+            Wrong: an aborted transaction that still has a batch has no entry, or an entry has no marker.
+        """
+        ends = {(segment, producer, last): first for segment, producer, first, last in self.aborts}
+        if len(ends) != len(self.aborts):
+            raise Wrong(f"an aborted transaction is in an index twice: {self.aborts}")
+        for offset, producer in self.in_transactions:
+            marker = self.marker_after(offset, producer)
+            if marker is not None and not marker[1]:
+                first = ends.get((self.segment_of[marker[0]], producer, marker[0]))
+                if first is None or first > offset:
+                    raise Wrong(f"the transaction that the marker at {marker[0]} aborts is in no index")
+        aborting = {(self.segment_of[at], producer, at) for at, producer, commit in self.markers if not commit}
+        if not ends.keys() <= aborting:
+            raise Wrong(f"indexes name aborted transactions without a marker: {ends.keys() - aborting}")
 
 
 class Oracle:
@@ -256,7 +309,23 @@ class Oracle:
             if offset not in found.records and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
         self._judge_transactions(found)
+        found.judge_aborts()
         self._judge_checkpoints(found, checkpoints)
+
+    def copy(self) -> Oracle:
+        """Return an independent copy, to judge files that may not be the ones that stay."""
+        other = Oracle(self._directory)
+        transactions = {
+            id(sent.transaction): replace(sent.transaction) for sent in self.sent.values() if sent.transaction
+        }
+        other.sent = {
+            number: replace(sent, transaction=transactions.get(id(sent.transaction)))
+            for number, sent in self.sent.items()
+        }
+        other._appends = [[other.sent[sent.number] for sent in append] for append in self._appends]
+        other._by_offset = {offset: other.sent[sent.number] for offset, sent in self._by_offset.items()}
+        other._cleaned_to = self._cleaned_to
+        return other
 
     def _judge_presence(self, found: Found) -> None:
         numbers: set[int] = set()
@@ -355,11 +424,56 @@ def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:
     found = {}
     for path in log_dir.glob("*-checkpoint"):
         with contextlib.suppress(ValueError):
-            for line in path.read_text().splitlines()[2:]:
-                name, partition, offset = line.split(" ")
-                if name == topic and partition == "0":
-                    found[path.name] = int(offset)
+            offset = _line_of(path.read_text(), topic)
+            if offset is not None:
+                found[path.name] = offset
     return found
+
+
+def _line_of(checkpoint: str, topic: str) -> int | None:
+    for line in checkpoint.splitlines()[2:]:
+        name, partition, offset = line.split(" ")
+        if name == topic and partition == "0":
+            return int(offset)
+    return None
+
+
+class RoundBegun(NamedTuple):
+    """What was there when a round began: the cleaner's checkpoint, and files of unfinished work."""
+
+    checkpoint: int
+    left_overs: frozenset[str]
+
+
+def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None:
+    """
+    Judge the names that a power cut during a round has left: no later phase of a swap without the earlier ones.
+
+    Raises:
+        Wrong: the phases are mixed.
+    """
+    names = {path.name for path, _ in state.files if path.parent == directory} - begun.left_overs
+    unfinished = sorted(name for name in names if name.endswith((".cleaned", ".swap")))
+    for path, file in state.files:
+        if path.name == "cleaner-offset-checkpoint" and unfinished:
+            offset = _line_of(file.data.decode(errors="replace"), directory.name.rpartition("-")[0])
+            if offset is not None and offset > begun.checkpoint:
+                raise Wrong(f"the checkpoint of the round is on disk, and these names are not final: {unfinished}")
+    for stem in sorted({name[:20] for name in names if name[:20].isdigit()}):
+        has = {name[20:] for name in names if name.startswith(stem)}
+        indexes = {suffix for suffix in (".index", ".timeindex", ".txnindex") if suffix + ".swap" in has}
+        is_decided = not any(name.endswith(".cleaned") for name in names)
+        if ".log.swap" in has and is_decided and not {".index", ".timeindex"} <= indexes:
+            raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
+        if ".log" in has and ".log.deleted" not in has and is_decided and unfinished:
+            retired = [name for name in has if name.endswith("index.deleted")]
+            if retired:
+                raise Wrong(f"{stem}.log is there, and its indexes are retired: {sorted(has)}")
+        if ".log" in has and ".log.swap" not in has and indexes and is_decided:
+            if ".log.deleted" not in has:
+                raise Wrong(f"{stem}: the old log is removed before the new names are final: {sorted(has)}")
+            if indexes & has:
+                raise Wrong(f"{stem}.log is new beside old indexes: {sorted(has)}")
 
 
 def left_overs(directory: Path) -> list[str]:

@@ -12,6 +12,7 @@ from random import Random
 
 KEYS = "abcdefgh"
 ACCIDENTS = ("kill", "power", "stop", "kill cleaner", "full", "failing", "clock", "interrupt", "kill daemon")
+PLACES = ("operation", "change", "fence", "read", "close")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -59,14 +60,15 @@ class Accident:
         after_operation: it comes some steps after this operation has begun.
         steps: how many.
         number: its size.
-        in_round: instead, it comes after so many changes of files by the round that begins with that operation.
+        place: instead, so many changes of files or fences after the round of that operation has begun, or so many
+            steps after the next read, or the next close.
     """
 
     kind: str
     after_operation: int
     steps: int
     number: int = 0
-    in_round: bool = False
+    place: str = "operation"
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,11 @@ class Plan:
         weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind == "append" or rng.random() < 0.8}
         clients = rng.randint(1, 3)
         wait_share = rng.choice((0.05, 0.3, 0.6))
+        # Small segments become one; few keys leave segments without a record that counts.
+        weights["roll"] = weights.get("roll", 0) * rng.choice((1, 1, 4))
+        keys = KEYS[: rng.choice((2, 4, len(KEYS)))]
         kinds = rng.choices(list(weights), list(weights.values()), k=count)
-        operations = [_operation(rng, kind, clients, wait_share) for kind in kinds]
+        operations = [_operation(rng, kind, clients, wait_share, keys) for kind in kinds]
         chosen = [kind for kind in ACCIDENTS if rng.random() < 0.6] or ["power"]
         rounds = tuple(sorted(rng.randrange(count // 2, count) for _ in range(rng.choice((1, 1, 1, 2)))))
         for place in rounds:
@@ -109,24 +114,30 @@ class Plan:
         return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), rng.random() < 0.25)
 
 
-def _operation(rng: Random, kind: str, clients: int, wait_share: float) -> Operation:
+def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
     client, is_waited = rng.randrange(clients), rng.random() < wait_share
     if kind in ("append", "repeat", "transact"):
-        keys = "".join(rng.choice(KEYS) for _ in range(rng.choice((1, 1, 2, 4))))
+        keys = "".join(rng.choice(some) for _ in range(rng.choice((1, 1, 2, 4))))
         if rng.random() < 0.12:
             keys = keys[:-1] + keys[-1].upper()
         return Operation(client, kind, keys, is_waited, number=rng.choice((0, 0, 30, 200)))
     if kind == "end":
-        return Operation(client, kind, is_waited=is_waited, is_committed=rng.random() < 0.6)
+        return Operation(client, kind, is_waited=is_waited, is_committed=rng.random() < 0.5)
     return Operation(client, kind, number=rng.choice((0, 1, 1, 2, 6, 65)))
 
 
 def _accident(rng: Random, kinds: list[str], count: int, rounds: tuple[int, ...]) -> Accident:
     """Draw an accident, anywhere or during a round."""
     kind, number = rng.choice(kinds), rng.randrange(1 << 16)
-    if rng.random() < 0.35:
-        kind = rng.choice((kind, "power")) if "power" in kinds else kind
-        return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, in_round=True)
+    chance = rng.random()
+    if chance < 0.45:
+        kind = rng.choice((kind, "power", "power")) if "power" in kinds else kind
+        if chance < 0.15:
+            return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, "change")
+        return Accident(kind, rng.choice(rounds), rng.randrange(rng.choice((9, 25))), number, "fence")
+    if chance < 0.6 and "power" in kinds:
+        place = rng.choice(("read", "close"))
+        return Accident("power", rng.randrange(count), rng.randrange(rng.choice((1, 40))), number, place)
     return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
 
 

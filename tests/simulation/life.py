@@ -18,7 +18,7 @@ from cleaner.errors import CleanerError
 from tests.simulation.clients import TOPIC, Bench, Client, clean_once
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.oracle import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
@@ -63,6 +63,7 @@ class Life:
         self._plan = plan
         self._bench = Bench(world, log_dir, dict(plan.settings), plan.operations)
         self._bench.begun = self._operation_begins
+        self._bench.stops_clock = plan.stops_clock
         self._bench.has_read = lambda: self._comes("read")
         self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
         self._accidents = list(plan.accidents)
@@ -121,6 +122,7 @@ class Life:
     def _live(self) -> None:
         bench = self._bench
         bench.troubled = self._world.disk.trouble is not None
+        bench.lacks_descriptors = False
         bench.stopping = False
         process, fs = self._world.process("writer")
         self._writer = process
@@ -262,21 +264,30 @@ class Life:
             case "full":
                 self._trouble(Trouble.full())
             case "failing":
-                self._trouble(Trouble.failing((0.02, 0.2, 1.0)[accident.number % 3]))
+                share = (0.0, 0.02, 0.2, 1.0)[accident.number % 4]
+                self._trouble(Trouble.failing(share) if share else Trouble.failing_once())
+            case "descriptors":
+                self._trouble(Trouble.no_descriptors())
             case "clock":
+                bench.oracle.note_time()
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
+                bench.oracle.note_time()
 
     def _interrupt(self, number: int) -> None:
-        """Have a client of the writer get Ctrl-C, or no memory, at its next step."""
+        """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
         tasks = [task for task in self._world.scheduler.tasks if task.name == "client" and not task.has_ended]
         if tasks and self._writer is not None and not self._writer.is_dead:
-            self._bench.troubled = True
+            self._bench.troubled, self._bench.lacks_descriptors = True, False
             tasks[number % len(tasks)].interrupt = KeyboardInterrupt() if number % 3 else MemoryError()
+            if number // 8 and not self._is_trying:
+                step = self._world.scheduler.step
+                self._world.scheduler.at_step(step + 1 + number % 61, partial(self._interrupt, number // 8))
 
     def _trouble(self, trouble: Trouble) -> None:
         world = self._world
         world.disk.trouble = trouble
+        self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.troubled
         self._bench.troubled = True
 
         def end() -> None:
@@ -326,6 +337,7 @@ class Life:
         world, bench = self._world, self._bench
         self._accidents.clear()
         self._is_healing = True
+        self._bench.stops_clock = False
         world.disk.trouble = None
         self._daemon_stops.set()
         others = [task for task in world.scheduler.tasks if task.owner is not self._supervisor]

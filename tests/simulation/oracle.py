@@ -8,24 +8,11 @@ answered, and what a reader was shown; `judge` reads the files with the tests' o
 from __future__ import annotations
 
 import contextlib
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.reference.batches import Batch, Rec, read_batches, read_records
-from tests.support.batch_reader import read_marker
-from tests.support.forgetful_fs import DiskState
-
-ID_HEADER = "id"
-_COMMIT = 1
-_ABORT = struct.Struct(">hqqqq")  # R-303
-_TEMPORARY = (".cleaned", ".swap", ".deleted")
-
-
-class Wrong(AssertionError):
-    """The product has broken a promise."""
+from tests.simulation.found import Found, Wrong, number_of
 
 
 @dataclass
@@ -62,104 +49,25 @@ class Sent:
     is_lost: bool = False
 
 
-@dataclass
-class Found:
-    """
-    What the files of a partition hold.
-
-    Attributes:
-        producers: of each record: its producer's id, and whether it is in a transaction.
-        markers: offset, producer id, and whether it commits.
-        in_transactions: of each batch in a transaction, empty ones too: last offset and producer id.
-        aborts: the entries of transaction indexes: segment, producer id, first offset and last.
-        segment_of: the segment of each marker.
-        epochs: leader epoch and base offset of each batch.
-    """
-
-    records: dict[int, Rec] = field(default_factory=dict)
-    producers: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    markers: list[tuple[int, int, bool]] = field(default_factory=list)
-    in_transactions: list[tuple[int, int]] = field(default_factory=list)
-    aborts: list[tuple[str, int, int, int]] = field(default_factory=list)
-    segment_of: dict[int, str] = field(default_factory=dict)
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-    end: int = 0
-
-    @staticmethod
-    def of(directory: Path) -> Found:
-        """Read all segments."""
-        found = Found()
-        for path in sorted(directory.glob("*.log")):
-            base = int(path.name.partition(".")[0])
-            data = path.read_bytes()
-            batches = read_batches(data)
-            whole = sum(len(batch.raw) for batch in batches)
-            if whole != len(data):
-                raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
-            found.end = max(found.end, base)
-            for batch in batches:
-                if batch.base_offset < found.end:
-                    raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
-                found._take(batch, path.stem)
-            index = path.with_suffix(".txnindex")
-            entries = index.read_bytes() if index.exists() else b""
-            if len(entries) % _ABORT.size:
-                raise Wrong(f"{index.name}: {len(entries)} bytes")
-            found.aborts += [(path.stem, *entry[1:4]) for entry in _ABORT.iter_unpack(entries)]  # type: ignore[misc]
-        return found
-
-    def _take(self, batch: Batch, segment: str) -> None:
-        self.end = batch.last_offset + 1
-        self.epochs.append((batch.leader_epoch, batch.base_offset))
-        if batch.transactional and not batch.control:
-            self.in_transactions.append((batch.last_offset, batch.producer_id))
-        if batch.control:
-            if batch.count:
-                self.segment_of[batch.base_offset] = segment
-                self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
-            return
-        for record in read_records(batch):
-            self.records[record.offset] = record
-            self.producers[record.offset] = (batch.producer_id, batch.transactional)
-
-    def outcome(self, offset: int) -> bool | None:
-        """Tell how the transaction of a record ended: committed, aborted, or not yet (None)."""
-        marker = self.marker_after(offset, self.producers[offset][0])
-        return None if marker is None else marker[1]
-
-    def marker_after(self, offset: int, producer_id: int) -> tuple[int, bool] | None:
-        """Return the marker that ends a producer's transaction at an offset: its own, and whether it commits."""
-        return next(
-            ((at, commit) for at, producer, commit in self.markers if at > offset and producer == producer_id), None
-        )
-
-    def judge_aborts(self) -> None:
-        """
-        Judge the transaction indexes: a reader that goes by them leaves out what is aborted, and nothing else.
-
-        Raises:
-            Wrong: an aborted transaction that still has a batch has no entry, or an entry has no marker.
-        """
-        ends = {(segment, producer, last): first for segment, producer, first, last in self.aborts}
-        if len(ends) != len(self.aborts):
-            raise Wrong(f"an aborted transaction is in an index twice: {self.aborts}")
-        for offset, producer in self.in_transactions:
-            marker = self.marker_after(offset, producer)
-            if marker is not None and not marker[1]:
-                first = ends.get((self.segment_of[marker[0]], producer, marker[0]))
-                if first is None or first > offset:
-                    raise Wrong(f"the transaction that the marker at {marker[0]} aborts is in no index")
-        aborting = {(self.segment_of[at], producer, at) for at, producer, commit in self.markers if not commit}
-        if not ends.keys() <= aborting:
-            raise Wrong(f"indexes name aborted transactions without a marker: {ends.keys() - aborting}")
-
-
 class Oracle:
-    """The truth about one partition; `directory` is its."""
+    """
+    The truth about one partition.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: its directory.
+        retention_ms: `delete.retention.ms`.
+        now_ms: returns the wall clock.
+    """
+
+    def __init__(self, directory: Path, retention_ms: int, now_ms: Callable[[], int]) -> None:
         self._directory = directory
+        self._retention_ms = retention_ms
+        self._now_ms = now_ms
         self._rounds = 0
+        # Since the log was last judged: how many rounds there were, at the earliest and at the latest when.
+        self._round_count = 0.0
+        self._round_ms = (1 << 62, -1)
+        self._horizons: dict[int, int | None] = {}  # of tombstones and markers, as the log was last judged
         self._appends: list[list[Sent]] = []  # since the log was last judged
         self.sent: dict[int, Sent] = {}
         self._by_offset: dict[int, Sent] = {}
@@ -205,14 +113,27 @@ class Oracle:
         return max((at + 1 for at, sent in self._by_offset.items() if sent.is_durable), default=0)
 
     @contextlib.contextmanager
-    def round_runs(self) -> Iterator[None]:
-        """Note, during a round, that it may remove records below the active segment: the one when it looks."""
+    def round_runs(self, count: float = 1) -> Iterator[None]:
+        """Note, during rounds, that they may remove records below the active segment: the one when they look."""
         self._rounds += 1
+        self._round_count += count
+        self.note_time()
         try:
             yield
         finally:
             self._note_cleaned()
+            self.note_time()
             self._rounds -= 1
+
+    def note_time(self) -> None:
+        """Note the wall clock during a round; called before and after each jump."""
+        if self._rounds:
+            now_ms, (first, last) = self._now_ms(), self._round_ms
+            self._round_ms = min(first, now_ms), max(last, now_ms)
+
+    def horizons(self) -> list[int]:
+        """Return the delete horizons that were in the log when it was last judged."""
+        return sorted({horizon for horizon in self._horizons.values() if horizon is not None})
 
     def _note_cleaned(self) -> None:
         if self._rounds:
@@ -310,11 +231,38 @@ class Oracle:
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
         self._judge_transactions(found)
         found.judge_aborts()
+        found.judge_epochs(self._directory)
+        self._judge_horizons(found)
         self._judge_checkpoints(found, checkpoints)
+
+    def _judge_horizons(self, found: Found) -> None:
+        """Judge tombstones and markers: they stay until their horizon, which is set once, by the first round."""
+        self.note_time()
+        first, last = self._round_ms
+        last_of_keys = self._last_of_keys(set(found.records))
+        for offset, horizon in self._horizons.items():
+            if offset >= found.end:
+                continue
+            sent = self._by_offset.get(offset)
+            is_superseded = sent is not None and (not _may_count(sent) or offset < last_of_keys.get(sent.key, -1))
+            may_go = (
+                last >= horizon
+                if horizon is not None
+                else (self._round_count > 1 and last >= first + self._retention_ms)
+            )
+            if offset not in found.horizons and not is_superseded and not may_go:
+                raise Wrong(f"the tombstone or marker at {offset} is gone, its horizon was {horizon}, now {last}")
+            now = found.horizons.get(offset, horizon)
+            if now != horizon and (horizon is not None or now is None or not first <= now - self._retention_ms <= last):
+                raise Wrong(f"the horizon of {offset} was {horizon}, and is {now}; rounds ran from {first} to {last}")
+        self._horizons = dict(found.horizons)
+        if not self._rounds:
+            self._round_count, self._round_ms = 0, (1 << 62, -1)
 
     def copy(self) -> Oracle:
         """Return an independent copy, to judge files that may not be the ones that stay."""
-        other = Oracle(self._directory)
+        other = Oracle(self._directory, self._retention_ms, self._now_ms)
+        other._round_count, other._round_ms, other._horizons = self._round_count, self._round_ms, self._horizons
         transactions = {
             id(sent.transaction): replace(sent.transaction) for sent in self.sent.values() if sent.transaction
         }
@@ -409,73 +357,3 @@ def _may_count(sent: Sent) -> bool:
         or transaction.answered is True
         or (transaction.answered is None and bool(transaction.asked))
     )
-
-
-def number_of(headers: object) -> int:
-    """Return the number in a record's headers."""
-    for name, value in headers:  # type: ignore[attr-defined]
-        if (name if isinstance(name, str) else name.decode()) == ID_HEADER:
-            return int(value)
-    raise Wrong(f"a record without its number: {headers!r}")
-
-
-def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:
-    """Read the lines of a topic's partition 0 from the four checkpoints."""
-    found = {}
-    for path in log_dir.glob("*-checkpoint"):
-        with contextlib.suppress(ValueError):
-            offset = _line_of(path.read_text(), topic)
-            if offset is not None:
-                found[path.name] = offset
-    return found
-
-
-def _line_of(checkpoint: str, topic: str) -> int | None:
-    for line in checkpoint.splitlines()[2:]:
-        name, partition, offset = line.split(" ")
-        if name == topic and partition == "0":
-            return int(offset)
-    return None
-
-
-class RoundBegun(NamedTuple):
-    """What was there when a round began: the cleaner's checkpoint, and files of unfinished work."""
-
-    checkpoint: int
-    left_overs: frozenset[str]
-
-
-def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None:
-    """
-    Judge the names that a power cut during a round has left: no later phase of a swap without the earlier ones.
-
-    Raises:
-        Wrong: the phases are mixed.
-    """
-    names = {path.name for path, _ in state.files if path.parent == directory} - begun.left_overs
-    unfinished = sorted(name for name in names if name.endswith((".cleaned", ".swap")))
-    for path, file in state.files:
-        if path.name == "cleaner-offset-checkpoint" and unfinished:
-            offset = _line_of(file.data.decode(errors="replace"), directory.name.rpartition("-")[0])
-            if offset is not None and offset > begun.checkpoint:
-                raise Wrong(f"the checkpoint of the round is on disk, and these names are not final: {unfinished}")
-    for stem in sorted({name[:20] for name in names if name[:20].isdigit()}):
-        has = {name[20:] for name in names if name.startswith(stem)}
-        indexes = {suffix for suffix in (".index", ".timeindex", ".txnindex") if suffix + ".swap" in has}
-        is_decided = not any(name.endswith(".cleaned") for name in names)
-        if ".log.swap" in has and is_decided and not {".index", ".timeindex"} <= indexes:
-            raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
-        if ".log" in has and ".log.deleted" not in has and is_decided and unfinished:
-            retired = [name for name in has if name.endswith("index.deleted")]
-            if retired:
-                raise Wrong(f"{stem}.log is there, and its indexes are retired: {sorted(has)}")
-        if ".log" in has and ".log.swap" not in has and indexes and is_decided:
-            if ".log.deleted" not in has:
-                raise Wrong(f"{stem}: the old log is removed before the new names are final: {sorted(has)}")
-            if indexes & has:
-                raise Wrong(f"{stem}.log is new beside old indexes: {sorted(has)}")
-
-
-def left_overs(directory: Path) -> list[str]:
-    """Return the files of unfinished work."""
-    return sorted(path.name for path in directory.iterdir() if path.name.endswith(_TEMPORARY))

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from random import Random
 
 KEYS = "abcdefgh"
-ACCIDENTS = ("kill", "power", "stop", "kill cleaner", "full", "failing", "clock", "interrupt", "kill daemon")
+ACCIDENTS = (
+    "kill",
+    "power",
+    "stop",
+    "kill cleaner",
+    "full",
+    "failing",
+    "clock",
+    "interrupt",
+    "kill daemon",
+    "descriptors",
+)
 PLACES = ("operation", "change", "fence", "read", "close")
 _WEIGHTS = {
     "append": 50,
@@ -26,6 +37,7 @@ _WEIGHTS = {
 }
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
+_IN_ROUNDS = ("power", "power", "kill cleaner", "failing")
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,7 @@ class Plan:
     Attributes:
         rounds: after which operations a round of `cleaner clean` begins.
         settings: of writer and cleaners.
+        stops_clock: rounds run in the millisecond before a delete horizon, as a clock that is set back may have it.
         has_daemon: the daemon runs, from the first writer's start to the end.
     """
 
@@ -87,6 +100,7 @@ class Plan:
     rounds: tuple[int, ...]
     settings: tuple[tuple[str, str], ...]
     has_daemon: bool = False
+    stops_clock: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -107,11 +121,14 @@ class Plan:
             # So that the round finds something below the active segment and the high watermark that others know.
             client = operations[place].client
             operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
-        accidents = sorted(
-            (_accident(rng, chosen, count, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))),
-            key=lambda accident: accident.after_operation,
-        )
-        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), rng.random() < 0.25)
+            operations[place + 1 : place + 3] = [Operation(client, "read")] * 2
+        accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((2, 3, 3, 4, 4)))]
+        if "power" in chosen and rng.random() < 0.6:
+            accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
+        accidents.sort(key=lambda accident: accident.after_operation)
+        has_daemon = rng.random() < 0.2
+        stops_clock = not has_daemon and rng.random() < 0.3
+        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), has_daemon, stops_clock)
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -126,12 +143,17 @@ def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: st
     return Operation(client, kind, number=rng.choice((0, 1, 1, 2, 6, 65)))
 
 
-def _accident(rng: Random, kinds: list[str], count: int, rounds: tuple[int, ...]) -> Accident:
+def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds: tuple[int, ...]) -> Accident:
     """Draw an accident, anywhere or during a round."""
-    kind, number = rng.choice(kinds), rng.randrange(1 << 16)
+    number, count = rng.randrange(1 << 16), len(operations)
+    kind = rng.choice([*kinds, "power"] if "power" in kinds else kinds)
+    if kind in ("interrupt", "descriptors"):
+        # In the middle of a change of several steps.
+        places = [place for place, each in enumerate(operations) if each.kind in ("roll", "transact", "repeat", "end")]
+        return Accident(kind, rng.choice(places or [0]), rng.randrange(30), number)
     chance = rng.random()
     if chance < 0.45:
-        kind = rng.choice((kind, "power", "power")) if "power" in kinds else kind
+        kind = rng.choice([kind, *(each for each in _IN_ROUNDS if each in kinds)])
         if chance < 0.15:
             return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, "change")
         return Accident(kind, rng.choice(rounds), rng.randrange(rng.choice((9, 25))), number, "fence")

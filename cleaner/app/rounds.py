@@ -70,8 +70,7 @@ class Work:
 
     def settle(self) -> None:
         """Make the changes that loading has postponed."""
-        with self.session.partition_lock(self.log.topic_partition):
-            self.log.settle(self.session.context.fs)
+        self.log.settle(self.session.context.fs, partial(self.session.swapping, self.log.topic_partition))
 
     def correct_checkpoint(self) -> None:
         """Set a checkpoint outside the log right, whether or not the log is cleaned (R-420)."""

@@ -34,9 +34,7 @@ def settle_before_swaps(log: LoadedLog, context: RoundContext) -> None:
     """
     sources = log.segments[:-1] if log.is_beside_writer else log.segments
     fsync_sources(context.fs, log.directory, [segment.base_offset for segment in sources])
-    if not log.is_beside_writer:
-        with context.swapping():
-            log.settle(context.fs)
+    log.settle(context.fs, context.swapping)
 
 
 def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offset: int) -> list[list[Segment]]:

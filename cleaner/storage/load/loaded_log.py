@@ -9,7 +9,8 @@ Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `Loca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cleaner.base.model import LastRecord, TopicPartition
@@ -194,13 +195,18 @@ class LoadedLog:
         """Changes of the load that are not on disk yet."""
         return self._changes
 
-    def settle(self, fs: FileSystem) -> None:
+    def settle(self, fs: FileSystem, swapping: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         """
         Make the changes of Kafka's loader on disk: remove left-over files, write missing indexes, leader epochs and
         snapshots. Durable on return; a second call does nothing. Alongside a writer it does nothing at all.
+
+        Args:
+            fs: the file system.
+            swapping: entered while names change, as for a swap; the caller holds the log dir alone without it.
         """
         if not self.is_beside_writer:
-            self._changes.apply(fs)
+            with swapping():
+                self._changes.apply(fs)
 
     def close(self, fs: FileSystem) -> None:
         """

@@ -18,6 +18,7 @@ from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.held import Hold
 from cleaner.storage.lock.partition_lock import partition_lock
+from cleaner.storage.segment.generation import Generations
 from tests.integration.daemons import daemon, settings_for
 from tests.integration.log_dirs import keyed_log, offsets
 from tests.support.log_builder import write_log_dir
@@ -120,6 +121,19 @@ def test_log_that_is_not_cleaned_has_its_checkpoint_corrected_last_and_under_its
     cleans(tmp_path, Watched())
     assert seen == [(True, not settles)]
     assert offsets(logs, "cleaner") == {str(TP): 0}
+
+
+@pytest.mark.parametrize("cleans", [by_name, by_daemon])
+@pytest.mark.parametrize("segments", [0, 3], ids=["nothing to clean", "cleaned"])
+def test_readers_list_a_log_again_when_its_files_are_settled(tmp_path: Path, cleans: Cleans, segments: int) -> None:
+    """Whether or not a round follows, names change: the generation rises, as at a swap."""
+    logs = tmp_path / "logs"
+    write_log_dir(logs, keyed_log(str(TP), segments=segments), cleaner_offsets={TP: 999})
+    (logs / str(TP) / LEFT_OVER).touch()
+    with Generations(FileSystem(), logs) as generations:
+        before = generations.of(TP)
+        cleans(tmp_path, FileSystem())
+        assert generations.of(TP) > before
 
 
 def _is_locked(log_dir: Path) -> bool:

@@ -121,7 +121,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
     session, options = job.session, job.options
     session.check_done()
     resolved = session.topic(topic_partition, directory)
-    verdict = standing(resolved, is_named=job.is_named, trust_default=session.trusts_default_policy)
+    verdict = standing(resolved, is_named=job.is_named, trust_default=session.settings.trusts_default_policy)
     if not verdict.is_allowed:
         if job.is_named:
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}", topic_partition.topic)

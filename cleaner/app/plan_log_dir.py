@@ -166,7 +166,7 @@ class _View:
 
     def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Say whether it would be cleaned."""
-        trust_default = self.session.trusts_default_policy
+        trust_default = self.session.settings.trusts_default_policy
         verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
         if resolved.config.compact:
             entry = self._weigh(entry, resolved, files)

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from cleaner.app.load import NO_HIGH_WATERMARK
 from cleaner.app.session import as_cleaner_errors
-from cleaner.app.trust import origin_of_policy, policy_words, standing
+from cleaner.app.trust import is_trusted, origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
@@ -208,8 +208,8 @@ class WatchedLog:
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
         log = self._summary(at, lines)
-        is_trusted = resolved.policy_trusted or at.trusts_default_policy
-        has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
+        trusts = is_trusted(resolved, trust_default=at.trusts_default_policy)
+        has_expired = at.watches_retention and self._has_expired(at, log, topic, trusts)
         found, facts = None, None
         seen: LogSummary | LoadedLog = log
         if topic.compact:
@@ -241,7 +241,7 @@ class WatchedLog:
             warnings=resolved.warnings,
             topic=topic,
             resolved=resolved,
-            is_policy_trusted=is_trusted,
+            is_policy_trusted=trusts,
             has_segments_to_delete=has_expired,
             has_unfinished_swap=files.temporary_files.unfinished > 0,
             deleted_files=files.temporary_files.deleted,

@@ -125,15 +125,14 @@ def _clean(
     """Do the round; the topic's settings go into `origins` as soon as they are known."""
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
-    trusts_default = found_settings.cleaner.trust_default_policy
-    session = Session(log_dir, found_settings, context, tools.throttle, trusts_default, lock)
+    session = Session(log_dir, found_settings, context, tools.throttle, lock)
     session.check_done()
     is_in_order = lock.is_beside_writer or tools.locks.is_kept(log_dir.path) or log_dir.has_clean_shutdown_marker()
     if not is_in_order:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
     resolved = session.topic(log.partition, log.directory)
     origins.update(resolved.origins)
-    verdict = standing(resolved, is_named=False, trust_default=session.trusts_default_policy)
+    verdict = standing(resolved, is_named=False, trust_default=found_settings.trusts_default_policy)
     nothing = CleanReport(str(log.partition), 0, 0, 0)
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)

@@ -2,8 +2,8 @@
 `clean`: one or more rounds for the named partitions, or for all that are due.
 
 Each partition by itself: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
-the whole dirty section and found it sound, nothing on disk changes; so a refused partition is left unchanged, and the
-next one follows.
+the whole dirty section and found it sound, nothing on disk changes. A refused partition keeps the groups that were
+swapped before the error, and the next one follows.
 
 Next to one of our writers the cleaner only runs rounds; the writer does recovery, retention and closing. The writer may
 cut a log or delete from it while it is cleaned: a failure that follows from this is tried again.
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.each_partition import one_by_one, side_by_side
 from cleaner.app.keep_old import check_outside
@@ -138,7 +138,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
     topic, now_ms = resolved.config, require_set(session.context.clock.now_ms())
     with session.context.fs.hold(directory), detect_changes(session, directory) as follow:
-        log = loading.load(
+        log = load_partition.load(
             session,
             topic_partition,
             directory,
@@ -171,7 +171,7 @@ def _clean_loaded(
     report = run_rounds(work, found)
     has_retention = options.retention and not session.beside_writer
     deleted = _delete_expired(session.context.fs, log, topic, now_ms) if has_retention else 0
-    loading.close(session, log)
+    load_partition.close(session, log)
     return replace(report, retention_deleted_segments=deleted)
 
 

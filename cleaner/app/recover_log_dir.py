@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.keep_old import CutSaver, check_outside
 from cleaner.app.options import CallContext
 from cleaner.app.reports import RecoveredPartition, RecoverReport, Refusal
@@ -110,7 +110,7 @@ def _recover_one(
     began = time.monotonic()
     with session.context.fs.hold(directory):
         before = log_bytes(session, directory)
-        log = loading.load(
+        log = load_partition.load(
             session,
             topic_partition,
             directory,
@@ -120,7 +120,7 @@ def _recover_one(
             allow_truncate=allow_truncate,
             save_cut=save_cut,
         )
-        loading.close(session, log)
+        load_partition.close(session, log)
         return RecoveredPartition(
             partition=str(topic_partition),
             log_start_offset=log.log_start_offset,

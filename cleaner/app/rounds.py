@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
 from cleaner.app.reports import SUMS, CleanReport, KeptDamage
@@ -151,11 +151,11 @@ def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanRepor
 
 
 def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> CleanReport:
-    """Note how much is left: the map was too small, or the round had to end early."""
+    """Note how much is left, and what ended the last round's map."""
     end, bound = result.end_offset, report.first_uncleanable_offset
     left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
     remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
-    why = "the offset map was full" if result.map_full else "the round had to end early"
+    why = "the round ended" if result.map_ended_by is None else result.map_ended_by.value
     return replace(
         report,
         rounds_remaining=remaining,
@@ -164,6 +164,6 @@ def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> Cle
 
 
 def _why_nothing(work: Work, found: Cleanable) -> str:
-    if loading.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
-        return loading.NO_HIGH_WATERMARK
+    if load_partition.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
+        return load_partition.NO_HIGH_WATERMARK
     return f"nothing to clean from offset {found.first_dirty_offset} on: the range ends at the {found.bounded_by}"

@@ -45,7 +45,8 @@ A named partition is cleaned if anything in it can be. --all takes those that ar
 min.compaction.lag.ms and max.compaction.lag.ms. The active (last) segment, records above the high watermark, and
 everything from the first open transaction on cannot be cleaned.
 
-A damaged partition is left exactly as it is, and the others are still cleaned."""
+A damaged partition is named with file, byte and reason. Damage in its dirty section leaves it as it was; damage in
+its clean section leaves the groups before it cleaned, each complete. The others are still cleaned."""
 
 EXAMPLES = """\
 examples:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from cleaner.app.load import NO_HIGH_WATERMARK
+from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.app.session import as_cleaner_errors
 from cleaner.app.trust import origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
@@ -143,7 +143,7 @@ def _clean(
         return replace(nothing, note=verdict.reason)
     topic, now_ms = resolved.config, require_set(context.clock.now_ms())
     with tools.fs.hold(log.directory), detect_changes(session, log.directory) as follow:
-        loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
+        loaded = load_partition.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
         follow(loaded)
         found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
         answer = due(loaded, found, topic, now_ms)
@@ -156,7 +156,7 @@ def _clean(
             work.settle()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
         report = run_rounds(work, found)
-    loading.close(session, loaded)
+    load_partition.close(session, loaded)
     return replace(report, note="; ".join(filter(None, (how, report.note))))
 
 

@@ -7,7 +7,7 @@ The daemon: started once, it looks, cleans and waits until it is stopped.
     retention thread     idle unless `cleaner.retention.enable` is set, see `retention_loop.py`
 
 It does not depend on being a process of its own: signals, logs, HTTP and the control socket are connected from outside
-(`cli/run.py`), and a program may run it in process. `ServiceSteering` steers it.
+(`cli/daemon_process.py`), and a program may run it in process. `ServiceSteering` steers it.
 """
 
 from __future__ import annotations

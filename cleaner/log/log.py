@@ -199,10 +199,10 @@ class Log:
     @property
     def reader(self) -> LogReader:
         """
-        Return a reader of this log, with all of the methods below; any number of them, in any thread.
+        The log's reader: the methods below, as an object. One per log, safe to share between threads.
 
         Raises:
-            LogClosedError, ForkedError: see there.
+            LogClosedError, ForkedError: the log is closed, or was opened by this process's parent.
         """
         self._writer.require_open()
         return self._reader

@@ -162,7 +162,7 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
 
 def _under_ratio(ratio: float, min_ratio: float, overdue_in_ms: int | None) -> str:
     """Say that too little is dirty, and when the log becomes due whatever its ratio (None: never)."""
-    words = f"{ratio:.1%} of the cleanable bytes are dirty; a round begins above {min_ratio:.1%}."
+    words = f"{ratio:.1%} of the bytes that a round would read are dirty; a round begins above {min_ratio:.1%}."
     if overdue_in_ms is not None:
         words += f" In {duration(overdue_in_ms)} it is due by its age, whatever its ratio."
     return words

@@ -219,7 +219,7 @@ class GroupRecopier:
             self._transactions.discardable(claim.path, chunk),
             self._producers,
             first_uncleanable_offset=self._rules.first_uncleanable_offset,
-            now_ms=self._rules.removal_ms,
+            removal_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
         return retention if self._mapped is None else replace(retention, unmapped=self._mapped.left_out(claim, chunk))

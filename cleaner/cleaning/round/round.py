@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from cleaner.base.model import Removed
 from cleaner.cleaning.context import RoundContext
-from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder
+from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, DamagedBatch, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory, borrowed_lanes
@@ -52,7 +52,8 @@ class RoundResult:
 
     Attributes:
         first_dirty_offset, end_offset: the dirty section covered; `end_offset` is the new checkpoint.
-        map_full: the map ended before the cleanable section did: another round is due.
+        map_ended_by: what ended the map before the end of the cleanable section, so that another round is due; None if
+            it reached that.
         map_bytes_read, map_messages_read, map_entries: of the first pass.
         bytes_read, bytes_written, messages_read, messages_written: of the second.
         removed: removed records, by reason.
@@ -62,7 +63,7 @@ class RoundResult:
 
     first_dirty_offset: int
     end_offset: int
-    map_full: bool
+    map_ended_by: MapEnd | None
     map_bytes_read: int
     map_messages_read: int
     map_entries: int
@@ -131,7 +132,7 @@ def _clean(
     return RoundResult(
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=built.end_offset,
-        map_full=built.is_full,
+        map_ended_by=built.ended_by,
         map_bytes_read=built.bytes_read,
         map_messages_read=built.messages_read,
         map_entries=offset_map.entries,

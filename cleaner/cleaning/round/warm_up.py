@@ -151,7 +151,7 @@ def warm_up() -> None:
             transactions.discardable(path, chunk),
             ActiveProducers({7: LastRecord(3, 0)}),
             first_uncleanable_offset=4,
-            now_ms=0,
+            removal_ms=0,
             legacy_deletes_stay=True,
         )
         verdicts = np.zeros(4, np.uint8)

@@ -81,7 +81,8 @@ class LoadedLog:
         self._aborted = AbortedWalk()
 
     def __repr__(self) -> str:
-        return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
+        offsets = f"[{self.log_start_offset}, {self.log_end_offset})"
+        return f"LoadedLog({self.directory}, {len(self.segments)} segments, {offsets})"
 
     @property
     def active_segment(self) -> Segment:

@@ -26,7 +26,7 @@ from uuid import UUID
 from cleaner.app import load_partition
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import Session, as_cleaner_errors, attempt, one_by_one, open_session
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, with_progress
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.errors import HandoverRefusedError, LogDirLockedError, NotCleanlyShutDownError, UsageError
@@ -188,7 +188,7 @@ class _Handover:
     def _each(self, partitions: Mapping[TopicPartition, Path], work: _Work) -> tuple[list[HandedOver], list[Refusal]]:
         done: list[HandedOver] = []
         refused: list[Refusal] = []
-        for topic_partition, directory in one_by_one(self._ours, partitions, "hand over"):
+        for topic_partition, directory in with_progress(self._ours, partitions, "hand over"):
             outcome = attempt(topic_partition, directory, partial(work, topic_partition, directory))
             if isinstance(outcome, Refusal):
                 refused.append(outcome)

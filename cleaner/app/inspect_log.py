@@ -114,7 +114,7 @@ def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
         # Transactions that begin after the range that is cleanable without them do not matter.
         transactions = OpenTransactions(fs, place.directory, files, place.use, log)
-        log = transactions.settled(log, found.first_uncleanable_offset, _MAX_WALKS)
+        log = transactions.with_last_stable(log, found.first_uncleanable_offset, _MAX_WALKS)
         found = _found(place, log)
     return Inspection(log, found, end.cut_bytes)
 

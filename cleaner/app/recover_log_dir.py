@@ -22,9 +22,9 @@ from cleaner.app.session import (
     attempt,
     choose_partitions,
     log_bytes,
-    one_by_one,
     open_session,
     parse_names,
+    with_progress,
 )
 from cleaner.base.model import TopicPartition
 from cleaner.settings.sources import Sources
@@ -82,7 +82,7 @@ def recover_partitions(
     had_marker = session.log_dir.has_clean_shutdown_marker()
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
-    for topic_partition, directory in one_by_one(session, partitions, "recover"):
+    for topic_partition, directory in with_progress(session, partitions, "recover"):
         saver = None if save_cut is None else CutSaver(session.context.fs, save_cut / str(topic_partition)).save
         work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
         outcome = attempt(topic_partition, directory, work)

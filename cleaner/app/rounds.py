@@ -84,7 +84,15 @@ class Work:
 
 
 def run_rounds(work: Work, found: Cleanable) -> CleanReport:
-    """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
+    """
+    Run rounds until the range is clean or the limit is reached.
+
+    With nothing to clean only settle the log, and correct a checkpoint that is outside of it.
+
+    Raises:
+        CleaningAborted, WriterWaitingError: asked to stop; the message says what remains.
+        CleanerError: as `clean_log`.
+    """
     report = _empty_report(work, found)
     if found.cleanable_bytes == 0:
         work.settle()

@@ -27,15 +27,15 @@ class SurvivorRule:
     code: int = 0
 
     def rank(self, offset: Ranked) -> Ranked:
-        """Return the rank of an offset, or of an array or Spark column of offsets."""
+        """Return the rank of `offset`: an offset, or an array or Spark column of them."""
         return offset
 
     def offset_of(self, rank: Ranked) -> Ranked:
-        """Return the offset with this rank."""
+        """Return what `rank` made a rank of; the inverse of it."""
         return rank
 
     def supersedes(self, offset: int, other: int) -> bool:
-        """Tell whether a record supersedes another one of its key."""
+        """Tell whether the record at `offset` supersedes the one at `other`, which has the same key."""
         return self.rank(offset) > self.rank(other)
 
 

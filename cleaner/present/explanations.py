@@ -26,7 +26,7 @@ PLAN_CODES: Mapping[Reason, str] = {
     Reason.LOG_DIR_NEEDS_RECOVERY: "needs_recovery",
     Reason.LOG_DIR_LOCKED: "locked",
 }
-"""Codes that have other names in `plan` (docs/json.md)."""
+"""Codes that have other names in `plan`: docs/json.md promises these to programs."""
 
 # By the bound that ends the cleanable range (`Cleanable.bounded_by`): its meaning, and the settings behind it.
 BOUNDS: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -147,11 +147,6 @@ class SettingsResolver:
             self.warnings += self.cleaner.warnings
         mistakes.raise_any()
 
-    @staticmethod
-    def of(fs: FileSystem, log_dir: Path | None, sources: Sources) -> SettingsResolver:
-        """Create a resolver."""
-        return SettingsResolver(fs, log_dir, sources)
-
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """
         Return a topic's settings.

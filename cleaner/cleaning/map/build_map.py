@@ -118,7 +118,6 @@ class MapBuilder:
         is_long = sum(segment.size for segment in self._segments) > _MAX_LEFT_IN_CACHE_BYTES
         self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
         try:
-            # Keep no other reference to the lanes: they are large, and refer to this object.
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:
             self._chunks.close()

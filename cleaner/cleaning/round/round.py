@@ -214,5 +214,5 @@ def _clean_group(
     except BaseException:
         target.discard()
         raise
-    # Removing files mostly waits for the disk: use all threads that may work next to the coordinating one.
+    # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
     install_group(log, group, context, discard=target.discard, threads=threads_of(lanes) + 1)

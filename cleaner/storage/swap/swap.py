@@ -122,7 +122,7 @@ def replace_segments(
     _announce(fs, directory, new_base)
     _retire_old(fs, directory, old)
     _install(fs, directory, new_base)
-    _drop_absorbed_snapshots(fs, directory, old[1:])
+    _retire_absorbed_snapshots(fs, directory, old[1:])
     if not keep_deleted:
         remove_deleted(fs, directory, old, threads)
 
@@ -203,8 +203,8 @@ def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     _rename_logs_first(fs, directory, [new_base], SWAP, "")
 
 
-def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
-    """S6: drop producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
+def _retire_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
+    """S6: rename to `.deleted` producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
     _rename_present(fs, directory, absorbed, (SNAPSHOT,), "", DELETED)
 
 

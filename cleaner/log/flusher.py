@@ -20,7 +20,6 @@ call: the log accepts nothing more until it is opened again (rule C-2).
 from __future__ import annotations
 
 import contextlib
-import sys
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -334,4 +333,4 @@ class FlushThreads:
             try:
                 work()
             except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
-                concurrency.excepthook(concurrency.ExceptHookArgs((*sys.exc_info(), concurrency.current_thread())))
+                concurrency.report_uncaught()

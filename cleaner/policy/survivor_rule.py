@@ -3,8 +3,8 @@ Decides which record of a key stays. The map, its kernels, Spark's reductions, r
 this rule wherever two records have the same key.
 
 A rule gives every record a rank, and the record of a key with the highest rank stays. There is one rule, Kafka's: the
-latest offset (R-550). The proof (`verification/proof/last_values.py`) and the tests' twin (`tests/reference/`) have
-their own rules, on purpose: with this one they would not find an error in it.
+latest offset (R-550). The proof and the tests' twin have their own rules, on purpose:
+`docs/decisions/survivor-rule.md`.
 """
 
 from __future__ import annotations

@@ -10,13 +10,10 @@ from the first dirty offset on, may repeat keys of both. A round
        output back, and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
     4. writes the checkpoint: the next round's dirty section begins where this round's map ended.
 
-A tombstone (a record with a null value) deletes its key's earlier records at once. It stays until its batch's delete
-horizon has passed, so that readers who have seen the earlier record also see the tombstone. Data of aborted
-transactions is removed at once; a marker stays as long as its transaction has data, and then until its own horizon.
-The last batch of every active producer stays for its sequence number, without records if none are retained.
+`docs/design.md` ("What stays") lists the records and batches that stay; `policy/record_filter.py` decides.
 
-A full map ends the round early: the covered part is cleaned, the checkpoint advances that far, and the next round
-continues from there.
+A full map, or a limit of the caller's, ends the round early: the covered part is cleaned, the checkpoint advances that
+far, and the next round continues from there.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
 
 def warm_up() -> None:
     """
-    Compile or load every kernel that a round, an append or a reader uses: about 20 seconds the first time on a machine,
+    Compile or load every kernel that a round, an append or a reader uses: `ABOUT_SECONDS` the first time on a machine,
     then a third of a second.
     """
     _encode()

@@ -2,8 +2,8 @@
 Replaces segments by the cleaned segment made from them, so that a crash leaves either the old ones or the new one.
 
 The steps are Kafka's (R-601, R-660), with a directory fsync as a fence after each phase (D-10): no POSIX file system
-can then have a later phase on disk without an earlier one. Together they keep C-1. `docs/crash-safety.md` explains the
-steps in detail.
+can then have a later phase on disk without an earlier one. Together they keep C-1. `docs/crash-safety.md` has the steps
+in detail, and why each fence is there.
 
     step  what happens                                              a crash right after it leaves, once loaded
     S0    `.cleaned` files written, fsynced, fence                  OLD: every `.cleaned` is removed (R-630)

@@ -2,8 +2,8 @@
 `clean`: one or more rounds for the named partitions, or for all that are due.
 
 Each partition by itself: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
-the whole dirty section and found it sound, nothing on disk changes; so a refused partition is left unchanged, and the
-next one follows.
+the whole dirty section and found it sound, nothing on disk changes. A refused partition keeps the groups that were
+swapped before the error, and the next one follows.
 
 Next to one of our writers the cleaner only runs rounds; the writer does recovery, retention and closing. The writer may
 cut a log or delete from it while it is cleaned: a failure that follows from this is tried again.
@@ -135,9 +135,9 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         clean_shutdown=job.clean_shutdown,
         refuses_keyless=verdict.refuses_keyless,
     ) as work:
-        if not (job.is_named or work.due.is_due):
+        if not job.is_named and not (answer := work.due()).is_due:
             work.correct_checkpoint()
-            return Skipped(str(topic_partition), work.due.reason)
+            return Skipped(str(topic_partition), answer.reason)
         report = clean_and_close(work)
     replicas = "" if options.keep_tombstones else replication_warning(resolved)
     warnings = (*resolved.warnings, replicas) if replicas else tuple(resolved.warnings)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark, Sampling
 from cleaner.app.plan_report import PlanEntry
@@ -233,8 +233,8 @@ class _View:
             entry = self._with_estimate(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Reason.NOTHING_TO_CLEAN:
-            if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
-                return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
+            if load_partition.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
+                return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=load_partition.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
@@ -48,7 +48,6 @@ class Work:
         topic: its settings.
         now_ms: the same moment for all its rounds.
         found: what may be cleaned.
-        due: whether it is due.
         refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
     """
 
@@ -58,8 +57,11 @@ class Work:
     topic: TopicConfig
     now_ms: int
     found: Cleanable
-    due: Due
     refuses_keyless: bool = False
+
+    def due(self) -> Due:
+        """Tell whether it is due; may read the times of its dirty segments."""
+        return due(self.log, self.found, self.topic, self.now_ms)
 
     def write_checkpoint(self, offset: int) -> None:
         """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log since."""
@@ -137,7 +139,7 @@ def open_work(
     """
     now_ms = require_set(session.context.clock.now_ms())
     with session.context.fs.hold(directory), detect_changes(session, directory) as follow:
-        log = loading.load(
+        log = load_partition.load(
             session,
             topic_partition,
             directory,
@@ -149,16 +151,23 @@ def open_work(
         )
         follow(log)
         found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
-        answer = due(log, found, topic, now_ms)
-        yield Work(session, options, log, topic, now_ms, found, answer, refuses_keyless=refuses_keyless)
+        yield Work(session, options, log, topic, now_ms, found, refuses_keyless=refuses_keyless)
 
 
 def clean_and_close(work: Work) -> CleanReport:
-    """Run the rounds, delete what has expired if the options say so, and close the log; call in `open_work`'s block."""
+    """
+    Run the rounds, delete what has expired if the options say so, and close the log; call in `open_work`'s block.
+
+    With nothing to clean only settle the log, and correct a checkpoint that is outside of it.
+
+    Raises:
+        CleaningAborted, WriterWaitingError: asked to stop; the message says what remains.
+        CleanerError: as `clean_log`.
+    """
     report = _clean(work)
     has_retention = work.options.retention and not work.session.beside_writer
     deleted = _delete_expired(work) if has_retention else 0
-    loading.close(work.session, work.log)
+    load_partition.close(work.session, work.log)
     return replace(report, retention_deleted_segments=deleted)
 
 
@@ -243,11 +252,11 @@ def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanRepor
 
 
 def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> CleanReport:
-    """Note how much is left: the map was too small, or the round had to end early."""
+    """Note how much is left, and what ended the last round's map."""
     end, bound = result.end_offset, report.first_uncleanable_offset
     left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
     remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
-    why = "the offset map was full" if result.map_full else "the round had to end early"
+    why = "the round ended" if result.map_ended_by is None else result.map_ended_by.value
     return replace(
         report,
         rounds_remaining=remaining,
@@ -256,6 +265,6 @@ def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> Cle
 
 
 def _why_nothing(work: Work, found: Cleanable) -> str:
-    if loading.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
-        return loading.NO_HIGH_WATERMARK
+    if load_partition.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
+        return load_partition.NO_HIGH_WATERMARK
     return f"nothing to clean from offset {found.first_dirty_offset} on: the range ends at the {found.bounded_by}"

@@ -183,7 +183,7 @@ def open_session(
             lock = stack.enter_context(LogDirLock(fs, log_dir, mode, LockRole.CLEANER))
         directory = LogDir(fs, log_dir)
         directory.check()
-        settings = SettingsResolver.of(fs, directory.path, sources)
+        settings = SettingsResolver(fs, directory.path, sources)
         for warning in (*settings.warnings, *_conflicts(directory, settings)):
             context.warn(warning)
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, context.clock)
@@ -268,7 +268,7 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
         return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
 
 
-def one_by_one(
+def with_progress(
     session: Session, partitions: Mapping[TopicPartition, Path], phase: str
 ) -> Iterator[tuple[TopicPartition, Path]]:
     """Yield partitions to work on, and report progress to the caller in bytes of their logs."""

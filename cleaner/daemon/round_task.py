@@ -145,9 +145,10 @@ def _clean(
         clean_shutdown=True,
         refuses_keyless=verdict.refuses_keyless,
     ) as work:
-        if work.found.cleanable_bytes == 0 or not (work.due.is_due or is_requested):
+        answer = work.due()
+        if work.found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
             work.settle_uncleaned()  # or it would be picked again because of files left by a stop
-            return replace(nothing, note=work.due.reason)
+            return replace(nothing, note=answer.reason)
         clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
         report = clean_and_close(replace(work, options=CleanOptions(clean_round=clean_round)))
     return replace(report, note="; ".join(filter(None, (how, report.note))))

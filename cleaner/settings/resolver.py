@@ -149,11 +149,6 @@ class SettingsResolver:
         mistakes.raise_any()
         self.trusts_default_policy = sources.trust_default_policy or self.cleaner.trust_default_policy
 
-    @staticmethod
-    def of(fs: FileSystem, log_dir: Path | None, sources: Sources) -> SettingsResolver:
-        """Create a resolver."""
-        return SettingsResolver(fs, log_dir, sources)
-
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """
         Return a topic's settings.

@@ -82,7 +82,8 @@ class LoadedLog:
         self._aborted = AbortedWalk()
 
     def __repr__(self) -> str:
-        return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
+        offsets = f"[{self.log_start_offset}, {self.log_end_offset})"
+        return f"LoadedLog({self.directory}, {len(self.segments)} segments, {offsets})"
 
     @property
     def active_segment(self) -> Segment:
@@ -106,7 +107,7 @@ class LoadedLog:
 
     @property
     def last_records(self) -> LastRecords:
-        """The same as rows."""
+        """The same as rows of producer id, last data offset (-1: none known) and epoch."""
         return self._producers.last_records()
 
     @property
@@ -135,7 +136,7 @@ class LoadedLog:
         )
 
     def raise_log_start(self, offset: int) -> None:
-        """Move the log start offset up, at most to the high watermark (R-913)."""
+        """Move the log start offset up (R-913). Raises ValueError: the offset is above the high watermark."""
         if offset > self.high_watermark:
             raise ValueError(f"log start offset {offset} above the high watermark {self.high_watermark}")
         if offset > self.log_start_offset:

@@ -2,8 +2,8 @@
 Replaces segments by the cleaned segment made from them, so that a crash leaves either the old ones or the new one.
 
 The steps are Kafka's (R-601, R-660), with a directory fsync as a fence after each phase (D-10): no POSIX file system
-can then have a later phase on disk without an earlier one. Together they keep C-1. `docs/crash-safety.md` explains the
-steps in detail.
+can then have a later phase on disk without an earlier one. Together they keep C-1. `docs/crash-safety.md` has the steps
+in detail, and why each fence is there.
 
     step  what happens                                              a crash right after it leaves, once loaded
     S0    `.cleaned` files written, fsynced, fence                  OLD: every `.cleaned` is removed (R-630)
@@ -11,13 +11,14 @@ steps in detail.
     S2    fence: the swap is decided                                NEW: completed by the loader (R-632)
     S3    old `.log`s -> `.deleted`, ascending; fence;              NEW: completed by the loader
           old index files -> `.deleted`; fence
-    S4    `.log.swap` -> `.log`; fence; index files likewise        NEW: only renames remain (R-634)
-    S5    fence: the names are final                                NEW: nothing remains
+    S4    `.log.swap` -> `.log`; fence                              NEW: only renames remain (R-634)
+    S5    index files' `.swap` -> final names; fence                NEW: nothing remains
     S6    snapshots of absorbed segments and `.deleted` removed     NEW: the loader removes them
 
-S3 and S4 rename the logs first, with a separate fence, because the loader decides by the `.log` files only. An old
-`.log` must not outlive its `.txnindex` (its aborted records would become readable), and the new `.index` and
-`.txnindex` must not have their final names while `.log.swap` still exists (the loader would delete them as old ones).
+Logs are renamed before index files (within S3, and S4 before S5), with a separate fence, because the loader decides by
+the `.log` files only. An old `.log` must not outlive its `.txnindex` (its aborted records would become readable), and
+the new `.index` and `.txnindex` must not have their final names while `.log.swap` still exists (the loader would delete
+them as old ones).
 
 Fully superseded old segments (R-633): the loader removes old segments between the new segment's base and the end of its
 *last surviving batch*. If the last old segments of a group kept no record, they lie after that end, so a crash between
@@ -27,7 +28,7 @@ not moved yet, the next round deletes it again. After the first fence of S3 they
 
 A split, or an undone cleaning, replaces one segment by several (`replace_by_several`), one of which may have its name:
 S1 from the highest base offset down, each log durably before its indexes, so that the lowest `.cleaned` condemns every
-`.swap`; S2 when that one is durable; S3 for the old segment; S4 from the lowest base offset up; S6.
+`.swap`; S2 when that one is durable; S3 for the old segment; S4 and S5 from the lowest base offset up; S6.
 
 Nothing here reads records; the loader (`storage/load/loader.py`) relies on these orders.
 
@@ -121,7 +122,7 @@ def replace_segments(
     _announce(fs, directory, new_base)
     _retire_old(fs, directory, old)
     _install(fs, directory, new_base)
-    _drop_absorbed_snapshots(fs, directory, old[1:])
+    _retire_absorbed_snapshots(fs, directory, old[1:])
     if not keep_deleted:
         remove_deleted(fs, directory, old, threads)
 
@@ -194,16 +195,16 @@ def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
 
 def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     """
-    S4 and S5: `.swap` becomes final, the log before the index files.
+    S4, `.log.swap` becomes `.log`, and S5, the index files likewise.
 
-    First fence: while `.log.swap` exists, the loader deletes every other file in its range of offsets, and that would
-    include the new `.txnindex`. Second fence: only after it may the old files be removed and the checkpoint move.
+    Fence of S4: while `.log.swap` exists, the loader deletes every other file in its range of offsets, and that would
+    include the new `.txnindex`. Fence of S5: only after it may the old files be removed and the checkpoint move.
     """
     _rename_logs_first(fs, directory, [new_base], SWAP, "")
 
 
-def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
-    """S6: drop producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
+def _retire_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
+    """S6: rename to `.deleted` producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
     _rename_present(fs, directory, absorbed, (SNAPSHOT,), "", DELETED)
 
 

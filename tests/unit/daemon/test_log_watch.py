@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.load import NO_HIGH_WATERMARK
+from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.daemon.log_status import LogStatus

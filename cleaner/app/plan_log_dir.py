@@ -27,7 +27,7 @@ from cleaner.errors import (
     unexpected,
 )
 from cleaner.policy.cleanable import bounds_of, first_young_segment
-from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_at_ms, overdue_ms
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
@@ -219,7 +219,7 @@ class _View:
             is_due=dueness.is_due,
             why=dueness,
             overdue_ms=delay_ms,
-            overdue_at_ms=None if delay_ms or earliest_ms is None else earliest_ms + topic.max_compaction_lag_ms + 1,
+            overdue_at_ms=None if delay_ms else overdue_at_ms(earliest_ms, topic.max_compaction_lag_ms),
             sections=sections_of(log, found, topic.delete_retention_ms),
             rounds=rounds_ahead(
                 session.settings.cleaner,

@@ -24,9 +24,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from cleaner.base.model import TopicPartition
-from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleaning_status import CleaningStatus
-from cleaner.policy.due import judge, overdue_ms
+from cleaner.policy.due import judge, overdue_at_ms, overdue_ms
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
@@ -277,9 +276,9 @@ def _lock_remaining_ms(log: LogFacts, context: SelectionContext) -> int:
 
 
 def _overdue_in_ms(log: LogFacts, now_ms: int) -> int | None:
-    """Return how long until the log is over its maximum lag; strictly over, hence the + 1."""
-    earliest_ms, lag_ms = log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms
-    return None if earliest_ms is None or lag_ms == LONG_MAX else earliest_ms + lag_ms + 1 - now_ms
+    """Return how long until the log is over its maximum lag."""
+    moment_ms = overdue_at_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms)
+    return None if moment_ms is None else moment_ms - now_ms
 
 
 def _rank(log: LogFacts, verdict: CleaningStatus, context: SelectionContext, order: Order) -> tuple[int, int, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import queue
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -54,11 +55,11 @@ class Primitives:
         done = [future for future in waiting if future.done()]
         return concurrent.futures._base.DoneAndNotDoneFutures(set(done), set(waiting) - set(done))
 
-    def excepthook(self, arguments: Any) -> None:
+    def report_uncaught(self) -> None:
         """Report an error that ended some work of a thread, unless its process is dead."""
-        task = self._scheduler.current
-        if task is not None and not task.owner.is_dead:
-            self._scheduler.errors.append((task, arguments.exc_value))
+        task, error = self._scheduler.current, sys.exception()
+        if task is not None and error is not None and not task.owner.is_dead:
+            self._scheduler.errors.append((task, error))
 
     def current_thread(self) -> Any:
         """Return the running thread."""

@@ -22,7 +22,7 @@ from tests.simulation.scheduler import Scheduler, Task
 
 EPOCH_MS = 1_800_000_000_000
 _PRIMITIVES = ("Lock", "RLock", "Condition", "Event", "SimpleQueue", "Future", "Thread", "ThreadPoolExecutor")
-_FUNCTIONS = ("wait", "current_thread", "excepthook")
+_FUNCTIONS = ("wait", "current_thread", "report_uncaught")
 
 
 class SimClock:

@@ -144,13 +144,6 @@ def _rename_present(
     fs.rename_all(directory, [(name + old, name + new) for name in named])
 
 
-def _rename_logs_first(fs: FileSystem, directory: Path, bases: Sequence[int], old: str, new: str) -> None:
-    """Change the suffix of segments' files, with a fence after the logs and one after the index files."""
-    for suffixes in ((LOG,), _INDEX_SUFFIXES):
-        _rename_present(fs, directory, bases, suffixes, old, new)
-        fs.fsync_dir(directory)
-
-
 def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
     """
     S1 and S2: `.cleaned` becomes `.swap`.
@@ -190,7 +183,10 @@ def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     would get its aborted records. Second fence: no old `.txnindex` remains next to the new `.log`; it would name
     aborted transactions whose markers are gone, and consumers would skip committed records of the same producer.
     """
-    _rename_logs_first(fs, directory, old, "", DELETED)
+    _rename_present(fs, directory, old, (LOG,), "", DELETED)
+    fs.fsync_dir(directory)
+    _rename_present(fs, directory, old, _INDEX_SUFFIXES, "", DELETED)
+    fs.fsync_dir(directory)
 
 
 def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
@@ -200,7 +196,10 @@ def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     Fence of S4: while `.log.swap` exists, the loader deletes every other file in its range of offsets, and that would
     include the new `.txnindex`. Fence of S5: only after it may the old files be removed and the checkpoint move.
     """
-    _rename_logs_first(fs, directory, [new_base], SWAP, "")
+    _rename_present(fs, directory, [new_base], (LOG,), SWAP, "")
+    fs.fsync_dir(directory)
+    _rename_present(fs, directory, [new_base], _INDEX_SUFFIXES, SWAP, "")
+    fs.fsync_dir(directory)
 
 
 def _retire_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
@@ -220,8 +219,10 @@ def replace_by_several(fs: FileSystem, directory: Path, old_base: int, bases: Se
         bases: of the new segments, ascending; within the old one's offsets.
     """
     for base in reversed(bases):
-        _rename_logs_first(fs, directory, [base], CLEANED, SWAP)
-    _rename_logs_first(fs, directory, [old_base], "", DELETED)
+        for suffixes in ((LOG,), _INDEX_SUFFIXES):
+            _rename_present(fs, directory, [base], suffixes, CLEANED, SWAP)
+            fs.fsync_dir(directory)
+    _retire_old(fs, directory, [old_base])
     for base in bases:
-        _rename_logs_first(fs, directory, [base], SWAP, "")
+        _install(fs, directory, base)
     fs.remove_all(directory, [segment_file_name(old_base, suffix, DELETED) for suffix in SEGMENT_SUFFIXES])

@@ -110,6 +110,8 @@ def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
         kind: `plan` for `"format": "cleaner-plan"`, listed in docs/json.md.
         value: a frozen report, or names with their values.
         more: fields to append, or to replace those of the value.
+    Raises:
+        TypeError: the value does not become an object, or a part of it has no form in JSON.
     """
     fields = json_value(value)
     if not isinstance(fields, dict):

@@ -195,6 +195,8 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
         has = {name[20:] for name in names if name.startswith(stem)}
         indexes = {suffix for suffix in (".index", ".timeindex", ".txnindex") if suffix + ".swap" in has}
         is_decided = not any(name.endswith(".cleaned") for name in names)
+        if ".log" not in has and any(name.endswith(".cleaned") for name in has):
+            raise Wrong(f"{stem}.log is retired before the swap is decided: {sorted(has)}")
         if ".log.swap" in has and is_decided and not {".index", ".timeindex"} <= indexes:
             raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
         if ".log" in has and ".log.deleted" not in has and is_decided and unfinished:

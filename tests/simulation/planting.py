@@ -21,7 +21,6 @@ from cleaner.log.writable_log import WritableLog
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load import leftovers, load_changes
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.segment import names
 from cleaner.storage.swap import swap
 from tests.simulation.disk import SimFile, SimFiles
 from tests.simulation.run import run_seed
@@ -72,19 +71,15 @@ def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 class LeftOut(NamedTuple):
     """
-    A sync in a function: `call` is fsync, fsync_dir or fsync_all; the first such line of it.
+    A sync in a function: `call` is fsync, fsync_dir or fsync_all; the `number`-th such line of it, from 0.
 
-    `caller`: only when called by this function. `local`: only while a variable has this value.
+    `caller`: only when called by this function.
     """
 
     function: Any
     call: str
+    number: int = 0
     caller: Any = None
-    local: tuple[str, object] | None = None
-
-
-def _fence(caller: Any, suffixes: tuple[str, ...]) -> LeftOut:
-    return LeftOut(swap._rename_logs_first, "fsync_dir", caller, ("suffixes", suffixes))
 
 
 LEFT_OUT = {
@@ -93,14 +88,14 @@ LEFT_OUT = {
     "cleaned log without fsync": LeftOut(cleaned_segment.CleanedSegment.finish, "fsync("),
     "cleaned names without directory fsync": LeftOut(cleaned_segment.CleanedSegment.finish, "fsync_dir"),
     "swap announced without fence": LeftOut(swap._announce, "fsync_dir"),
-    "old segments retired without first fence": _fence(swap._retire_old, (names.LOG,)),
-    "old segments retired without second fence": _fence(swap._retire_old, swap._INDEX_SUFFIXES),
-    "new segment installed without first fence": _fence(swap._install, (names.LOG,)),
-    "new segment installed without second fence": _fence(swap._install, swap._INDEX_SUFFIXES),
+    "old segments retired without first fence": LeftOut(swap._retire_old, "fsync_dir", 0),
+    "old segments retired without second fence": LeftOut(swap._retire_old, "fsync_dir", 1),
+    "new segment installed without first fence": LeftOut(swap._install, "fsync_dir", 0),
+    "new segment installed without second fence": LeftOut(swap._install, "fsync_dir", 1),
     "clean-shutdown marker removed without directory fsync": LeftOut(LogDir.remove_marker, "fsync_dir"),
     "recovered log without fsync": LeftOut(load_changes._write_segment, "fsync("),
     "closed without directory fsync": LeftOut(WritableLog.finish, "fsync_dir"),
-    "rolled without fsync": LeftOut(ActiveSegment._force, "fsync(", ActiveSegment.fsync_all),
+    "rolled without fsync": LeftOut(ActiveSegment._force, "fsync(", caller=ActiveSegment.fsync_all),
     "leftovers completed without first fence": LeftOut(leftovers.complete_swap, "fsync_dir"),
     "small file replaced without fsync": LeftOut(FileSystem.write_atomically, "fsync("),
     "small file replaced without directory fsync": LeftOut(FileSystem.write_atomically, "fsync_dir"),
@@ -130,15 +125,13 @@ def leaving_out(left_out: LeftOut) -> Iterator[None]:
     """Leave a sync out: its call succeeds and does nothing."""
     code = left_out.function.__code__
     lines, start = inspect.getsourcelines(left_out.function)
-    line = next(start + number for number, line in enumerate(lines) if left_out.call in line and "def " not in line)
+    at = [start + number for number, line in enumerate(lines) if left_out.call in line and "def " not in line]
+    line, caller = at[left_out.number], left_out.caller
 
     def is_wanted(frame: FrameType) -> bool:
         if frame.f_code is not code or frame.f_lineno != line:
             return False
-        caller, local = left_out.caller, left_out.local
-        if caller is not None and (frame.f_back is None or frame.f_back.f_code is not caller.__code__):
-            return False
-        return local is None or frame.f_locals[local[0]] == local[1]
+        return caller is None or (frame.f_back is not None and frame.f_back.f_code is caller.__code__)
 
     def skipping(call: FunctionType) -> Callable[..., object]:
         def maybe(*args: object) -> object:

@@ -56,7 +56,7 @@ class Primitives:
         return concurrent.futures._base.DoneAndNotDoneFutures(set(done), set(waiting) - set(done))
 
     def report_uncaught(self) -> None:
-        """Report the error being handled, which ended some work of a thread, unless its process is dead."""
+        """Report an error that ended some work of a thread, unless its process is dead."""
         task, error = self._scheduler.current, sys.exception()
         if task is not None and error is not None and not task.owner.is_dead:
             self._scheduler.errors.append((task, error))

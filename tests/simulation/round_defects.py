@@ -18,12 +18,10 @@ from cleaner.cleaning.recopy import batch_retention
 from cleaner.cleaning.recopy import group as recopy_group
 from cleaner.cleaning.round import round as cleaning_round
 from cleaner.cleaning.round import steps
-from cleaner.errors import CleanerError
 from cleaner.format.chunks import CONTROL_FLAG
 from cleaner.read import directory_view
 from cleaner.storage.load import leftovers, loaded_log, recovery
 from cleaner.storage.log_dir import LogDir
-from cleaner.storage.segment.names import LOG
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap import swap
 from tests.simulation.planting import defect, replaced
@@ -173,27 +171,6 @@ def rounds_do_not_lock_the_partition() -> Iterator[None]:
 def readers_are_not_told_of_swaps() -> Iterator[None]:
     """The generation number stays."""
     with replaced(session, "raise_generation", lambda *_: None):
-        yield
-
-
-@defect
-def failed_swaps_are_not_taken_back() -> Iterator[None]:
-    """What a failed announcement has renamed stays."""
-    with replaced(swap, "_take_back", lambda *_: None):
-        yield
-
-
-@defect
-def swaps_go_on_after_a_failed_fence() -> Iterator[None]:
-    """An fsync of a directory that fails is passed over."""
-
-    def rename(fs: Any, directory: Any, bases: Any, old: str, new: str) -> None:
-        for suffixes in ((LOG,), swap._INDEX_SUFFIXES):
-            swap._rename_present(fs, directory, bases, suffixes, old, new)
-            with contextlib.suppress(CleanerError):
-                fs.fsync_dir(directory)
-
-    with replaced(swap, "_rename_logs_first", rename):
         yield
 
 

@@ -52,7 +52,7 @@ class Bench:
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
-        stops_clock: rounds run in the millisecond before a delete horizon.
+        stops_clock: see `Plan`.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
         kept: each client's last append with a sequence, to be repeated in the next life.
@@ -262,10 +262,10 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
     bench.round_began = RoundBegun(
         checkpoints_of(bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0), frozenset(left_overs(bench.directory))
     )
-    horizons = bench.oracle.horizons()
-    if bench.stops_clock and horizons:
-        # A millisecond before a tombstone or a marker may go.
-        bench.clock.frozen_ms = horizons[bench.done % len(horizons)] - 1
+    if bench.stops_clock:
+        # If there is one, a millisecond before a tombstone or a marker may go.
+        horizons = bench.oracle.horizons()
+        bench.clock.frozen_ms = horizons[bench.done % len(horizons)] - 1 if horizons else bench.clock.now_ms()
     outcomes = clean_log_dir(bench.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
     try:
         with bench.oracle.round_runs(), contextlib.closing(outcomes):

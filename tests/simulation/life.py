@@ -35,7 +35,7 @@ _LONGEST_JUMP_MS = 3_600_000
 
 @dataclass
 class Report:
-    """What a seed came to: the failure if any, and figures."""
+    """What a seed came to: the failure if any, and figures; `met`: at what kinds of steps accidents came."""
 
     seed: int | str
     plan: Plan
@@ -44,6 +44,7 @@ class Report:
     lives: int = 0
     operations: int = 0
     accidents: list[str] = field(default_factory=list)
+    met: set[tuple[str, str]] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
     trace: list[tuple[int, str]] = field(default_factory=list)
 
@@ -242,6 +243,8 @@ class Life:
         if self._is_trying:
             world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
             return
+        if world.scheduler.trace:
+            self.report.met.add((accident.kind, world.scheduler.trace[-1][1].partition(" ")[0]))
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":

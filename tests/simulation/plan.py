@@ -91,7 +91,7 @@ class Plan:
     Attributes:
         rounds: after which operations a round of `cleaner clean` begins.
         settings: of writer and cleaners.
-        stops_clock: rounds run in the millisecond before a delete horizon, as a clock that is set back may have it.
+        stops_clock: it stands still during rounds, in the millisecond before a delete horizon if there is one.
         has_daemon: the daemon runs, from the first writer's start to the end.
     """
 

@@ -149,18 +149,6 @@ def markers_go_at_once() -> Iterator[None]:
 
 
 @defect
-def horizons_are_ignored() -> Iterator[None]:
-    """Tombstones and markers go whatever time their horizon names."""
-
-    def rules(*args: Any) -> Any:
-        return replace(real(*args), removal_ms=2**62)
-
-    real = steps.rules_of
-    with replaced(cleaning_round, "rules_of", rules):
-        yield
-
-
-@defect
 def rounds_do_not_lock_the_partition() -> Iterator[None]:
     """A cleaner swaps while a writer rolls."""
     with replaced(session.Session, "partition_lock", lambda *_: contextlib.nullcontext()):
@@ -200,4 +188,67 @@ def readers_leave_a_file_open() -> Iterator[None]:
     leaked: list[Any] = []
     real = directory_view.DirectoryView.close
     with replaced(directory_view.DirectoryView, "close", close):
+        yield
+
+
+@defect
+def maps_miss_a_segment() -> Iterator[None]:
+    """The first dirty segment's keys are not in the map."""
+
+    def init(self: build_map.MapBuilder, *args: Any) -> None:
+        real(self, *args)
+        self._segments = self._segments[1:] or self._segments
+
+    real = build_map.MapBuilder.__init__
+    with replaced(build_map.MapBuilder, "__init__", init):
+        yield
+
+
+@defect
+def first_group_is_not_cleaned() -> Iterator[None]:
+    """A round leaves a group out, and its checkpoint does not say so."""
+
+    def groups(*args: Any) -> Any:
+        return list(real(*args))[1:]
+
+    real = steps.groups_of
+    with replaced(cleaning_round, "groups_of", groups):
+        yield
+
+
+def _rules_with(**changes: Any) -> contextlib.AbstractContextManager[None]:
+    real = steps.rules_of
+
+    def rules(*args: Any) -> Any:
+        found = real(*args)
+        return replace(found, **{name: change(getattr(found, name)) for name, change in changes.items()})
+
+    return replaced(cleaning_round, "rules_of", rules)
+
+
+@defect
+def horizons_are_set_a_millisecond_early() -> Iterator[None]:
+    """A tombstone's or a marker's delete horizon is off by one."""
+    with _rules_with(delete_retention_ms=lambda retention_ms: retention_ms - 1):
+        yield
+
+
+@defect
+def horizons_pass_a_millisecond_early() -> Iterator[None]:
+    """What may go in a millisecond goes now."""
+    with _rules_with(removal_ms=lambda removal_ms: removal_ms + 1):
+        yield
+
+
+@defect
+def delete_retention_is_ignored() -> Iterator[None]:
+    """Horizons are the time of the round."""
+    with _rules_with(delete_retention_ms=lambda _: 0):
+        yield
+
+
+@defect
+def horizons_are_ignored() -> Iterator[None]:
+    """Tombstones and markers go whatever time their horizon names."""
+    with _rules_with(removal_ms=lambda _: 2**62):
         yield

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from cleaner.base import concurrency
 from cleaner.errors import CleanerError, FailedFsyncError, OutOfDescriptorsError
@@ -22,7 +25,9 @@ from cleaner.log import (
     writable_log,
 )
 from cleaner.read import directory_view
+from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.transactions import Transactions
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import OffsetKind
 from tests.simulation.planting import defect, replaced
 
@@ -297,4 +302,46 @@ def last_stable_offset_is_of_the_newest_transaction() -> Iterator[None]:
         return max(self.open.values(), default=end_offset)
 
     with replaced(Transactions, "first_open", first_open):
+        yield
+
+
+@defect
+def futures_of_a_failed_flush_never_end() -> Iterator[None]:
+    """Who waits is not told of an error."""
+    with replaced(flusher.LogFlusher, "_fail_waiting", lambda *_: None):
+        yield
+
+
+@defect
+def threads_outlive_the_close() -> Iterator[None]:
+    """The threads that flush are not ended."""
+    with replaced(flusher.FlushThreads, "shutdown", lambda _: None):
+        yield
+
+
+@defect
+def small_files_are_written_in_place() -> Iterator[None]:
+    """A checkpoint is overwritten, not replaced."""
+
+    def write(self: FileSystem, path: Path, data: bytes) -> None:
+        with self.open(path, write=True) if self.exists(path) else self.create(path, like=path.parent) as file:
+            file.truncate(0)
+            file.write(data, 0)
+            file.fsync()
+        self.fsync_dir(path.parent)
+
+    with replaced(FileSystem, "write_atomically", write):
+        yield
+
+
+@defect
+def aborted_records_are_shown() -> Iterator[None]:
+    """A reader of committed records leaves nothing out."""
+
+    def hidden(self: AbortedTransactions, *args: Any) -> Any:
+        flags = real(self, *args)
+        return np.zeros_like(flags)
+
+    real = AbortedTransactions.hidden
+    with replaced(AbortedTransactions, "hidden", hidden):
         yield

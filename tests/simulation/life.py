@@ -258,7 +258,8 @@ class Life:
                     world.kill(self._daemon)
             case "power":
                 self._has_power = False
-                self._was_cut_in_round = self._cleaner is not None and not self._cleaner.is_dead
+                is_alone = self._cleaner is not None and not self._plan.has_daemon  # whose swap it is is known
+                self._was_cut_in_round = is_alone and not self._cleaner.is_dead
                 world.kill_all()
             case "stop":
                 bench.stopping = True

@@ -122,7 +122,7 @@ class Plan:
             client = operations[place].client
             operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
             operations[place + 1 : place + 3] = [Operation(client, "read")] * 2
-        accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((2, 3, 3, 4, 4)))]
+        accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))]
         if "power" in chosen and rng.random() < 0.6:
             accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
         accidents.sort(key=lambda accident: accident.after_operation)

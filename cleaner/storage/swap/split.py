@@ -96,7 +96,7 @@ def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: in
         raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} is not above the offsets before it")
     bases.append(base_offset)
     discard_cleaned(fs, segment.directory, base_offset)
-    path = segment.directory / names.segment_file_name(base_offset, names.LOG, names.CLEANED)
+    path = segment.directory / names.cleaned_file_name(base_offset, names.LOG)
     builder = IndexBuilder(
         path, base_offset, interval_bytes=topic.index_interval_bytes, max_index_bytes=topic.segment_index_bytes
     )
@@ -124,7 +124,7 @@ def _finish(fs: FileSystem, segment: Segment, part: _Part, txns: Aborts) -> None
     fs.set_mtime_ns(part.log.path, mtime_ns)
     part.log.fsync()
     for suffix, data in contents:
-        path = segment.directory / names.segment_file_name(part.base_offset, suffix, names.CLEANED)
+        path = segment.directory / names.cleaned_file_name(part.base_offset, suffix)
         with fs.create(path, like=segment.log_path) as file:
             file.write(data, 0)
             fs.set_mtime_ns(path, mtime_ns)

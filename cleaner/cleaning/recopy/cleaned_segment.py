@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.base.model import AbortedTxn
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.errors import UncleanableError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.index_builder import IndexBuilder
-from cleaner.storage.segment.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, abort_rows, txn_index_bytes
+from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
 from cleaner.storage.segment.names import cleaned_file_name
 from cleaner.storage.swap.swap import discard_cleaned
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.index_builder import IndexBuilder
-from cleaner.storage.segment.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, txn_index_bytes
+from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, txn_index_bytes
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import discard_cleaned, replace_by_several
 

@@ -30,10 +30,10 @@ from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors, BlockRetention
 from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.kernels.retain import BATCH_DROP, BATCH_KEEP_IF_NOT_EMPTY
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.grouping import group_segments
-from cleaner.policy.record_filter import BatchRetention
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
 from cleaner.storage.segment.segment import Segment
 
@@ -169,7 +169,7 @@ class _Estimator:
             places = offsets[goes].astype(np.int64) - 1
             bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
             bits.set(places[places <= bits.base_offset + MAX_RELATIVE_OFFSET] - bits.base_offset)
-            kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
+            kept_as = np.where(gone, BATCH_DROP, BATCH_KEEP_IF_NOT_EMPTY).astype(np.int8)
             known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)
             BitmapSurvivors(bits, OFFSETS_END, OFFSETS_END, self._context.now_ms).judge(path, block, known, verdicts)

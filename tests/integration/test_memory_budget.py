@@ -70,6 +70,12 @@ def packed(codec: str, value_bytes: int, batch_bytes: int = MIB, repeat: int = 4
     return make
 
 
+def repetitive(path: Path) -> None:
+    """Batches of one record again and again: a window of 2 MiB has 3.5 million records, and no batch is large."""
+    batch = data_batch([Record(b"k", b"")] * 65_536, 0, codec="zstd", timestamp_ms=START_MS)
+    write(path, [batch], 300, 65_536)
+
+
 def aborted(path: Path) -> None:
     """Transactions of one record each, all aborted."""
     log = LogBuilder(PARTITION)
@@ -89,6 +95,7 @@ SHAPES = {
     "many keys": (many_keys, SMALL_MAP),
     "zstd": (packed("zstd", 1), {}),
     "gzip": (packed("gzip", 100), SMALL_MAP),
+    "repetitive": (repetitive, SMALL_MAP),
     "huge batches": (packed("none", 40, 20 * MIB, 5), {"message.max.bytes": str(24 * MIB)}),
     "aborted transactions": (aborted, SMALL_MAP),
     "usual": (usual, {}),

@@ -60,6 +60,10 @@ class KeyDigests:
         """Remove all rows, and reset the counts."""
         self._state[:] = 0
 
+    def drop_rows(self) -> None:
+        """Remove all rows; the counts go on."""
+        self._state[kernel.STATE_KEYED] = 0
+
     def add(self, path: Path, block: Block, skipped: Flags, keys: Words, first_offset: int = 0) -> None:
         """
         Check a block's records and add a row for each that has a key.

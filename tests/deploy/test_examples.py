@@ -14,8 +14,10 @@ import pytest
 import yaml
 
 from cleaner.app.configuration import load_settings
+from cleaner.cleaning.round.memory_budget import MemoryBudget
 from cleaner.cli.main import make_parser
 from cleaner.config.table import BROKER_SETTINGS
+from cleaner.config.values import CleanerConfig
 from cleaner.errors import ConfigError
 from cleaner.present.http.web_config import load
 from cleaner.storage.fs.file_system import FileSystem
@@ -113,6 +115,34 @@ def test_compose_service_may_do_nothing_special() -> None:
     assert service["ulimits"]["core"] == 0
     assert not service["user"].startswith("0")
     assert [port for port in service["ports"] if not port.startswith("127.0.0.1:")] == []
+
+
+def _memory_limits() -> Iterator[tuple[str, int]]:
+    """Bytes that each example leaves the process: its limit, less what its /tmp may take of it."""
+    units = {"m": 1 << 20, "Mi": 1 << 20, "g": 1 << 30, "Gi": 1 << 30, "G": 1 << 30}
+
+    def bytes_of(text: str) -> int:
+        number, unit = re.fullmatch(r"(\d+)(\w+)", text).groups()  # type: ignore[union-attr]
+        return int(number) * units[unit]
+
+    for where, pod, container in _containers():
+        if container["image"].startswith("cleaner:"):
+            volumes = {each["name"]: each["emptyDir"] for each in pod["volumes"] if "emptyDir" in each}
+            mounted = [volumes[each["name"]] for each in container["volumeMounts"] if each["name"] in volumes]
+            in_memory = sum(bytes_of(each["sizeLimit"]) for each in mounted if each["medium"] == "Memory")
+            yield where, bytes_of(container["resources"]["limits"]["memory"]) - in_memory
+    service = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())["services"]["cleaner"]
+    (scratch,) = (re.search(r"size=(\w+)", each)[1] for each in service["tmpfs"])  # type: ignore[index]
+    yield "compose", bytes_of(service["mem_limit"]) - bytes_of(scratch)
+    drop_in = (DEPLOY / "systemd" / "cleaner.service.d" / "log-dirs.conf").read_text()
+    yield "systemd", bytes_of(re.search(r"^#MemoryMax=(\w+)$", drop_in, re.MULTILINE)[1])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(("where", "limit_bytes"), list(_memory_limits()), ids=lambda value: str(value))
+def test_memory_limit_of_an_example_fits_the_budget(where: str, limit_bytes: int) -> None:
+    """With the default settings on many processors, and a tenth more: the kernel's own memory counts too."""
+    needed = MemoryBudget.of(CleanerConfig(configured_pipeline_threads=4)).total
+    assert needed * 11 // 10 <= limit_bytes, where
 
 
 def _settings_of_examples() -> Iterator[tuple[str, dict[str, str]]]:

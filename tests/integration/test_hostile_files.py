@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -309,3 +310,43 @@ def test_checksums_of_the_legacy_entries_made_here_are_right() -> None:
     for magic in (0, 1):
         entry = unreadable_legacy(5, magic)
         assert struct.unpack_from(">I", entry, 12)[0] == zlib.crc32(entry[16:])
+
+
+_KINDS = (
+    "cleaner-offset-checkpoint",
+    "replication-offset-checkpoint",
+    "meta.properties",
+    "topic-0/leader-epoch-checkpoint",
+    "topic-0/partition.metadata",
+    "topic-0/00000000000000000020.snapshot",
+    "topic-0/00000000000000000000.log",
+    "topic-0/00000000000000000000.index",
+    "topic-0/00000000000000000000.timeindex",
+    "topic-0/00000000000000000000.txnindex",
+)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_sparse_file_takes_neither_memory_nor_time(log_dir: Path, run: Run, kind: str) -> None:
+    """Such a file has a terabyte of zeros and takes no room on the disk; its owner makes it in a moment."""
+    with (log_dir / kind).open("ab") as file:
+        file.truncate(1 << 40)
+    tracemalloc.start()
+    try:
+        for command in (("plan", log_dir), ("clean", log_dir, "--all")):
+            code, _, err = run(*command)
+            assert (code in (0, 1), "Traceback" in err, "internal" in err) == (True, False, False), err
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 128 << 20
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_pipe_in_the_place_of_a_file_keeps_no_command_waiting(log_dir: Path, run: Run, kind: str) -> None:
+    """Opening one would wait for its other end forever."""
+    (log_dir / kind).unlink(missing_ok=True)
+    os.mkfifo(log_dir / kind)
+    for command in (("plan", log_dir), ("check", log_dir), ("clean", log_dir, "--all")):
+        code, _, err = run(*command)
+        assert (code in (0, 1), "Traceback" in err, "internal" in err) == (True, False, False), err

@@ -206,6 +206,8 @@ class MapBuilder:
         if error is not None and error is not task.failure:
             raise error
         self._put(task, digested)
+        if digested.error is not None:
+            raise digested.error
         if error is not None and (self._ended_in is None or task.number <= self._ended_in):
             raise error
 
@@ -221,15 +223,21 @@ class MapBuilder:
         if not task.length:
             return
         self._reach(task.number)
-        done = self.offset_map.put(digested.rows)
-        if done < len(digested.rows):
-            self._end_within(task, digested, done)
+        is_full = False
+        while True:
+            done = 0 if is_full else self.offset_map.put(digested.rows)
+            if not is_full and done < len(digested.rows):
+                self._end_within(task, digested, done)
+                is_full = True
+            if not digested.digest_more(task, self.first_dirty_offset, self.offset_map.keys):
+                break
+        self._keyless += digested.keyless
+        if is_full:
             return
         last_offset = int(task.batches[-1]["last_offset"])
         if last_offset >= self.first_dirty_offset:
             self.offset_map.latest_offset = last_offset
         self._count(task, digested.messages)
-        self._keyless += digested.keyless
         self._bytes_read += task.length
         self._context.progress("map", self._bytes_read, self._cleanable.cleanable_bytes)
         self._ended_by = self._reached_limit()
@@ -255,7 +263,6 @@ class MapBuilder:
             reached.append(int(complete[-1]))
         self.offset_map.latest_offset = max(reached)
         self._count(task, int(digested.rows[done, MESSAGES_BEFORE]))
-        self._keyless += digested.keyless
         self._ended_in, self._ended_by = task.number, MapEnd.FULL
 
     def _count(self, task: DirtyChunk, messages: int) -> None:
@@ -282,7 +289,7 @@ class _Lane:
     def __init__(self, builder: MapBuilder, memory: LaneMemory) -> None:
         self._builder = builder
         self._memory = memory
-        self._digested = DigestedChunk(memory.digests)
+        self._digested = DigestedChunk(memory.digests, in_parts=True)
 
     def take(self) -> bool:
         task = self._builder.next_task()

@@ -6,6 +6,7 @@ This part of the first pass needs no order, so several lanes do it in parallel.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import KeyDigests, Words
-from cleaner.format.records import Unpacker
+from cleaner.format.records import Block, Unpacker
 from cleaner.storage.segment.segment import Segment
+
+ENOUGH_BYTES = 8 << 20
+"""Of digests to keep until a chunk's turn: more than those of a chunk that is not compressed."""
 
 
 @dataclass
@@ -68,26 +72,50 @@ class DigestedChunk(KeyDigests):
     """
     The digests of a chunk's keyed records in the dirty section.
 
+    A chunk of batches that unpack to a thousand times their size has millions of records, and lanes keep their digests
+    until their turn. So only some MiB of them are made beforehand; the rest follows, in parts, at the chunk's turn.
+
     Args:
         memory: reused for every chunk; None: its own.
+        in_parts: make some MiB at a time, and the rest by `digest_more`; otherwise all at once.
 
     Attributes:
-        error: the error in a record.
+        error: the error in a record so far.
     """
 
-    def __init__(self, memory: GrowingBuffer | None = None) -> None:
+    def __init__(self, memory: GrowingBuffer | None = None, *, in_parts: bool = False) -> None:
         super().__init__(memory)
+        self._in_parts = in_parts
         self.error: CorruptLogError | None = None
+        self._blocks: Iterator[Block] = iter(())
+        self._next: Block | None = None
 
     def digest(self, task: DirtyChunk, unpacker: Unpacker, first_dirty_offset: int, keys: Words) -> None:
-        """Check and digest a chunk's records; an error is kept in `error` until the chunk's turn."""
+        """Check and digest a chunk's first records; an error is kept in `error` until the chunk's turn."""
         self.clear()
         self.error = None
-        if task.chunk is None:
-            return
+        self._blocks, self._next = iter(()), None
+        if task.chunk is not None:
+            self._blocks = unpacker.blocks(task.path, task.chunk, unwanted=task.skipped != 0)
+            self._digest(task, first_dirty_offset, keys)
+
+    def digest_more(self, task: DirtyChunk, first_dirty_offset: int, keys: Words) -> bool:
+        """Replace the rows by those of the chunk's next records; False if there are none. Counts go on."""
+        self.drop_rows()
+        if self._next is not None:
+            self._digest(task, first_dirty_offset, keys)
+        return len(self.rows) > 0
+
+    def _digest(self, task: DirtyChunk, first_dirty_offset: int, keys: Words) -> None:
+        """Digest blocks up to the end or until there are enough rows; then the next block waits in `_next`."""
+        block, self._next = self._next, None
         try:
-            for block in unpacker.blocks(task.path, task.chunk, unwanted=task.skipped != 0):
+            while (block := block or next(self._blocks, None)) is not None:
+                if self._in_parts and self.rows.nbytes >= ENOUGH_BYTES:
+                    self._next = block
+                    return
                 mine = task.skipped[block.first : block.first + len(block.batches)]
                 self.add(task.path, block, mine, keys, first_dirty_offset)
+                block = None
         except CorruptLogError as error:
             self.error = error

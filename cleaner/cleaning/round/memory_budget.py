@@ -6,8 +6,10 @@ Checks at the start, not in the middle of a round, that there is enough memory f
     + for each worker               its map's bits and first small tables
     + for each worker's lanes       windows, unpacked batches, digests, output: see `cleaning/passes/pipeline.py`
 
-A lane's share is for batches that brokers accept. A batch made to unpack to `cleaner.max.decompressed.batch.bytes`
-takes three times that while it is processed; the check ignores such an attack, so as not to refuse normal settings.
+The sum is a bound for batches that unpack to at most 1 MiB, or to `message.max.bytes` if that is more;
+`tests/integration/test_memory_budget.py` holds commands to it. A batch may unpack to more, up to
+`cleaner.max.decompressed.batch.bytes`: that takes three times as much for each lane, and up to seventeen times if its
+records are tiny. This is not in the sum, so as not to refuse normal settings.
 """
 
 from __future__ import annotations

@@ -42,6 +42,10 @@ if (OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize, TXN_ENTRY.itemsize) != (8, 12, 3
 TXN_VERSION = 0
 
 _MIN_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
+# Six times what a broker makes unless told otherwise (`segment.index.bytes`); of aborted transactions, as many as there
+# can be in 1 GiB.
+_MAX_LIMIT_BYTES = {OFFSET_ENTRY: 64 << 20, TIME_ENTRY: 64 << 20, TXN_ENTRY: 256 << 20}
+_MAX_ROOM_BYTES = 2**31 - 1  # that a broker can make ahead: `segment.index.bytes` is an int32
 
 Entries = npt.NDArray[np.void]
 Aborts = npt.NDArray[np.int64]
@@ -268,9 +272,13 @@ class OffsetIndexCheck:
 
 
 def max_index_bytes(log_bytes: int, entry: np.dtype[np.void]) -> int:
-    """Return the largest possible index of a log, bytes: one entry a batch, and one at the end."""
+    """
+    Return the largest index of a log that is read, bytes: one entry a batch, one at the end; and within fixed bounds.
+
+    The log's size alone is no bound: a sparse `.log` may have any.
+    """
     most = max(_MIN_LIMIT_BYTES // entry.itemsize, log_bytes // MIN_BATCH_BYTES[0] + 2)
-    return most * entry.itemsize
+    return min(most, _MAX_LIMIT_BYTES[entry] // entry.itemsize) * entry.itemsize
 
 
 def read_entries(
@@ -292,7 +300,8 @@ def read_entries(
         most = size if log_bytes is None else max_index_bytes(log_bytes, entry)
         data = file.read(min(size, most), 0)
         # An offset index of zeros only is empty, whatever its preallocated length.
-        is_empty = size > most and entry == OFFSET_ENTRY and _is_zero(data) and _is_zero_from(file, most)
+        may_be_empty = most < size <= _MAX_ROOM_BYTES and entry == OFFSET_ENTRY
+        is_empty = may_be_empty and _is_zero(data) and _is_zero_from(file, most)
         is_too_long = size > most and not is_empty
     if is_too_long:
         on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cleaner.cleaning.map import digests as digests_module
 from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.errors import CorruptBatchError
+from cleaner.format import records as records_module
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.policy.cleanable import cleanable
@@ -172,11 +174,22 @@ key_lists = st.lists(
     spread=st.sampled_from([1, 2, 5]),
     chunk_bytes=st.sampled_from([BATCH_BY_BATCH, 200, ALL_AT_ONCE]),
     lanes=st.sampled_from([1, 2, 4]),
+    in_parts=st.booleans(),
 )
 def test_map_of_any_log_ends_where_kafkas_does(
-    key_batches: list[list[bytes | None]], limit: int, first_dirty: int, spread: int, chunk_bytes: int, lanes: int
+    key_batches: list[list[bytes | None]],
+    limit: int,
+    first_dirty: int,
+    spread: int,
+    chunk_bytes: int,
+    lanes: int,
+    in_parts: bool,
 ) -> None:
-    """Entries, end, fullness and messages are those of a plain dictionary filled by the rules (R-511 to R-513)."""
+    """
+    Entries, end, fullness and messages are those of a plain dictionary filled by the rules (R-511 to R-513).
+
+    Also if a chunk unpacks to so much that its digests are made in parts: here one batch at a time.
+    """
     offset, batches = 0, []
     for keys in key_batches:
         batches.append([Record(key, b"v", offset + i * spread) for i, key in enumerate(keys)])
@@ -199,13 +212,32 @@ def test_map_of_any_log_ends_where_kafkas_does(
         if (records[-1].offset or 0) >= first_dirty:
             latest = records[-1].offset or 0
 
-    with scratch_directory() as log_dir:
-        directory = write(log_dir, [data_batch(records, records[0].offset or 0) for records in batches])
+    codec = "zstd" if in_parts else "none"
+    with scratch_directory() as log_dir, pytest.MonkeyPatch.context() as patch:
+        if in_parts:
+            patch.setattr(records_module, "_USUAL_BYTES", 1)
+            patch.setattr(digests_module, "ENOUGH_BYTES", 1)
+        directory = write(log_dir, [data_batch(each, each[0].offset or 0, codec=codec) for each in batches])
         found = build(directory, first_dirty=first_dirty, limit=limit, chunk_bytes=chunk_bytes, lanes=lanes)
     assert (found.built.end_offset, found.built.ended_by) == (latest + 1, MapEnd.FULL if is_full else None)
     assert found.built.messages_read == messages
     assert {key: found.offset_map.get(key) for key in expected} == expected
     assert found.offset_map.entries == len(expected)
+
+
+def test_bad_record_after_a_full_map_is_found_in_any_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if all digests of the chunk had been made at once."""
+    good = [data_batch([Record(b"k%d" % n, b"v")], n, codec="zstd") for n in range(3)]
+    bad = data_batch([Record(b"c", b"v")], 3, codec="zstd", payload=b"\xff" * 7)
+    directory = write(tmp_path, [*good, bad])
+    positions = []
+    for enough in (1 << 20, 1):
+        monkeypatch.setattr(records_module, "_USUAL_BYTES", 1)
+        monkeypatch.setattr(digests_module, "ENOUGH_BYTES", enough)
+        with pytest.raises(CorruptBatchError) as raised:
+            build(directory, limit=2, chunk_bytes=ALL_AT_ONCE)
+        positions.append(raised.value.position)
+    assert positions == [len(b"".join(good))] * 2
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])

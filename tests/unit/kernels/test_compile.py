@@ -44,7 +44,9 @@ class Report(NamedTuple):
     output: str
 
 
-def checksum_in_a_process(cache: Path, *, before: str = "", prefix: tuple[str, ...] = (), **environment: str) -> Report:
+def checksum_in_a_process(
+    cache: Path, *, before: str = "", prefix: tuple[str, ...] = (), where: Path | None = None, **environment: str
+) -> Report:
     """Compute a checksum in a new process, with the kernels of `cache` and no other place; `before` runs first."""
     hidden = {"NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "CACHE_DIRECTORY", "XDG_CACHE_HOME", "HOME"}
     inherited = {name: value for name, value in os.environ.items() if name not in hidden}
@@ -52,6 +54,7 @@ def checksum_in_a_process(cache: Path, *, before: str = "", prefix: tuple[str, .
     done = subprocess.run(
         command,
         env=inherited | {"NUMBA_CACHE_DIR": str(cache)} | environment,
+        cwd=where,
         capture_output=True,
         text=True,
         check=False,
@@ -122,6 +125,16 @@ def test_target_named_by_the_operator_has_code_of_its_own(cache: Path, first: Re
     assert theirs.kept_in != first.kept_in
     assert checksum_in_a_process(cache, **plain).compiled == 0
     assert checksum_in_a_process(cache).compiled == 0
+
+
+@NEEDS_BASELINE
+@pytest.mark.parametrize("content", ["cpu_name: generic\ncpu_features: ''", "[1]"])
+def test_settings_of_numba_in_the_current_directory_do_not_count(tmp_path: Path, first: Report, content: str) -> None:
+    """Another user may have put the file there: neither numba's first look nor those when it compiles heed it."""
+    (tmp_path / ".numba_config.yaml").write_text(content)
+    theirs = checksum_in_a_process(tmp_path / "empty", where=tmp_path)
+    assert theirs[:-2] == first[:-2]
+    assert theirs.output == first.output
 
 
 @pytest.mark.parametrize(

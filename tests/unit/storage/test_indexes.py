@@ -16,6 +16,7 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
+    TXN_ENTRY,
     OffsetIndexCheck,
     lookup_position,
     max_index_bytes,
@@ -189,6 +190,21 @@ def test_index_longer_than_its_log_has_batches_for_is_not_read_whole(tmp_path: P
         tracemalloc.stop()
     assert entries.nbytes <= 1 << 20
     assert peak_bytes < 8 << 20
+
+
+@pytest.mark.parametrize("entry", [OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY], ids=["offsets", "times", "aborted"])
+def test_index_of_a_sparse_log_is_bounded_too(entry: np.dtype[np.void]) -> None:
+    """A `.log` of 1 TiB without a single block would allow indexes of hundreds of gigabytes."""
+    assert max_index_bytes(1 << 40, entry) <= 256 << 20
+
+
+def test_zeros_without_end_are_no_room_ahead_of_an_index(tmp_path: Path) -> None:
+    """A sparse index longer than a broker can make is refused at once, not read to its end in an hour."""
+    path = tmp_path / "index"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(CorruptIndexError, match="1099511627776 bytes"):
+        read_offset_index(FS, path, 100)
 
 
 def test_index_of_a_log_with_a_batch_an_entry_is_read(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from tests.simulation.processes import Process
 from tests.simulation.world import SimClock, World
 
 TOPIC = "log"
+OLD_TOPIC = "old"
 PARTITION = TopicPartition(TOPIC, 0)
 _PATIENCE_SECONDS = 600.0
 
@@ -48,7 +49,7 @@ class Bench:
     What all who work share: the world, the truth, and the operations that are left.
 
     Attributes:
-        troubled: an accident that makes calls fail has happened in this life; without one, no call may fail.
+        has_errors: an accident that makes calls fail has happened in this life; without one, or damage, no call may.
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
@@ -57,6 +58,8 @@ class Bench:
         has_read: called when a reader has seen records.
         kept: each client's last append with a sequence, to be repeated in the next life.
         round_began: what was there when the last round began.
+        has_topic: the topic was made, durably.
+        has_old_topic: a topic that the first writer deletes was not yet deleted durably.
     """
 
     def __init__(self, world: World, log_dir: Path, settings: dict[str, str], operations: Any) -> None:
@@ -66,7 +69,7 @@ class Bench:
         self.settings = settings
         self.oracle = Oracle(self.directory, int(settings["delete.retention.ms"]), self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
-        self.troubled = False
+        self.has_errors = False
         self.lacks_descriptors = False
         self.stopping = False
         self.operations: dict[int, deque[tuple[int, Operation]]] = {}
@@ -79,11 +82,18 @@ class Bench:
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
         self.round_began = RoundBegun(0, frozenset())
+        self.has_topic = False
+        self.has_old_topic = True
 
     @property
     def clock(self) -> SimClock:
         """The machine's clock."""
         return self.world.clock
+
+    @property
+    def troubled(self) -> bool:
+        """Tell whether calls may fail."""
+        return self.has_errors or bool(self.oracle.rots.names)
 
     def count(self, what: str) -> None:
         """Count an outcome, for the report."""
@@ -91,7 +101,27 @@ class Bench:
 
     def open(self, fs: SimFiles) -> LogManager:
         """Open the log for writing, in the calling thread's process."""
-        return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs)
+        manager = LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs)
+        try:
+            self._settle_topics(manager)
+        except (CleanerError, OSError):
+            close(manager)
+            raise
+        return manager
+
+    def _settle_topics(self, manager: LogManager) -> None:
+        """Make the topic, and delete the old one, unless that is done; what was done once must stay."""
+        topics = manager.topics()
+        if OLD_TOPIC in topics:
+            if not self.has_old_topic:
+                raise Wrong("a topic that was deleted is there again")
+            manager.delete_topic(OLD_TOPIC)
+        self.has_old_topic = False
+        if TOPIC not in topics:
+            if self.has_topic:
+                raise Wrong("the topic that was made is gone")
+            manager.create_topic(TOPIC, settings={"cleanup.policy": "compact"})
+        self.has_topic = True
 
 
 class Client:
@@ -159,6 +189,8 @@ class Client:
             raise Wrong(f"an append repeated after an opening got {again.base_offset}, before {kept.sent[0].offset}")
 
     def _transact(self, operation: Operation) -> None:
+        if self._transaction is not None and self._transaction.asked is not None:
+            self._end(operation)  # it was interrupted, and may have been done: records now would be of another one
         if self._transactional is None:
             self._transactional = self._log.producer(f"client-{self._number}")
         try:
@@ -249,7 +281,10 @@ def read_committed(bench: Bench, fs: SimFiles) -> None:
             raise
         return
     _require_closed(fs)
-    is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.troubled
+    rots = bench.oracle.rots
+    is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.has_errors
+    if rots.has_hit(".txnindex") or rots.has_hit("-offset-checkpoint"):
+        return  # nothing but these says what is aborted, and from where to where the log is
     bench.oracle.shown(shown, expected if is_up else {})
     bench.count("shown")
     bench.has_read()

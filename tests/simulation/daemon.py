@@ -43,7 +43,11 @@ class _Log:
         if task is None or task.owner.is_dead:
             return
         error = known.get("exc_info")
-        if isinstance(error, Exception) and not isinstance(error, CleanerError | OSError) and not self._bench.troubled:
+        if (
+            isinstance(error, Exception)
+            and not isinstance(error, CleanerError | OSError)
+            and not self._bench.has_errors
+        ):
             raise Wrong(f"{event}: {error!r}") from error
 
 

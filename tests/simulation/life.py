@@ -116,13 +116,14 @@ class Life:
             self._live()
             if self._failed_opens > 2:
                 self._world.disk.trouble = None  # the operator has repaired it
+                self._bench.oracle.rots.repair(self._world.disk)
             if not self._has_power:
                 self._restore_power()
         self._heal()
 
     def _live(self) -> None:
         bench = self._bench
-        bench.troubled = self._world.disk.trouble is not None
+        bench.has_errors = self._world.disk.trouble is not None
         bench.lacks_descriptors = False
         bench.stopping = False
         process, fs = self._world.process("writer")
@@ -142,6 +143,7 @@ class Life:
             if manager.failed:
                 failure = next(iter(manager.failed.values()))
                 bench.count(f"load: {type(failure).__name__}")
+                self._failed_opens += 1
                 if not bench.troubled:
                     raise failure
                 self._close(process, manager)
@@ -192,9 +194,10 @@ class Life:
                 scheduler.block("wait for a process")
 
     def _judge(self) -> None:
-        bench = self._bench
-        bench.oracle.judge(checkpoints_of(bench.log_dir, TOPIC), power_was_cut=self._was_cut)
-        self._was_cut = False
+        bench, disk = self._bench, self._world.disk
+        may_lack = self._was_cut or disk.has_lost_pages
+        bench.oracle.judge(checkpoints_of(bench.log_dir, TOPIC), only_durable=may_lack)
+        self._was_cut = disk.has_lost_pages = False
 
     # ---- accidents -------------------------------------------------------------------------------------------------
 
@@ -270,6 +273,10 @@ class Life:
             case "failing":
                 share = (0.0, 0.02, 0.2, 1.0)[accident.number % 4]
                 self._trouble(Trouble.failing(share) if share else Trouble.failing_once())
+            case "read only":
+                self._trouble(Trouble.read_only())
+            case "rot":
+                bench.oracle.rots.strike(world.disk, bench.directory, accident.number)
             case "descriptors":
                 self._trouble(Trouble.no_descriptors())
             case "clock":
@@ -282,7 +289,7 @@ class Life:
         """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
         tasks = [task for task in self._world.scheduler.tasks if task.name == "client" and not task.has_ended]
         if tasks and self._writer is not None and not self._writer.is_dead:
-            self._bench.troubled, self._bench.lacks_descriptors = True, False
+            self._bench.has_errors, self._bench.lacks_descriptors = True, False
             tasks[number % len(tasks)].interrupt = KeyboardInterrupt() if number % 3 else MemoryError()
             if number // 8 and not self._is_trying:
                 step = self._world.scheduler.step
@@ -292,7 +299,7 @@ class Life:
         world = self._world
         world.disk.trouble = trouble
         self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.troubled
-        self._bench.troubled = True
+        self._bench.has_errors = True
 
         def end() -> None:
             world.disk.trouble = None
@@ -308,7 +315,7 @@ class Life:
         bench, disk = self._bench, self._world.disk
         journal = disk.journal
         if journal.is_pending():
-            if self._was_cut_in_round:
+            if self._was_cut_in_round and not bench.oracle.rots.names:
                 for _ in range(_RAW_STATES):
                     judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
             for _ in range(_OTHER_STATES):
@@ -321,18 +328,25 @@ class Life:
         """Open the log in another state that the power cut may have left; what happens there is forgotten."""
         bench = self._bench
         oracle, bench.oracle = bench.oracle, bench.oracle.copy()
-        bench.troubled = bench.stopping = False
+        topics = bench.has_topic, bench.has_old_topic
+        bench.has_errors = bench.stopping = False
         process, fs = self._world.process("trial")
 
         def main() -> None:
-            manager = bench.open(fs)
-            if manager.failed:
-                raise next(iter(manager.failed.values()))
+            try:
+                manager = bench.open(fs)
+                if manager.failed:
+                    raise next(iter(manager.failed.values()))
+            except CleanerError:
+                if not bench.troubled:
+                    raise
+                return  # the damage was told
             self._judge()
 
         self._run_process(process, main)
         self._wait_for([task for task in self._world.scheduler.tasks if task.owner is process])
         bench.oracle, self._was_cut = oracle, True
+        bench.has_topic, bench.has_old_topic = topics
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -346,8 +360,11 @@ class Life:
         self._daemon_stops.set()
         others = [task for task in world.scheduler.tasks if task.owner is not self._supervisor]
         self._wait_for(others)
-        bench.troubled = False
+        bench.has_errors = False
         bench.stopping = False
+        if bench.oracle.rots.names:
+            self._heal_damaged()
+            return
         process, fs = world.process("writer")
 
         def main() -> None:
@@ -374,6 +391,41 @@ class Life:
         if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
             raise Wrong("it was closed in order, and left no marker")
         Found.of(bench.directory)
+
+    def _heal_damaged(self) -> None:
+        """All is well again but for damage: a round is told of damaged records, and the log opens, soon or repaired."""
+        bench = self._bench
+        rounds = bench.outcomes.get("round", 0)
+        cleaning = self._clean()
+        if cleaning is not None:
+            self._wait_for([cleaning])
+        if bench.outcomes.get("round", 0) > rounds and Found.of(bench.directory, bench.oracle.rots).damaged_bytes:
+            raise Wrong(f"a round has cleaned a damaged log, and told nothing: {bench.oracle.rots.names}")
+        self._try_damaged()
+        bench.oracle.rots.repair(self._world.disk)
+        if not self._try_damaged():
+            raise Wrong(f"the damage was repaired, and the log does not open: {bench.outcomes}")
+
+    def _try_damaged(self) -> bool:
+        """Open and judge a log that was damaged; tells whether that went."""
+        bench = self._bench
+        process, fs = self._world.process("writer")
+        went = []
+
+        def main() -> None:
+            try:
+                manager = bench.open(fs)
+                if manager.failed:
+                    raise next(iter(manager.failed.values()))
+                self._judge()
+                manager.close()
+            except CleanerError as error:
+                bench.count(f"damaged: {type(error).__name__}")
+            else:
+                went.append(True)
+
+        self._run_process(process, main)
+        return bool(went)
 
     def _clean_all(self, end: int) -> None:
         """Have the daemon, or one round, clean all that is due."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.simulation.found import Found, Wrong, number_of
+from tests.simulation.rot import Rots
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Oracle:
         self.sent: dict[int, Sent] = {}
         self._by_offset: dict[int, Sent] = {}
         self._cleaned_to = 0  # up to where rounds may have removed something
+        self.rots = Rots()
 
     # ---- what clients do -------------------------------------------------------------------------------------------
 
@@ -193,47 +195,59 @@ class Oracle:
 
     # ---- the files -------------------------------------------------------------------------------------------------
 
-    def judge(self, checkpoints: dict[str, int], *, power_was_cut: bool) -> None:
+    def judge(self, checkpoints: dict[str, int], *, only_durable: bool) -> None:
         """
         Judge a partition's files when the log has been opened: what survived is the truth from now on.
+
+        Args:
+            checkpoints: of the log dir, the partition's lines.
+            only_durable: only that must have survived: the power was cut, or an fsync has failed.
 
         Raises:
             Wrong: something durable is missing, something is there that was not sent, or a checkpoint is ahead.
         """
-        found = Found.of(self._directory)
+        rots = self.rots
+        found = Found.of(self._directory, rots)
         self._note_cleaned()
         self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]
             whole = [offset for offset in offsets if offset is not None]
-            if None in offsets and whole and min(whole) >= self._cleaned_to:
+            if None in offsets and whole and min(whole) >= self._cleaned_to and not rots.has_hit(".log"):
                 raise Wrong(f"an append of {len(append)} records is there in part, at {whole}")
         self._appends.clear()
         least = 0
         for offset, sent in self._by_offset.items():
-            if sent.is_durable or (sent.is_answered and not power_was_cut):
+            if sent.is_durable or (sent.is_answered and not only_durable):
                 least = max(least, offset + 1)
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
         end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
+        if end <= rots.first_lost():
+            least = min(least, rots.first_lost())  # recovery has cut the damage off, and all that came after it
         if end < least:
             raise Wrong(f"the log ends at {end}, though records below {least} were answered")
         for offset in [offset for offset in self._by_offset if offset >= end]:
             self._by_offset.pop(offset).is_lost = True
+        rots.cut(end)
         for sent in self.sent.values():
-            if not sent.is_answered and sent.offset is None:
+            if not sent.is_answered and sent.offset is None and rots.last_lost() < 0:
                 sent.is_lost = True  # it did not come to the disk, and will not
         # Opening a log forces it to disk.
         for sent in self._by_offset.values():
             sent.is_durable = True
-        last_of_keys = self._last_of_keys(set(found.records))
+        present = found.records.keys() | {offset for offset in self._by_offset if rots.is_lost(offset)}
+        last_of_keys = self._last_of_keys(present)
         for offset, sent in self._by_offset.items():
-            if offset not in found.records and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
+            if offset not in present and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
         self._judge_transactions(found)
-        found.judge_aborts()
-        found.judge_epochs(self._directory)
-        self._judge_horizons(found)
-        self._judge_checkpoints(found, checkpoints)
+        if not rots.has_hit(".log"):
+            if not rots.has_hit(".txnindex"):
+                found.judge_aborts()
+            self._judge_horizons(found)
+        if not rots.has_hit("leader-epoch-checkpoint"):
+            found.judge_epochs(self._directory)
+        self._judge_checkpoints(found, {name: at for name, at in checkpoints.items() if name not in rots.names})
 
     def _judge_horizons(self, found: Found) -> None:
         """Judge tombstones and markers: they stay until their horizon, which is set once, by the first round."""
@@ -273,6 +287,7 @@ class Oracle:
         other._appends = [[other.sent[sent.number] for sent in append] for append in self._appends]
         other._by_offset = {offset: other.sent[sent.number] for offset, sent in self._by_offset.items()}
         other._cleaned_to = self._cleaned_to
+        other.rots = self.rots.copy()
         return other
 
     def _judge_presence(self, found: Found) -> None:
@@ -315,6 +330,8 @@ class Oracle:
         for offset in found.records:
             sent = self._by_offset[offset]
             transaction = sent.transaction
+            if offset <= self.rots.last_lost():
+                continue  # its marker may be damaged
             if (transaction is not None) != found.producers[offset][1]:
                 raise Wrong(f"record {sent.number} at {offset} is in a transaction, or in none, unlike when sent")
             if transaction is None:
@@ -331,7 +348,7 @@ class Oracle:
         for name, offset in checkpoints.items():
             if offset > found.end:
                 raise Wrong(f"{name} says {offset}, but the log ends at {found.end}")
-        clean_to = checkpoints.get("cleaner-offset-checkpoint", 0)
+        clean_to = 0 if self.rots.has_hit(".log") else checkpoints.get("cleaner-offset-checkpoint", 0)
         keys: dict[bytes | None, int] = {}
         for offset, record in found.records.items():
             if offset < clean_to:

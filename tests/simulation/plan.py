@@ -22,6 +22,8 @@ ACCIDENTS = (
     "interrupt",
     "kill daemon",
     "descriptors",
+    "read only",
+    "rot",
 )
 PLACES = ("operation", "change", "fence", "read", "close")
 _WEIGHTS = {
@@ -93,6 +95,7 @@ class Plan:
         settings: of writer and cleaners.
         stops_clock: it stands still during rounds, in the millisecond before a delete horizon if there is one.
         has_daemon: the daemon runs, from the first writer's start to the end.
+        makes_topic: the first writer makes the topic, and deletes another one.
     """
 
     operations: tuple[Operation, ...]
@@ -101,6 +104,7 @@ class Plan:
     settings: tuple[tuple[str, str], ...]
     has_daemon: bool = False
     stops_clock: bool = False
+    makes_topic: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -125,10 +129,17 @@ class Plan:
         accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))]
         if "power" in chosen and rng.random() < 0.6:
             accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
+        if "rot" in chosen and rng.random() < 0.5:
+            place = rng.randrange(count // 2, count - 2)
+            accidents += [Accident("rot", place, rng.randrange(10), rng.randrange(1 << 16)) for _ in range(2)]
+            operations[place + 1 : place + 3] = [Operation(operations[place].client, "read")] * 2
+        makes_topic = rng.random() < 0.25
+        if makes_topic and "power" in chosen:
+            accidents.append(Accident("power", 0, rng.randrange(rng.choice((10, 100)))))
         accidents.sort(key=lambda accident: accident.after_operation)
         has_daemon = rng.random() < 0.2
         stops_clock = not has_daemon and rng.random() < 0.3
-        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), has_daemon, stops_clock)
+        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), has_daemon, stops_clock, makes_topic)
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cleaner.log.manager import LogManager
-from tests.simulation.clients import TOPIC
+from tests.simulation.clients import OLD_TOPIC, TOPIC
 from tests.simulation.life import Life, Report
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
@@ -29,23 +29,25 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
     disk = root / "disk"
     if not (root / "template").exists():
         atexit.register(remove_scratch)
-        _make_template(root / "template")
+        _make_template(root / "template", TOPIC)
+        _make_template(root / "template without topic", OLD_TOPIC)
         run_seed("warm")  # what a process does only once, such as loading kernels, is done now
         gc.collect()
         gc.freeze()  # so that collecting after each world looks at that world's objects only
+    plan = plan or Plan.of(seed)
     shutil.rmtree(disk, ignore_errors=True)
-    shutil.copytree(root / "template", disk)
+    shutil.copytree(root / ("template without topic" if plan.makes_topic else "template"), disk)
     world = World(seed, disk)
     with _no_collector(), world.installed():
-        report = Life(world, disk / "log-dir", plan or Plan.of(seed)).run()
+        report = Life(world, disk / "log-dir", plan).run()
     _close_strays(disk)
     return report
 
 
-def _make_template(root: Path) -> None:
+def _make_template(root: Path, topic: str) -> None:
     root.mkdir(parents=True)
     with LogManager(root / "log-dir", create=True, cleaner=False, tasks=False) as manager:
-        manager.create_topic(TOPIC, settings={"cleanup.policy": "compact"})
+        manager.create_topic(topic, settings={"cleanup.policy": "compact"})
     (root / "state").mkdir(mode=0o700)
 
 

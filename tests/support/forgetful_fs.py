@@ -4,10 +4,14 @@ A disk that forgets changes that were not fsynced, in any order.
 `ForgetfulFileSystem` works on a real directory and keeps a journal of every change. From the journal it computes what a
 power cut at some time may leave, assuming only what POSIX promises:
 
-- writes to a file before its last fsync are on disk; each later write may be complete, missing, torn, or zeros;
-- names created, renamed or removed before the directory's last fsync are durable; each later change of a name may have
-  happened or not, independently of the others; a rename is atomic: the file has its old name or its new one;
-- fsync of a file does not make its name durable, fsync of a directory not the files' contents.
+- writes to a file before its last fsync are on disk; each later write may be complete, missing, zeros, or torn: cut off
+  in the middle, or by sectors or pages, of which each is old, new or zeros;
+- names created, renamed or removed before the directory's last fsync are durable, those of directories too; each later
+  change of a name may have happened or not, independently of the others; a rename is atomic: the file has its old name
+  or its new one. What is in a directory without a name is gone;
+- fsync of a file does not make its name durable, fsync of a directory not the files' contents;
+- a failed fsync is final (`lose_pages`): the pages count as written and are not, so no later fsync writes them. The
+  page cache still shows them, until it is dropped (`drop_cache`).
 
 Real file systems forget less (ext4 and XFS apply name changes in order), so code that is safe here is safe on them.
 The journal is exact and choices come from a seed: a state that broke something can be reproduced.
@@ -19,6 +23,7 @@ import dataclasses
 import itertools
 import os
 import random
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -26,6 +31,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.watched_fs import Operation, WatchedFileSystem
+
+SECTOR = 512
+_PAGE = 4096
+_ROOT = 0
+_OF_NAMES = ("create", "make_dir", "rename", "remove", "remove_dir")
+_OF_CONTENTS = ("write", "truncate", "set_mtime")
 
 # A file's mtime if a change of it was forgotten; no test sets this one.
 FORGOTTEN_MTIME_NS = 1_000_000_000
@@ -36,6 +47,9 @@ class FileState(NamedTuple):
 
     data: bytes
     mtime_ns: int
+
+
+_NO_FILE = FileState(b"", FORGOTTEN_MTIME_NS)
 
 
 @dataclass(frozen=True)
@@ -59,25 +73,78 @@ class DiskState:
             os.utime(root / path, ns=(state.mtime_ns, state.mtime_ns))
 
 
-class _Disk:
-    """The disk while a state is computed: files by their numbers, and their names."""
+class _Place(NamedTuple):
+    """Where a file or a directory is: the number of its directory, and its name in it."""
 
-    def __init__(self, files: dict[int, FileState], names: dict[Path, int]) -> None:
+    directory: int
+    name: str
+
+
+class _Disk:
+    """The disk while a state is computed: files by their numbers, and the names of files and directories."""
+
+    def __init__(self, files: dict[int, FileState], names: dict[_Place, int], places: dict[int, _Place]) -> None:
         self.files = files
         self.names = names
+        self.places = places  # the same by number; one that was replaced or removed has none
 
     def copy(self) -> _Disk:
-        return _Disk(dict(self.files), dict(self.names))
+        return _Disk(dict(self.files), dict(self.names), dict(self.places))
 
-    def apply(self, operation: Operation, is_kept: bool, rng: random.Random) -> None:
+    def apply(self, operation: _Change, is_kept: bool, rng: random.Random) -> None:
         """Apply one change, or what a power cut leaves of it."""
         if operation.kind == "create":
-            self.files[operation.inode] = FileState(b"", FORGOTTEN_MTIME_NS)
-        if operation.kind in ("create", "rename", "remove"):
+            self.files[operation.inode] = _NO_FILE
+        if operation.kind in _OF_NAMES:
             if is_kept:
-                _change_name(self.names, operation)
+                self._change_name(operation)
         elif operation.kind not in ("fsync", "fsync_dir"):
             self.files[operation.inode] = _changed_file(self.files[operation.inode], operation, is_kept, rng)
+
+    def _change_name(self, operation: _Change) -> None:
+        """
+        Apply one change of a name, perhaps without the changes before it.
+
+        A file has one name. If an earlier rename was forgotten, a rename still moves the file from its name to the new
+        one, and a removal removes it whatever its name.
+        """
+        number = operation.inode
+        before = self.places.pop(number, None)
+        if before is not None:
+            del self.names[before]
+        if operation.kind in ("create", "make_dir"):
+            at = _Place(operation.directory, operation.path.name)
+        elif operation.target is not None:
+            at = _Place(operation.directory, operation.target.name)
+        else:
+            return
+        replaced = self.names.get(at)
+        if replaced is not None:
+            del self.places[replaced]
+        self.names[at], self.places[number] = number, at
+
+    def paths(self) -> Iterator[tuple[Path, int]]:
+        """Yield the paths below the root and their numbers; what is in a directory without a name has none."""
+        known: dict[int, Path | None] = {_ROOT: Path()}
+
+        def path_of(number: int) -> Path | None:
+            if number not in known:
+                at = self.places.get(number)
+                above = None if at is None else path_of(at.directory)
+                known[number] = None if at is None or above is None else above / at.name
+            return known[number]
+
+        for number in self.places:
+            path = path_of(number)
+            if path is not None:
+                yield path, number
+
+
+@dataclass(frozen=True)
+class _Change(Operation):
+    """An entry of the journal, with our own numbers of files and directories; `directory`: that of the name."""
+
+    directory: int = 0
 
 
 class ForgetfulFileSystem(WatchedFileSystem):
@@ -97,24 +164,28 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self, root: Path, *, unsynced: Callable[[Path], bool] = lambda _: False, skip_sync: int | None = None
     ) -> None:
         self.root = root
-        self.journal: list[Operation] = []
+        self.journal: list[_Change] = []
         self.syncs: list[Operation] = []
         self.sync_sites: list[str] = []
         self._skip_sync = skip_sync
-        self._skipped: tuple[int, Operation] | None = None
-        self._directories = tuple(sorted(path.relative_to(root) for path in root.rglob("*") if path.is_dir()))
+        self._skipped: tuple[int, _Change] | None = None
         # Files get our own numbers: a file system may reuse an inode's number for a later file.
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(_ROOT + 1)
         self._number_of_inode: dict[int, int] = {}
-        self._number_of_name: dict[Path, int] = {}
+        self._number_of_name: dict[Path, int] = {root: _ROOT}
         self._durable_at_start: set[int] = set()
-        for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
-            about = path.stat()
-            self.enter(Operation("create", path, about.st_ino))
-            self.enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
-            self.enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
-            if not unsynced(path):
+        self._stale: set[int] = set()
+        for path in sorted(root.rglob("*")):
+            about = path.lstat()
+            if stat.S_ISDIR(about.st_mode):
+                self.enter(Operation("make_dir", path))
                 self._durable_at_start.add(self._number_of_name[path])
+            elif stat.S_ISREG(about.st_mode):
+                self.enter(Operation("create", path, about.st_ino))
+                self.enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
+                self.enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
+                if not unsynced(path):
+                    self._durable_at_start.add(self._number_of_name[path])
         self.start = len(self.journal)
 
     def after(self, operation: Operation) -> None:
@@ -123,25 +194,44 @@ class ForgetfulFileSystem(WatchedFileSystem):
             self.syncs.append(operation)
             self.sync_sites.append(_calling_place())
             if len(self.syncs) - 1 == self._skip_sync:
-                number = self._number_of_inode[operation.inode] if operation.kind == "fsync" else 0
-                self._skipped = (len(self.journal), dataclasses.replace(operation, inode=number))
+                self._skipped = (len(self.journal), self._change_of(operation))
                 return
         self.enter(operation)
 
     def enter(self, operation: Operation) -> None:
         """Add a change to the journal, with our number of the file instead of its inode."""
-        number = 0
-        if operation.kind == "create":
-            number = next(self._numbers)
-            self._number_of_inode[operation.inode] = self._number_of_name[operation.path] = number
-        elif operation.kind == "rename" and operation.target is not None:
-            number = self._number_of_name.pop(operation.path)
-            self._number_of_name[operation.target] = number
-        elif operation.kind == "remove":
-            number = self._number_of_name.pop(operation.path)
-        elif operation.kind != "fsync_dir":
+        self.journal.append(self._change_of(operation))
+
+    def _change_of(self, operation: Operation) -> _Change:
+        """Return a change with our numbers, and keep in mind which name and which inode has which."""
+        kind, path, target = operation.kind, operation.path, operation.target
+        directory = 0
+        if kind in _OF_NAMES:
+            directory = self._number_of_directory(path.parent)
+        if kind in ("create", "make_dir"):
+            number = self._number_of_name[path] = next(self._numbers)
+            if kind == "create":
+                self._number_of_inode[operation.inode] = number
+        elif kind == "rename" and target is not None:
+            if target.is_dir():
+                self._move_names(path, target)
+            number = self._number_of_name[target] = self._number_of_name.pop(path)
+        elif kind in ("remove", "remove_dir"):
+            number = self._number_of_name.pop(path)
+        elif kind == "fsync_dir":
+            number = self._number_of_directory(path)
+        else:
             number = self._number_of_inode[operation.inode]
-        self.journal.append(operation if number == operation.inode else operation.numbered(number))
+        return _Change(kind, path, number, target, operation.position, operation.data, operation.number, directory)
+
+    def _number_of_directory(self, path: Path) -> int:
+        """Return a directory's number; one above the root has none, and names in it are durable at once."""
+        return self._number_of_name[path] if path.is_relative_to(self.root) else -1
+
+    def _move_names(self, source: Path, target: Path) -> None:
+        """Have the names below a directory begin with its new one."""
+        for path in [path for path in self._number_of_name if path.is_relative_to(source) and path != source]:
+            self._number_of_name[target / path.relative_to(source)] = self._number_of_name.pop(path)
 
     def crash_points(self) -> list[int]:
         """
@@ -168,7 +258,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         rng = random.Random(f"{seed}/{point}")
         # Everything before the first pending change is the same in every state.
         settled = pending[0] if pending else point
-        disk = _Disk({}, {})
+        disk = _Disk({}, {}, {})
         for operation in self.journal[:settled]:
             disk.apply(operation, True, rng)
         seen: set[DiskState] = set()
@@ -185,7 +275,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         point = len(self.journal)
         pending = self._pending(point)
         settled = pending[0] if pending else point
-        disk = _Disk({}, {})
+        disk = _Disk({}, {}, {})
         for operation in self.journal[:settled]:
             disk.apply(operation, True, rng)
         return self._state(disk, settled, point, self._forgotten(pending, rng), rng)
@@ -210,30 +300,71 @@ class ForgetfulFileSystem(WatchedFileSystem):
             case 3:
                 return self._rest_of_file(place, pending)
             case 4 | 5:
-                names = [each for each in pending if self.journal[each].kind in ("create", "rename", "remove")]
+                names = [each for each in pending if self.journal[each].kind in _OF_NAMES]
                 return frozenset(each for each in names if rng.random() < 0.5)
         return some
 
-    def add_directory(self, path: Path) -> None:
-        """Note a directory that was made since; it counts as durable."""
-        self._directories = tuple(sorted({*self._directories, path.relative_to(self.root)}))
+    def rot(self, path: Path, position: int, data: bytes) -> None:
+        """Change a file at rest: on the disk, whatever is synced, and unnoticed by its times."""
+        about = path.stat()
+        with path.open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), data, position)
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        self.enter(Operation("rot", path, about.st_ino, position=position, data=data))
 
-    def rename_directory(self, source: Path, target: Path) -> None:
-        """Note that a directory has another name, which counts as durable."""
+    # ---- pages that an fsync has lost ------------------------------------------------------------------------------
 
-        def moved(path: Path) -> Path:
-            return target / path.relative_to(source) if path.is_relative_to(source) else path
+    def lose_pages(self, inode: int, rng: random.Random) -> None:
+        """
+        Let an fsync of a file fail: of what was written since the last one some is lost, all of it or any writes.
 
-        self._directories = tuple(sorted(moved(self.root / path).relative_to(self.root) for path in self._directories))
-        self._number_of_name = {moved(path): number for path, number in self._number_of_name.items()}
-        self.journal = [
-            dataclasses.replace(
-                operation,
-                path=moved(operation.path),
-                target=None if operation.target is None else moved(operation.target),
-            )
-            for operation in self.journal
+        As with Linux, the pages are clean now: they are in the page cache, and no later fsync writes them to the disk.
+        There the file has what it had before, and where it had nothing zeros, or it ends earlier.
+        """
+        number = self._number_of_inode[inode]
+        pending = [
+            place
+            for place in self._pending(len(self.journal))
+            if self.journal[place].kind == "write" and self.journal[place].inode == number
         ]
+        share, ends_earlier = rng.choice((0.5, 1.0, 1.0)), rng.random() < 0.5
+        content, done = _NO_FILE, 0
+        for place in pending:
+            if rng.random() >= share:
+                continue
+            # Without the lost writes before it.
+            content, done = self._content(number, content, done, place), place
+            written = self.journal[place]
+            before = content.data[written.position : written.position + len(written.data)]
+            data = before if ends_earlier else before + bytes(len(written.data) - len(before))
+            self.journal[place] = dataclasses.replace(written, data=data)
+            self._stale.add(number)
+
+    @property
+    def has_lost_pages(self) -> bool:
+        """Tell whether the page cache shows something that is not on the disk, and that no fsync writes there."""
+        return bool(self._stale)
+
+    def drop_cache(self, descriptor: int) -> None:
+        """Have an open file show what is on the disk, if a failed fsync has lost pages of it."""
+        about = os.fstat(descriptor)
+        number = self._number_of_inode.get(about.st_ino)
+        if number not in self._stale:
+            return
+        self._stale.discard(number)
+        data = self._content(number, _NO_FILE, 0, len(self.journal)).data
+        with Path(f"/proc/self/fd/{descriptor}").open("r+b", buffering=0) as file:
+            file.write(data)
+            file.truncate(len(data))
+        os.utime(descriptor, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+    def _content(self, number: int, content: FileState, first: int, end: int) -> FileState:
+        """Apply the changes of a file's content from one place in the journal up to another."""
+        nothing_torn = random.Random(0)
+        for operation in self.journal[first:end]:
+            if operation.inode == number and operation.kind in (*_OF_CONTENTS, "rot"):
+                content = _changed_file(content, operation, True, nothing_torn)
+        return content
 
     def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
         """Yield sets of pending changes to forget, by their places in the journal."""
@@ -270,27 +401,27 @@ class ForgetfulFileSystem(WatchedFileSystem):
         at, sync = self._skipped
         operation = self.journal[place]
         if sync.kind == "fsync_dir":
-            is_covered = operation.kind in ("create", "rename", "remove") and operation.path.parent == sync.path
+            is_covered = operation.kind in _OF_NAMES and operation.directory == sync.inode
         else:
-            is_covered = operation.kind in ("write", "truncate", "set_mtime") and operation.inode == sync.inode
+            is_covered = operation.kind in _OF_CONTENTS and operation.inode == sync.inode
         return place < at and is_covered
 
     def _pending(self, point: int) -> list[int]:
         """List the changes, by their number in the journal, that no fsync has made durable yet."""
-        synced_files = dict.fromkeys(self._durable_at_start, self.start)
-        synced_directories: dict[Path, int] = {}
+        synced_files = dict.fromkeys(self._durable_at_start, self.start - 1)
+        synced_directories: dict[int, int] = {-1: point}
         for place, operation in enumerate(self.journal[:point]):
             if operation.kind == "fsync":
                 synced_files[operation.inode] = place
             elif operation.kind == "fsync_dir":
-                synced_directories[operation.path] = place
+                synced_directories[operation.inode] = place
         pending = []
         for place, operation in enumerate(self.journal[:point]):
             if place < self.start and operation.inode in self._durable_at_start:
                 continue
-            if operation.kind in ("create", "rename", "remove"):
-                is_pending = place > synced_directories.get(operation.path.parent, -1)
-            elif operation.kind in ("write", "truncate", "set_mtime"):
+            if operation.kind in _OF_NAMES:
+                is_pending = place > synced_directories.get(operation.directory, -1)
+            elif operation.kind in _OF_CONTENTS:
                 is_pending = place > synced_files.get(operation.inode, -1)
             else:
                 is_pending = False
@@ -303,9 +434,10 @@ class ForgetfulFileSystem(WatchedFileSystem):
         for place in range(settled, point):
             disk.apply(self.journal[place], place not in forgotten, rng)
         note = ", ".join(str(self.journal[place]) for place in sorted(forgotten))
+        paths = sorted(disk.paths())
         return DiskState(
-            tuple((path.relative_to(self.root), disk.files[number]) for path, number in sorted(disk.names.items())),
-            self._directories,
+            tuple((path, disk.files[number]) for path, number in paths if number in disk.files),
+            tuple(path for path, number in paths if number not in disk.files),
             f"power cut after change {point - self.start}, forgotten: {note or 'nothing'}",
         )
 
@@ -318,34 +450,38 @@ def _calling_place() -> str:
     return f"{Path(frame.f_code.co_filename).name}, {frame.f_code.co_name}, line {frame.f_lineno}"
 
 
-def _change_name(names: dict[Path, int], operation: Operation) -> None:
-    """
-    Apply one change of a name, perhaps without the changes before it.
-
-    A file has one name. If an earlier rename was forgotten, a rename still moves the file from its name to the new
-    one, and a removal removes it whatever its name.
-    """
-    for path in [path for path, number in names.items() if number == operation.inode]:
-        del names[path]
-    if operation.kind == "create":
-        names[operation.path] = operation.inode
-    elif operation.target is not None:
-        names[operation.target] = operation.inode
-
-
 def _changed_file(file: FileState, operation: Operation, is_kept: bool, rng: random.Random) -> FileState:
-    """Apply one change of a file's contents; a forgotten write may leave nothing, zeros, or its first half."""
+    """Apply one change of a file's contents, or what is left of a forgotten one."""
     if operation.kind == "set_mtime":
         return FileState(file.data, operation.number) if is_kept else file
     if operation.kind == "truncate":
         size = operation.number
         data = file.data[:size] + bytes(max(0, size - len(file.data))) if is_kept else file.data
         return FileState(data, FORGOTTEN_MTIME_NS)
-    written = operation.data
-    if not is_kept:
-        written = rng.choice((b"", b"", bytes(len(written)), written[: len(written) // 2]))
+    if operation.kind == "rot":
+        end = min(len(file.data), operation.position + len(operation.data))
+        rotten = operation.data[: max(0, end - operation.position)]
+        return FileState(file.data[: operation.position] + rotten + file.data[end:], file.mtime_ns) if rotten else file
+    position = operation.position
+    written = operation.data if is_kept else _left_of(operation.data, position, file.data, rng)
     if not written:
         return FileState(file.data, FORGOTTEN_MTIME_NS)
-    position = operation.position
     before = file.data[:position] + bytes(max(0, position - len(file.data)))
     return FileState(before + written + file.data[position + len(written) :], FORGOTTEN_MTIME_NS)
+
+
+def _left_of(data: bytes, position: int, before: bytes, rng: random.Random) -> bytes:
+    """Draw what a power cut leaves of an unsynced write: nothing, zeros, its first half, or some sectors or pages."""
+    unit = rng.choice((0, 0, 1, 2, SECTOR, _PAGE))
+    if unit < SECTOR:
+        return (b"", bytes(len(data)), data[: len(data) // 2])[unit]
+    left = bytearray(before[position : position + len(data)])
+    left += bytes(len(data) - len(left))
+    ends = [*range(unit - position % unit, len(data), unit), len(data)]
+    for start, end in zip([0, *ends], ends, strict=False):
+        fate = rng.randrange(4)
+        if fate < 2:
+            left[start:end] = data[start:end]
+        elif fate == 2:
+            left[start:end] = bytes(end - start)
+    return bytes(left)

@@ -17,7 +17,19 @@ from typing import Literal
 
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 
-Kind = Literal["create", "write", "truncate", "set_mtime", "fsync", "rename", "remove", "fsync_dir"]
+Kind = Literal[
+    "create",
+    "write",
+    "truncate",
+    "set_mtime",
+    "fsync",
+    "rename",
+    "remove",
+    "fsync_dir",
+    "make_dir",
+    "remove_dir",
+    "rot",
+]
 
 
 @dataclass(frozen=True)
@@ -37,10 +49,6 @@ class Operation:
     data: bytes = b""
     number: int = 0
 
-    def numbered(self, inode: int) -> Operation:
-        """Return the same change with another number of the file."""
-        return Operation(self.kind, self.path, inode, self.target, self.position, self.data, self.number)
-
     def __str__(self) -> str:
         renamed = f" -> {self.target.name}" if self.target else ""
         return f"{self.kind} {self.path.name}{renamed}"
@@ -54,13 +62,15 @@ class WatchedFile(File):
         self._watcher = watcher
         self._inode = os.fstat(handle.fileno()).st_ino
 
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write as `File.write`."""
+    def _write_some(self, data: memoryview, position: int) -> int:
+        """Write as `File._write_some`; each call of the system is a change of its own."""
         operation = Operation("write", self.path, self._inode, position=position, data=bytes(data))
-        with disk_errors(self.path, len(operation.data)):
-            self._watcher.before(operation)
-        super().write(data, position)
+        self._watcher.before(operation)
+        count = super()._write_some(data, position)
+        if count < len(data):
+            operation = Operation("write", self.path, self._inode, position=position, data=operation.data[:count])
         self._watcher.after(operation)
+        return count
 
     def truncate(self, size: int) -> None:
         """Cut or extend as `File.truncate`."""
@@ -163,6 +173,24 @@ class WatchedFileSystem(FileSystem):
         for name in self.find(directory, names):
             with self.open(directory / name) as file:
                 file.fsync()
+
+    def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
+        """Make as `FileSystem.make_dir`."""
+        operation = Operation("make_dir", path)
+        with disk_errors(path):
+            self.before(operation)
+        super().make_dir(path, mode, like=like)
+        self.after(operation)
+
+    def remove_dir(self, path: Path) -> None:
+        """Remove as `FileSystem.remove_dir`; a missing one is no operation."""
+        if not self.exists(path):
+            return
+        operation = Operation("remove_dir", path)
+        with disk_errors(path):
+            self.before(operation)
+        super().remove_dir(path)
+        self.after(operation)
 
     def fsync_dir(self, path: Path) -> None:
         """Report the fsync, and do it if `syncs_really` is set."""

@@ -46,7 +46,10 @@ class SegmentOverflowError(ValueError):
 
 class SoundChunks:
     """
-    The batches of a segment up to the first one that is damaged.
+    The batches of a segment up to the first one that is damaged, or whose offset is not above those before it.
+
+    No checksum covers a batch's base offset: if a power cut has lost the sector that ended with it, it reads as zeros
+    in a batch that is sound otherwise.
 
     Attributes:
         damage: after the walk, the damage that ended it; None if it reached the end of the file.
@@ -58,6 +61,7 @@ class SoundChunks:
         self.end = 0
         self._segment = segment
         self._buffer = buffer
+        self._next_offset = segment.base_offset
 
     def __iter__(self) -> Iterator[Chunk]:
         if not self._segment.size:
@@ -66,7 +70,10 @@ class SoundChunks:
         with self._segment.open_log() as file:
             while True:
                 try:
-                    for chunk in checked_batches(file, size=stop, start=self.end, buffer=self._buffer):
+                    for chunk in checked_batches(
+                        file, size=stop, start=self.end, buffer=self._buffer, check_order_from=self._next_offset
+                    ):
+                        self._next_offset = int(chunk.batches["last_offset"][-1]) + 1
                         self.end = chunk.position + chunk.length
                         yield chunk
                 except CorruptBatchError as error:

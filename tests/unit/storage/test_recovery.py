@@ -164,14 +164,24 @@ def test_segments_below_the_recovery_point_are_trusted_unread(tmp_path: Path) ->
     assert recovered(directory, recovery_point=7, allow_truncate=False) == wanted
 
 
-def test_offsets_that_go_back_empty_the_segment(tmp_path: Path) -> None:
-    """R-640: InvalidOffset while the index is built; later segments are removed too."""
+def test_offsets_that_go_back_end_the_log(tmp_path: Path) -> None:
+    """What is before them stays, unlike in Kafka (R-640), which empties the segment; later segments are removed."""
     directory = built().write(tmp_path)
     batches = [data_batch([Record(b"k", b"v" * 200)], offset) for offset in (6, 11, 8, 9)]
     (directory / "00000000000000000006.log").write_bytes(b"".join(batches))
     files = recovered(directory, recovery_point=6)
-    assert files["00000000000000000006.log"] == files["00000000000000000006.index"] == b""
+    assert files["00000000000000000006.log"] == b"".join(batches[:2])
     assert f"{ACTIVE}.log" not in files
+
+
+def test_batch_that_has_lost_its_base_offset_ends_the_log(tmp_path: Path) -> None:
+    """No checksum covers it, so a sector that a power cut has lost may leave a sound batch at offset 0."""
+    directory = built().write(tmp_path)
+    path = directory / f"{ACTIVE}.log"
+    sound = path.read_bytes()
+    last = data_batch([Record(b"k", b"v" * 200)], int(ACTIVE) + 90)
+    path.write_bytes(sound + bytes(8) + last[8:])
+    assert recovered(directory)[path.name] == sound
 
 
 def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:

@@ -112,16 +112,16 @@ class Bench:
     def _settle_topics(self, manager: LogManager) -> None:
         """Make the topic, and delete the old one, unless that is done; what was done once must stay."""
         topics = manager.topics()
-        if OLD_TOPIC in topics:
-            if not self.has_old_topic:
-                raise Wrong("a topic that was deleted is there again")
-            manager.delete_topic(OLD_TOPIC)
-        self.has_old_topic = False
         if TOPIC not in topics:
             if self.has_topic:
                 raise Wrong("the topic that was made is gone")
             manager.create_topic(TOPIC, settings={"cleanup.policy": "compact"})
         self.has_topic = True
+        if OLD_TOPIC in topics:
+            if not self.has_old_topic:
+                raise Wrong("a topic that was deleted is there again")
+            manager.delete_topic(OLD_TOPIC)
+        self.has_old_topic = False
 
 
 class Client:

@@ -222,8 +222,9 @@ class Oracle:
                 least = max(least, offset + 1)
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
         end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
-        if end <= rots.first_lost():
-            least = min(least, rots.first_lost())  # recovery has cut the damage off, and all that came after it
+        if end < least and max(found.records, default=-1) < rots.first_lost():
+            # Recovery has cut the damage off, and all that came after it; it may have put markers there.
+            least, end = min(least, rots.first_lost()), min(end, rots.first_lost())
         if end < least:
             raise Wrong(f"the log ends at {end}, though records below {least} were answered")
         for offset in [offset for offset in self._by_offset if offset >= end]:
@@ -330,13 +331,16 @@ class Oracle:
         for offset in found.records:
             sent = self._by_offset[offset]
             transaction = sent.transaction
-            if offset <= self.rots.last_lost():
-                continue  # its marker may be damaged
             if (transaction is not None) != found.producers[offset][1]:
                 raise Wrong(f"record {sent.number} at {offset} is in a transaction, or in none, unlike when sent")
             if transaction is None:
                 continue
             outcome = found.outcome(offset)
+            if self.rots.has_hit(".log"):
+                # Its marker may be damaged, or cut off.
+                if outcome is not None:
+                    transaction.answered = transaction.asked = outcome
+                continue
             if outcome is True and transaction.asked is not True:
                 raise Wrong(f"record {sent.number} at {offset} is committed, which nobody asked for")
             if outcome is not True and transaction.answered is True and transaction.is_durable:

@@ -95,7 +95,8 @@ class Plan:
         settings: of writer and cleaners.
         stops_clock: it stands still during rounds, in the millisecond before a delete horizon if there is one.
         has_daemon: the daemon runs, from the first writer's start to the end.
-        makes_topic: the first writer makes the topic, and deletes another one.
+        makes_topic: the first writer makes the topic.
+        deletes_topic: the first writer deletes another one.
     """
 
     operations: tuple[Operation, ...]
@@ -105,6 +106,7 @@ class Plan:
     has_daemon: bool = False
     stops_clock: bool = False
     makes_topic: bool = False
+    deletes_topic: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -133,13 +135,23 @@ class Plan:
             place = rng.randrange(count // 2, count - 2)
             accidents += [Accident("rot", place, rng.randrange(10), rng.randrange(1 << 16)) for _ in range(2)]
             operations[place + 1 : place + 3] = [Operation(operations[place].client, "read")] * 2
-        makes_topic = rng.random() < 0.25
-        if makes_topic and "power" in chosen:
+        chance = rng.random()
+        makes_topic, deletes_topic = chance < 0.15, chance > 0.85
+        if (makes_topic or deletes_topic) and "power" in chosen:
             accidents.append(Accident("power", 0, rng.randrange(rng.choice((10, 100)))))
         accidents.sort(key=lambda accident: accident.after_operation)
         has_daemon = rng.random() < 0.2
         stops_clock = not has_daemon and rng.random() < 0.3
-        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), has_daemon, stops_clock, makes_topic)
+        return Plan(
+            tuple(operations),
+            tuple(accidents),
+            rounds,
+            _settings(rng),
+            has_daemon=has_daemon,
+            stops_clock=stops_clock,
+            makes_topic=makes_topic,
+            deletes_topic=deletes_topic,
+        )
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:

@@ -113,7 +113,7 @@ class Rots:
 
     def repair(self, disk: Disk) -> None:
         """Have the operator put back what was there, from a copy, in files that still have their damage."""
-        for rot in self._rots:
+        for rot in reversed(self._rots):
             if rot.path.exists():
                 data = rot.path.read_bytes()
                 if data[rot.position : rot.position + len(rot.after)] == rot.after:

@@ -29,14 +29,16 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
     disk = root / "disk"
     if not (root / "template").exists():
         atexit.register(remove_scratch)
-        _make_template(root / "template", TOPIC)
-        _make_template(root / "template without topic", OLD_TOPIC)
+        _make_template(root / "template", [TOPIC])
+        _make_template(root / "template without topic", [])
+        _make_template(root / "template with old topic", [TOPIC, OLD_TOPIC])
         run_seed("warm")  # what a process does only once, such as loading kernels, is done now
         gc.collect()
         gc.freeze()  # so that collecting after each world looks at that world's objects only
     plan = plan or Plan.of(seed)
     shutil.rmtree(disk, ignore_errors=True)
-    shutil.copytree(root / ("template without topic" if plan.makes_topic else "template"), disk)
+    topics = " without topic" if plan.makes_topic else " with old topic" if plan.deletes_topic else ""
+    shutil.copytree(root / f"template{topics}", disk)
     world = World(seed, disk)
     with _no_collector(), world.installed():
         report = Life(world, disk / "log-dir", plan).run()
@@ -44,10 +46,11 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
     return report
 
 
-def _make_template(root: Path, topic: str) -> None:
+def _make_template(root: Path, topics: list[str]) -> None:
     root.mkdir(parents=True)
     with LogManager(root / "log-dir", create=True, cleaner=False, tasks=False) as manager:
-        manager.create_topic(topic, settings={"cleanup.policy": "compact"})
+        for topic in topics:
+            manager.create_topic(topic, settings={"cleanup.policy": "compact"})
     (root / "state").mkdir(mode=0o700)
 
 

@@ -337,8 +337,8 @@ class Oracle:
                 continue
             outcome = found.outcome(offset)
             if self.rots.has_hit(".log"):
-                # Its marker may be damaged, or cut off.
-                if outcome is not None:
+                # Its marker may be cut off; while the damage is there, another may seem to be its marker.
+                if outcome is not None and self.rots.last_lost() < 0:
                     transaction.answered = transaction.asked = outcome
                 continue
             if outcome is True and transaction.asked is not True:

@@ -33,6 +33,11 @@ def begin_collecting() -> None:
         gc.set_threshold(*_DEFAULT_THRESHOLD)
 
 
+def set_aside() -> None:
+    """Let the collector ignore what there is now: what a daemon knows of 20 000 logs lasts, and takes 0.3 s to scan."""
+    gc.freeze()
+
+
 def _begin_after_first(phase: str, _: Mapping[str, Any]) -> None:
     if phase == "stop":
         begin_collecting()

@@ -36,7 +36,7 @@ from tests.cleaner_run import CleanerRun, cleaner_run, total, wait_until
 
 FS = FileSystem()
 TWO_WORKERS = Bounds(1.8)
-RATES = (5, 50)
+RATES = (1, 5, 50)
 OFF = Bounds(2, at_most=True)
 WATCH_SECONDS = 10.0
 SETTINGS = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,30 @@ def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(floor
     floor.manager.give_back(assignment, None)
     floor.manager.take_looks({LOG_DIR: look(log_status("a-0", 90))}, began_ns)
     assert floor.grab() is None
+
+
+def test_log_given_back_waits_until_it_is_judged_however_many_looks_that_takes(floor: Floor) -> None:
+    """A look that had no time for it knows only what was true before its round."""
+    floor.see(log_status("a-0"))
+    floor.manager.give_back(floor.must_take(), None)
+    for _ in range(3):
+        floor.clock.move_on(1)
+        behind = replace(look(log_status("a-0")), behind=frozenset({A}))
+        floor.manager.take_looks({LOG_DIR: behind}, floor.clock.monotonic_ns())
+        assert floor.grab() is None
+        assert floor.reasons() == {"a-0": Reason.TO_BE_LOOKED_AT}
+    floor.see(log_status("a-0", 80))
+    assert floor.grab() == A
+
+
+def test_job_does_not_end_by_what_was_known_before_its_log_changed(floor: Floor) -> None:
+    """Nothing to clean is an answer only when the log was judged."""
+    floor.see(log_status("a-0", 0))
+    job = floor.manager.request(A, UID)
+    floor.manager.take_looks({LOG_DIR: replace(look(log_status("a-0", 0)), behind=frozenset({A}))}, 0)
+    assert floor.manager.snapshot().jobs[0].state == "queued"
+    floor.see(log_status("a-0", 10))
+    assert floor.grab() == job.partition
 
 
 def test_other_logs_stay_in_the_queue_when_one_is_done(floor: Floor) -> None:

@@ -6,7 +6,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- CorruptBatchError               a record batch of a `.log`
     |  |- CorruptIndexError               an offset, time or transaction index
     |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
-    |- UncleanableError               1   sound data that Kafka's cleaner cannot clean either (full index, overflow)
+    |- UncleanableError               1   a log or directory that cannot be worked on although no byte is damaged
     |  |- OffsetsOutOfOrderError          two entries of an index would not ascend
     |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery must come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
@@ -147,7 +147,7 @@ class CorruptLogError(CleanerError):
 
 
 class CorruptBatchError(CorruptLogError):
-    """A damaged record batch of a `.log` file; the partition is left unchanged."""
+    """A damaged record batch of a `.log` file."""
 
 
 class CorruptIndexError(CorruptLogError):
@@ -160,11 +160,14 @@ class CorruptCheckpointError(CorruptLogError):
 
 class UncleanableError(CleanerError):
     """
-    Sound data that cannot be cleaned, as Kafka's own cleaner could not either (R-311, R-546, R-576, R-597).
+    A log or directory that cannot be worked on although no byte is damaged.
+
+    Data that Kafka's cleaner refuses, too (R-311, R-546, R-576, R-597), a directory name that is not Kafka's, a swap
+    that is not finished; with a `__cause__`, an internal error.
 
     Args:
         path: the file or partition directory concerned.
-        reason: why it cannot be cleaned.
+        reason: why.
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:

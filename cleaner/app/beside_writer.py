@@ -59,7 +59,7 @@ class _Watch:
 
 
 def _follow_nothing(_: LoadedLog) -> None:
-    """Without a writer nothing changes."""
+    """Do nothing: the `Follow` for a log dir without a writer, where no log changes."""
 
 
 def _are_unchanged(segments: Sequence[Segment]) -> bool:

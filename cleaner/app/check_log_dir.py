@@ -173,7 +173,7 @@ def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> S
     """
     if paths:
         return paths
-    configured = SettingsResolver.of(fs, None, sources).cleaner.log_dirs
+    configured = SettingsResolver(fs, None, sources).cleaner.log_dirs
     if not configured:
         raise UsageError("no directory given, and no log.dirs in --config")
     return [Path(text) for text in configured]
@@ -314,7 +314,7 @@ class _Settings:
     def __init__(self, check: _Check, log_dir: Path, session: Session | None) -> None:
         self.session = session
         self._fs = check.context.fs
-        self._resolver = SettingsResolver.of(self._fs, log_dir, check.sources)
+        self._resolver = SettingsResolver(self._fs, log_dir, check.sources)
         self._lanes: dict[int, list[CheckLaneMemory]] = {}
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> TopicConfig:

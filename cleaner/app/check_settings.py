@@ -122,7 +122,7 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
             continue
         seen.append(log_dir)
         with mistakes.collected():
-            resolver = SettingsResolver.of(fs, log_dir, loaded.sources)
+            resolver = SettingsResolver(fs, log_dir, loaded.sources)
             warnings += resolver.warnings
             for topic, directory in _topics_of(fs, log_dir).items():
                 topics += 1
@@ -145,8 +145,8 @@ def resolve_topic(fs: FileSystem, loaded: Loaded, topic: str, log_dirs: Sequence
         directory = _topics_of(fs, log_dir).get(topic) if log_dir.is_dir() else None
         if directory is not None:
             topic_id = read_topic_id(fs, directory / PARTITION_METADATA)
-            return SettingsResolver.of(fs, log_dir, loaded.sources).topic(topic, topic_id)
-    return SettingsResolver.of(fs, None, loaded.sources).topic(topic, None)
+            return SettingsResolver(fs, log_dir, loaded.sources).topic(topic, topic_id)
+    return SettingsResolver(fs, None, loaded.sources).topic(topic, None)
 
 
 def _check_topic(

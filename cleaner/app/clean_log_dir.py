@@ -2,8 +2,8 @@
 `clean`: one or more rounds for the named partitions, or for all that are due.
 
 Each partition by itself: load, find the cleanable range, rounds, retention, close, checkpoints. Until a round has read
-the whole dirty section and found it sound, nothing on disk changes; so a refused partition is left unchanged, and the
-next one follows.
+the whole dirty section and found it sound, nothing on disk changes. A refused partition keeps the groups that were
+swapped before the error, and the next one follows.
 
 Next to one of our writers the cleaner only runs rounds; the writer does recovery, retention and closing. The writer may
 cut a log or delete from it while it is cleaned: a failure that follows from this is tried again.
@@ -18,28 +18,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from cleaner.app import load as loading
-from cleaner.app.beside_writer import detect_changes
 from cleaner.app.each_partition import one_by_one, side_by_side
 from cleaner.app.keep_old import check_outside
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_partitions
 from cleaner.app.reports import CleanReport, Refusal, Skipped
-from cleaner.app.rounds import Work, run_rounds
+from cleaner.app.rounds import clean_and_close, open_work
 from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.app.trust import replication_warning, standing
-from cleaner.base.clock import require_set
 from cleaner.base.model import TopicPartition
-from cleaner.config.values import TopicConfig
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
-from cleaner.policy.cleanable import cleanable
-from cleaner.policy.due import due
-from cleaner.policy.retention import count_expired, limits
 from cleaner.settings.sources import Sources
-from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
-from cleaner.storage.remove.retention import delete_oldest
 
 Outcome = CleanReport | Refusal | Skipped
 
@@ -131,59 +121,24 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
     session, options = job.session, job.options
     session.check_done()
     resolved = session.topic(topic_partition, directory)
-    verdict = standing(resolved, is_named=job.is_named, trust_default=session.trusts_default_policy)
+    verdict = standing(resolved, is_named=job.is_named, trust_default=session.settings.trusts_default_policy)
     if not verdict.is_allowed:
         if job.is_named:
             raise PolicyRefusedError(f"{topic_partition}: {verdict.reason}", topic_partition.topic)
         return Skipped(str(topic_partition), verdict.reason, is_doubtful=resolved.config.compact)
-    topic, now_ms = resolved.config, require_set(session.context.clock.now_ms())
-    with session.context.fs.hold(directory), detect_changes(session, directory) as follow:
-        log = loading.load(
-            session,
-            topic_partition,
-            directory,
-            topic,
-            now_ms=now_ms,
-            clean_shutdown=job.clean_shutdown,
-            high_watermark=options.high_watermark,
-            allow_truncate=options.allow_truncate,
-        )
-        follow(log)
-        report = _clean_loaded(job, log, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
-    if isinstance(report, Skipped):
-        return report
+    with open_work(
+        session,
+        topic_partition,
+        directory,
+        resolved.config,
+        options,
+        clean_shutdown=job.clean_shutdown,
+        refuses_keyless=verdict.refuses_keyless,
+    ) as work:
+        if not job.is_named and not (answer := work.due()).is_due:
+            work.correct_checkpoint()
+            return Skipped(str(topic_partition), answer.reason)
+        report = clean_and_close(work)
     replicas = "" if options.keep_tombstones else replication_warning(resolved)
     warnings = (*resolved.warnings, replicas) if replicas else tuple(resolved.warnings)
     return replace(report, elapsed_seconds=time.monotonic() - began, warnings=warnings)
-
-
-def _clean_loaded(
-    job: _Job, log: LoadedLog, topic: TopicConfig, now_ms: int, *, refuses_keyless: bool
-) -> CleanReport | Skipped:
-    """Find the range, run rounds, delete what has expired, and close."""
-    session, options, topic_partition = job.session, job.options, log.topic_partition
-    found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
-    if not job.is_named and not (answer := due(log, found, topic, now_ms)).is_due:
-        if found.force_checkpoint:  # R-420: corrected whether or not the log is cleaned
-            session.put_cleaner_offset(topic_partition, found.first_dirty_offset)
-        return Skipped(str(topic_partition), answer.reason)
-    work = Work(session, options, log, topic, now_ms, refuses_keyless=refuses_keyless)
-    report = run_rounds(work, found)
-    has_retention = options.retention and not session.beside_writer
-    deleted = _delete_expired(session.context.fs, log, topic, now_ms) if has_retention else 0
-    loading.close(session, log)
-    return replace(report, retention_deleted_segments=deleted)
-
-
-def _delete_expired(fs: FileSystem, log: LoadedLog, topic: TopicConfig, now_ms: int) -> int:
-    """
-    Delete the segments that have expired as a whole (R-712, R-901), pass by pass; returns how many.
-
-    Nothing is deleted from a tiered log (R-914).
-    """
-    deleted = 0
-    for limit in limits(topic):
-        count = count_expired(log, limit, topic, now_ms)
-        delete_oldest(fs, log, count)
-        deleted += count
-    return deleted

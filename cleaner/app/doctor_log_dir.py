@@ -178,7 +178,7 @@ class _Examination:
     @cached_property
     def _resolver(self) -> SettingsResolver:
         sources = Sources() if self._loaded is None else self._loaded.sources
-        return SettingsResolver.of(self._fs, self._path, sources)
+        return SettingsResolver(self._fs, self._path, sources)
 
     def descriptors(self) -> Answer:
         """May this process open as many files as it will?"""

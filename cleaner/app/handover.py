@@ -23,10 +23,10 @@ from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import Session, as_cleaner_errors, attempt, one_by_one, open_session
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, with_progress
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.errors import HandoverRefusedError, LogDirLockedError, NotCleanlyShutDownError, UsageError
@@ -188,7 +188,7 @@ class _Handover:
     def _each(self, partitions: Mapping[TopicPartition, Path], work: _Work) -> tuple[list[HandedOver], list[Refusal]]:
         done: list[HandedOver] = []
         refused: list[Refusal] = []
-        for topic_partition, directory in one_by_one(self._ours, partitions, "hand over"):
+        for topic_partition, directory in with_progress(self._ours, partitions, "hand over"):
             outcome = attempt(topic_partition, directory, partial(work, topic_partition, directory))
             if isinstance(outcome, Refusal):
                 refused.append(outcome)
@@ -348,7 +348,7 @@ class _Handover:
             log = self._load(topic_partition, directory, read_only=False)
             if was_there:
                 return self._report(topic_partition, log, WAS_THERE, began)
-            loading.close(self._ours, log)
+            load_partition.close(self._ours, log)
             ours = self._ours.log_dir
             hand_over_partition(
                 theirs,
@@ -372,7 +372,7 @@ class _Handover:
         self._theirs.still_held()
 
     def _load(self, topic_partition: TopicPartition, directory: Path, *, read_only: bool) -> LoadedLog:
-        return loading.load(
+        return load_partition.load(
             self._ours,
             topic_partition,
             directory,

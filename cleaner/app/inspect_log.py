@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.options import HighWatermark
 from cleaner.app.session import Session
 from cleaner.base.model import TopicPartition
@@ -81,7 +81,7 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
         FileNotFoundError: a file was removed after it was listed.
     """
     if place.is_closed and len(files.segments) <= MAX_LOADED_SEGMENTS:
-        log = loading.load(
+        log = load_partition.load(
             place.session,
             place.topic_partition,
             place.directory,
@@ -107,14 +107,14 @@ def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
         place.directory,
         end.segments,
         log_start_offset=log_dir.log_start_offsets.get(place.topic_partition, 0),
-        high_watermark=loading.high_watermark_of(place.session, place.topic_partition, place.high_watermark),
+        high_watermark=load_partition.high_watermark_of(place.session, place.topic_partition, place.high_watermark),
         log_end_offset=end.log_end_offset,
     )
     found = _found(place, log)
     if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
         # Transactions that begin after the range that is cleanable without them do not matter.
         transactions = OpenTransactions(fs, place.directory, files, place.use, log)
-        log = transactions.settled(log, found.first_uncleanable_offset, _MAX_WALKS)
+        log = transactions.with_last_stable(log, found.first_uncleanable_offset, _MAX_WALKS)
         found = _found(place, log)
     return Inspection(log, found, end.cut_bytes)
 

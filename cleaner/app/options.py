@@ -24,6 +24,7 @@ CleanRound = Callable[["LoadedLog", "Cleanable", "TopicConfig", "CleanerConfig",
 HighWatermark = int | Literal["checkpoint", "end"]
 Rounds = int | Literal["all"]
 Progress = Callable[[str, int, int], None]
+"""Called with what is worked on (`prices-0 map`), and its bytes done and in total."""
 
 
 def no_progress(_phase: str, _done: int, _total: int) -> None:
@@ -112,7 +113,7 @@ class CleanOptions:
         keep_tombstones: only give tombstones and transaction markers their horizons; remove none, however long ago the
             horizon passed: a replica that was offline may not have seen them (D-13).
         max_dirty_bytes: end a round's map after this many bytes of the dirty section, as a smaller map would.
-        max_seconds: end a round's map after this time.
+        max_seconds: end a round's map after this time, seconds since the map began.
         keep_old: a directory outside of all log dirs that keeps the files that rounds replace, for `undo`.
         damaged: `keep` copies batches with wrong checksums or unreadable records unchanged.
         clean_round: does each round; None: `clean_log`, in this process.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.inspect_log import Inspection, PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark, Sampling
 from cleaner.app.plan_report import PlanEntry
@@ -27,7 +27,7 @@ from cleaner.errors import (
     unexpected,
 )
 from cleaner.policy.cleanable import bounds_of, first_young_segment
-from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_at_ms, overdue_ms
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
@@ -166,7 +166,7 @@ class _View:
 
     def _judge(self, entry: PlanEntry, resolved: ResolvedTopic, files: ListedFiles) -> PlanEntry:
         """Say whether it would be cleaned."""
-        trust_default = self.session.trusts_default_policy
+        trust_default = self.session.settings.trusts_default_policy
         verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
         if resolved.config.compact:
             entry = self._weigh(entry, resolved, files)
@@ -219,7 +219,7 @@ class _View:
             is_due=dueness.is_due,
             why=dueness,
             overdue_ms=delay_ms,
-            overdue_at_ms=None if delay_ms or earliest_ms is None else earliest_ms + topic.max_compaction_lag_ms + 1,
+            overdue_at_ms=None if delay_ms else overdue_at_ms(earliest_ms, topic.max_compaction_lag_ms),
             sections=sections_of(log, found, topic.delete_retention_ms),
             rounds=rounds_ahead(
                 session.settings.cleaner,
@@ -233,8 +233,8 @@ class _View:
             entry = self._with_estimate(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Reason.NOTHING_TO_CLEAN:
-            if loading.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
-                return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=loading.NO_HIGH_WATERMARK)
+            if load_partition.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
+                return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=load_partition.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.keep_old import CutSaver, check_outside
 from cleaner.app.options import CallContext
 from cleaner.app.reports import RecoveredPartition, RecoverReport, Refusal
@@ -22,9 +22,9 @@ from cleaner.app.session import (
     attempt,
     choose_partitions,
     log_bytes,
-    one_by_one,
     open_session,
     parse_names,
+    with_progress,
 )
 from cleaner.base.model import TopicPartition
 from cleaner.settings.sources import Sources
@@ -82,7 +82,7 @@ def recover_partitions(
     had_marker = session.log_dir.has_clean_shutdown_marker()
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
-    for topic_partition, directory in one_by_one(session, partitions, "recover"):
+    for topic_partition, directory in with_progress(session, partitions, "recover"):
         saver = None if save_cut is None else CutSaver(session.context.fs, save_cut / str(topic_partition)).save
         work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
         outcome = attempt(topic_partition, directory, work)
@@ -110,7 +110,7 @@ def _recover_one(
     began = time.monotonic()
     with session.context.fs.hold(directory):
         before = log_bytes(session, directory)
-        log = loading.load(
+        log = load_partition.load(
             session,
             topic_partition,
             directory,
@@ -120,7 +120,7 @@ def _recover_one(
             allow_truncate=allow_truncate,
             save_cut=save_cut,
         )
-        loading.close(session, log)
+        load_partition.close(session, log)
         return RecoveredPartition(
             partition=str(topic_partition),
             log_start_offset=log.log_start_offset,

@@ -103,7 +103,7 @@ class RecoveredPartition:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A partition that was left unchanged, and the error that says why."""
+    """A partition that was not cleaned, or only in part, and the error that says why: groups swapped before it stay."""
 
     partition: str
     error: CleanerError

@@ -1,22 +1,35 @@
-"""The rounds of one loaded log, and the report that sums them up."""
+"""
+The work on one log, for the command and for the daemon: load, find the range, rounds, retention, close.
+
+The partition's directory is held from before the load until after the close: all of it happens in one directory, even
+if its owner exchanges that directory meanwhile (`docs/design.md`, "Hostile owners").
+"""
 
 from __future__ import annotations
 
 import math
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
+from cleaner.app.beside_writer import detect_changes
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
 from cleaner.app.reports import SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
+from cleaner.base.clock import require_set
+from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, WriterWaitingError
 from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
+from cleaner.policy.due import Due, due
+from cleaner.policy.retention import count_expired, limits
 from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.remove.retention import delete_oldest
 
 if TYPE_CHECKING:
     from cleaner.cleaning.context import RoundContext
@@ -34,6 +47,7 @@ class Work:
         log: loaded, not yet settled.
         topic: its settings.
         now_ms: the same moment for all its rounds.
+        found: what may be cleaned.
         refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
     """
 
@@ -42,7 +56,12 @@ class Work:
     log: LoadedLog
     topic: TopicConfig
     now_ms: int
+    found: Cleanable
     refuses_keyless: bool = False
+
+    def due(self) -> Due:
+        """Tell whether it is due; may read the times of its dirty segments."""
+        return due(self.log, self.found, self.topic, self.now_ms)
 
     def write_checkpoint(self, offset: int) -> None:
         """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log since."""
@@ -53,8 +72,17 @@ class Work:
 
     def settle(self) -> None:
         """Make the changes that loading has postponed."""
-        with self.session.partition_lock(self.log.topic_partition):
-            self.log.settle(self.session.context.fs)
+        self.log.settle(self.session.context.fs, partial(self.session.swapping, self.log.topic_partition))
+
+    def correct_checkpoint(self) -> None:
+        """Set a checkpoint outside the log right, whether or not the log is cleaned (R-420)."""
+        if self.found.force_checkpoint:
+            self.write_checkpoint(self.found.first_dirty_offset)
+
+    def settle_uncleaned(self) -> None:
+        """Leave a log that is not cleaned in order: first its files, then its checkpoint, as a round does."""
+        self.settle()
+        self.correct_checkpoint()
 
     def context(self) -> RoundContext:
         """Return the context of a round."""
@@ -84,13 +112,86 @@ class Work:
         return replace(context, keep_old=Keeper(self.session, self.log, self.options.keep_old).keep)
 
 
-def run_rounds(work: Work, found: Cleanable) -> CleanReport:
+@contextmanager
+def open_work(
+    session: Session,
+    topic_partition: TopicPartition,
+    directory: Path,
+    topic: TopicConfig,
+    options: CleanOptions,
+    *,
+    clean_shutdown: bool,
+    refuses_keyless: bool,
+) -> Iterator[Work]:
+    """
+    Load a log and find its range, for a `with` block; its directory is held until the end of the block.
+
+    Args:
+        session: the log dir.
+        topic_partition: which.
+        directory: where.
+        topic: its settings.
+        options: how to clean it.
+        clean_shutdown: False recovers the log.
+        refuses_keyless: see `Work`.
+    Raises:
+        LogChangedError: something failed, in the block too, because a writer has changed the log.
+        CorruptLogError, TruncationRefusedError: as for a load.
+    """
+    now_ms = require_set(session.context.clock.now_ms())
+    with session.context.fs.hold(directory), detect_changes(session, directory) as follow:
+        log = load_partition.load(
+            session,
+            topic_partition,
+            directory,
+            topic,
+            now_ms=now_ms,
+            clean_shutdown=clean_shutdown,
+            high_watermark=options.high_watermark,
+            allow_truncate=options.allow_truncate,
+        )
+        follow(log)
+        found = cleanable(log, session.log_dir.cleaner_offsets.get(topic_partition), topic, now_ms)
+        yield Work(session, options, log, topic, now_ms, found, refuses_keyless=refuses_keyless)
+
+
+def clean_and_close(work: Work) -> CleanReport:
+    """
+    Run the rounds, delete what has expired if the options say so, and close the log; call in `open_work`'s block.
+
+    With nothing to clean only settle the log, and correct a checkpoint that is outside of it.
+
+    Raises:
+        CleaningAborted, WriterWaitingError: asked to stop; the message says what remains.
+        CleanerError: as `clean_log`.
+    """
+    report = _clean(work)
+    has_retention = work.options.retention and not work.session.beside_writer
+    deleted = _delete_expired(work) if has_retention else 0
+    load_partition.close(work.session, work.log)
+    return replace(report, retention_deleted_segments=deleted)
+
+
+def _delete_expired(work: Work) -> int:
+    """
+    Delete the segments that have expired as a whole (R-712, R-901), pass by pass; returns how many.
+
+    Nothing is deleted from a tiered log (R-914).
+    """
+    deleted = 0
+    for limit in limits(work.topic):
+        count = count_expired(work.log, limit, work.topic, work.now_ms)
+        delete_oldest(work.session.context.fs, work.log, count)
+        deleted += count
+    return deleted
+
+
+def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
+    found = work.found
     report = _empty_report(work, found)
     if found.cleanable_bytes == 0:
-        work.settle()
-        if found.force_checkpoint:
-            work.write_checkpoint(found.first_dirty_offset)
+        work.settle_uncleaned()
         return replace(report, note=_why_nothing(work, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
@@ -152,11 +253,11 @@ def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanRepor
 
 
 def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> CleanReport:
-    """Note how much is left: the map was too small, or the round had to end early."""
+    """Note how much is left, and what ended the last round's map."""
     end, bound = result.end_offset, report.first_uncleanable_offset
     left_bytes = sum(segment.size for segment in segments_between(log.segments, end, max(end, bound)))
     remaining = max(1, math.ceil(left_bytes / max(1, result.map_bytes_read)))
-    why = "the offset map was full" if result.map_full else "the round had to end early"
+    why = "the round ended" if result.map_ended_by is None else result.map_ended_by.value
     return replace(
         report,
         rounds_remaining=remaining,
@@ -165,6 +266,6 @@ def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> Cle
 
 
 def _why_nothing(work: Work, found: Cleanable) -> str:
-    if loading.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
-        return loading.NO_HIGH_WATERMARK
+    if load_partition.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
+        return load_partition.NO_HIGH_WATERMARK
     return f"nothing to clean from offset {found.first_dirty_offset} on: the range ends at the {found.bounded_by}"

@@ -48,6 +48,10 @@ class SettingsLike(Protocol):
     def cleaner(self) -> CleanerConfig:
         """Those of the process."""
 
+    @property
+    def trusts_default_policy(self) -> bool:
+        """Tell whether the operator trusts a default policy."""
+
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """Return a topic's; raises ConfigError for a bad one."""
 
@@ -62,7 +66,6 @@ class Session:
         settings: of its topics and of the process.
         context: the caller's file system, clock, progress and stop check.
         throttle: slows reading and writing, one for all partitions (R-715).
-        trusts_default_policy: the operator trusts a default policy.
         lock: None if nothing is going to be changed.
         given: settings of the process that are not defaults, with their origin; may be left empty.
     """
@@ -71,7 +74,6 @@ class Session:
     settings: SettingsLike
     context: CallContext
     throttle: IoThrottle
-    trusts_default_policy: bool = False
     lock: LogDirLock | None = None
     given: Mapping[str, Given] = field(default_factory=dict)
 
@@ -181,12 +183,11 @@ def open_session(
             lock = stack.enter_context(LogDirLock(fs, log_dir, mode, LockRole.CLEANER))
         directory = LogDir(fs, log_dir)
         directory.check()
-        settings = SettingsResolver.of(fs, directory.path, sources)
+        settings = SettingsResolver(fs, directory.path, sources)
         for warning in (*settings.warnings, *_conflicts(directory, settings)):
             context.warn(warning)
-        trusts_default = sources.trust_default_policy or settings.cleaner.trust_default_policy
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, context.clock)
-        yield Session(directory, settings, context, throttle, trusts_default, lock, settings.process_values)
+        yield Session(directory, settings, context, throttle, lock, settings.process_values)
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
@@ -267,7 +268,7 @@ def attempt(topic_partition: TopicPartition, directory: Path, work: Callable[[],
         return Refusal(str(topic_partition), as_value(unexpected(directory, error)))
 
 
-def one_by_one(
+def with_progress(
     session: Session, partitions: Mapping[TopicPartition, Path], phase: str
 ) -> Iterator[tuple[TopicPartition, Path]]:
     """Yield partitions to work on, and report progress to the caller in bytes of their logs."""

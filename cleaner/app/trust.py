@@ -50,9 +50,14 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
         )
     if is_named or resolved.policy_trusted:
         return PolicyStanding(True)
-    if trust_default and not resolved.policy_is_unscoped_set:
+    if is_trusted(resolved, trust_default=trust_default):
         return PolicyStanding(True, refuses_keyless=True)
     return PolicyStanding(False, reason=Reason.POLICY_NOT_TRUSTED.words.line.format(detail=origin))
+
+
+def is_trusted(resolved: ResolvedTopic, *, trust_default: bool) -> bool:
+    """Tell whether a topic's policy may be followed, be it to compact or to delete, though no partition was named."""
+    return resolved.policy_trusted or (trust_default and not resolved.policy_is_unscoped_set)
 
 
 def policy_words(topic: TopicConfig) -> str:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, parse_names
@@ -128,7 +128,7 @@ def _undo_held(
     session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition
 ) -> UndoReport:
     context = session.context
-    log = loading.load(
+    log = load_partition.load(
         session,
         name,
         directory,

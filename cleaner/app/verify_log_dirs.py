@@ -122,7 +122,7 @@ def verify_log_dirs(
     with as_cleaner_errors(after):
         pairs = _pairs(fs, before, after, partitions)
         homes = {path: LogDir(fs, path) for pair in pairs for path in (pair.before.parent, pair.after.parent)}
-        settings = {path: SettingsResolver.of(fs, path, sources) for path in {pair.after.parent for pair in pairs}}
+        settings = {path: SettingsResolver(fs, path, sources) for path in {pair.after.parent for pair in pairs}}
     for pair in pairs:
         work = _Work(context, options, settings[pair.after.parent])
         yield attempt(

@@ -8,18 +8,18 @@ nothing around them.
 
 from __future__ import annotations
 
+import sys
+import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from threading import (
     Condition,
     Event,
-    ExceptHookArgs,
     Lock,
     RLock,
     Thread,
     Timer,
     current_thread,
-    excepthook,
     get_ident,
     local,
     main_thread,
@@ -29,7 +29,6 @@ __all__ = [
     "FIRST_COMPLETED",
     "Condition",
     "Event",
-    "ExceptHookArgs",
     "Future",
     "Lock",
     "RLock",
@@ -38,9 +37,14 @@ __all__ = [
     "ThreadPoolExecutor",
     "Timer",
     "current_thread",
-    "excepthook",
     "get_ident",
     "local",
     "main_thread",
+    "report_uncaught",
     "wait",
 ]
+
+
+def report_uncaught() -> None:
+    """Report the exception being handled as one that nobody catches, by the hook that the program has set by now."""
+    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), current_thread())))

@@ -67,16 +67,19 @@ def format_json(value: Mapping[str, object], *, indent: int | None = None) -> st
     return json.dumps(value, ensure_ascii=True, allow_nan=False, indent=indent)
 
 
-def parse_json(data: bytes) -> dict[str, JsonValue]:
+def parse_json(data: bytes, *, max_values: int = MAX_VALUES) -> dict[str, JsonValue]:
     """
     Parse an object.
 
+    Args:
+        data: the text.
+        max_values: the most values it may have.
     Raises:
         NotJsonError: anything else: not UTF-8, nested too deeply, infinite numbers, too many values.
     """
     # At most one value begins at each of these, besides the outermost; those inside strings are counted too.
-    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise NotJsonError(f"more than {MAX_VALUES} values")
+    if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
+        raise NotJsonError(f"more than {max_values} values")
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
@@ -107,6 +110,8 @@ def described(kind: str, value: object, **more: object) -> dict[str, JsonValue]:
         kind: `plan` for `"format": "cleaner-plan"`, listed in docs/json.md.
         value: a frozen report, or names with their values.
         more: fields to append, or to replace those of the value.
+    Raises:
+        TypeError: the value does not become an object, or a part of it has no form in JSON.
     """
     fields = json_value(value)
     if not isinstance(fields, dict):

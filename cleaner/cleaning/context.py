@@ -61,7 +61,7 @@ class RoundContext:
             would remove: the topic was hardly meant to be compacted.
         keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.
         keep_damaged: copy batches with wrong checksums or unreadable records unchanged.
-        max_dirty_bytes, max_seconds: end the map early, as a smaller map would.
+        max_dirty_bytes, max_seconds: end the map early, as a smaller map would; seconds since the map began.
         offset_map: the caller's map, cleared and used; None: create one for this round.
     """
 

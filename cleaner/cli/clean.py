@@ -42,10 +42,11 @@ stays. The log dir must not be in use by a broker. Every change is safe against 
 the machine stops, each group of segments is the old one or the new one.
 
 A named partition is cleaned if anything in it can be. --all takes those that are due, by min.cleanable.dirty.ratio,
-min.compaction.lag.ms and max.compaction.lag.ms. The active (last) segment, records above the high watermark, and
-everything from the first open transaction on cannot be cleaned.
+min.compaction.lag.ms and max.compaction.lag.ms. The active (last) segment, records above the high watermark,
+everything from the first open transaction on, and segments younger than min.compaction.lag.ms cannot be cleaned.
 
-A damaged partition is left exactly as it is, and the others are still cleaned."""
+A damaged partition is named with file, byte and reason. Damage in its dirty section leaves it as it was; damage in
+its clean section leaves the groups before it cleaned, each complete. The others are still cleaned."""
 
 EXAMPLES = """\
 examples:

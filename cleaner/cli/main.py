@@ -134,8 +134,17 @@ def _log_python_warning(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors raised on purpose are one line on standard error."""
     try:
-        chosen = _parse(arguments)  # prints, too: --help and --version
-        with wide(chosen=getattr(chosen, "wide", False)), warnings.catch_warnings():
+        chosen = _parse(arguments)
+    except BrokenPipeError:  # of --version
+        return _end_without_reader()
+    with wide(chosen=getattr(chosen, "wide", False)):  # errors too
+        return _run(chosen)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    """Run a command; returns its exit code."""
+    try:
+        with warnings.catch_warnings():
             warnings.showwarning = _log_python_warning
             code: int = chosen.run(chosen)
     except ConfigError as error:
@@ -146,9 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_failure(error)
         return error.exit_code
     except BrokenPipeError:
-        # The reader of our output has gone; the cleaning is done. Keep Python from complaining at its exit.
-        sys.stderr.close()
-        return 1
+        return _end_without_reader()
     except OSError as error:
         print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 1
@@ -156,6 +163,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error(f"{describe(error)}{_place_of(error)}; this is an internal error of the cleaner")
         return 1
     return code
+
+
+def _end_without_reader() -> int:
+    """The reader of our output has gone; the cleaning is done. Keeps Python from complaining at its exit."""
+    sys.stderr.close()
+    return 1
 
 
 def _place_of(error: Exception) -> str:

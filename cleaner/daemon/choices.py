@@ -196,7 +196,7 @@ class Choices:
         self._forget_gone()
 
     def next_log(self) -> tuple[LogStatus, LogFacts] | None:
-        """Return the log to clean now; None if there is none."""
+        """Return the first of the queue that is not stale, is idle, and whose log dir has a free worker; None: none."""
         now_ms = self._clock.now_ms()
         if self._is_window_open != self._windows.is_open(now_ms):
             self.invalidate()
@@ -227,8 +227,8 @@ class Choices:
         """Have a log looked at before it is picked again."""
         self._stale_since_ns[partition] = self._clock.monotonic_ns()
 
-    def not_inspected(self) -> frozenset[TopicPartition]:
-        """Return the partitions that must be looked at again before they are picked."""
+    def stale(self) -> frozenset[TopicPartition]:
+        """Return the partitions that were given back and must be looked at again before they are picked."""
         return frozenset(self._stale_since_ns)
 
     def find(self, partition: TopicPartition) -> LogStatus:
@@ -271,8 +271,7 @@ class Choices:
         """
         Return the survey to choose from.
 
-        It is kept while rounds begin and end, since the other waiting logs keep their places; the next look brings a
-        new one.
+        It is kept until `invalidate`: also while rounds begin and end, since the other waiting logs keep their places.
         """
         if self._survey is None:
             context = self.selection_context()

@@ -75,7 +75,7 @@ class DirLocks:
                     self._drop(log_dir)  # the next user may share the log dir with a writer
 
     def keep(self, log_dir: Path) -> None:
-        """Keep a lock that is held now until `release_all`, whatever `cleaner.lock` says."""
+        """Keep a lock until `release_all`, whatever `cleaner.lock` says. Raises ValueError: it is not held now."""
         with self._lock:
             if log_dir not in self._held:
                 raise ValueError(f"{log_dir} is not locked")

@@ -71,11 +71,11 @@ class Fault:
 
 def judge_failure(error: Exception, log_dir: Path) -> Fault:
     """
-    Decide how to go on after a failure.
+    Decide how to go on after a failure: the table at the head, from an error.
 
     Args:
-        error: what a round raised.
-        log_dir: the log's log dir, links followed.
+        error: what a round or a recovery raised; kept in the fault without its traceback, unless it is internal.
+        log_dir: the log's log dir, links followed: damage in a file of it concerns all its logs.
     """
     return Fault(_ending_of(error, log_dir), str(error) or type(error).__name__, as_value(error))
 

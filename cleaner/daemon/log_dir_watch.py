@@ -4,6 +4,7 @@ One log dir under watch: whether its logs can be worked on, and what each of the
 A look locks nothing and changes nothing, so a broker or a writer may be at work in the log dir: a log whose files
 change during the look is looked at again, and one that cannot be read is shown as an error of that log alone.
 
+    what the look finds                            condition     what follows
     no answer, damaged checkpoints, read-only      offline       looked at again after a growing delay
     held by a broker or another cleaner            locked        looked at and shown all the same
     no clean-shutdown marker, and no live writer   needs recovery, or the next round recovers it (`cleaner.recover`)
@@ -28,7 +29,7 @@ from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.log_status import UNREADABLE, LogStatus
-from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, is_settled
+from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, proves_unchanged
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
@@ -283,7 +284,7 @@ class WatchedLogDir:
             file_id = (about.st_ino, about.st_size, about.st_mtime_ns)
         if file_id != self._offset_ids.get(kind):
             self._offsets[kind] = self._log_dir.offsets(kind)
-            if is_settled(file_id[2], now_ms):
+            if proves_unchanged(file_id[2], now_ms):
                 self._offset_ids[kind] = file_id
             else:
                 self._offset_ids.pop(kind, None)

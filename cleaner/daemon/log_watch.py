@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from cleaner.app.load import NO_HIGH_WATERMARK
+from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.app.session import as_cleaner_errors
-from cleaner.app.trust import origin_of_policy, policy_words, standing
+from cleaner.app.trust import is_trusted, origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
@@ -49,15 +49,15 @@ from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segmen
 
 # A file that changed this shortly before it was read may have changed again within the same tick of the file system's
 # clock; it is read again next time.
-_SETTLED_NS = 2_000_000_000
+_OLD_ENOUGH_NS = 2_000_000_000
 AFRESH_NS = 3_600_000_000_000
 """How long a look may rely on what earlier looks have read: an hour, monotonic."""
 _ATTEMPTS = 3  # how often a log is looked at whose files change during the look
 
 
-def is_settled(mtime_ns: int, now_ms: int) -> bool:
+def proves_unchanged(mtime_ns: int, now_ms: int) -> bool:
     """Tell whether an unchanged modification time proves that a file or directory is unchanged."""
-    return mtime_ns + _SETTLED_NS < now_ms * 1_000_000
+    return mtime_ns + _OLD_ENOUGH_NS < now_ms * 1_000_000
 
 
 class Lines(NamedTuple):
@@ -109,12 +109,12 @@ class WatchedLog:
         "_files",
         "_fresh_ns",
         "_has_all_indexes",
-        "_is_settled",
         "_judged_at_ms",
         "_judged_by",
         "_judged_until_ms",
         "_open",
         "_open_by",
+        "_proves_unchanged",
         "_status",
         "_topic_id",
         "directory",
@@ -128,7 +128,7 @@ class WatchedLog:
         self.directory = directory
         self._files = ListedFiles()
         self._directory_id = (0, 0, 0)
-        self._is_settled = False
+        self._proves_unchanged = False
         self._fresh_ns = 0
         # Found since the listing, None: not asked for. The log end goes with a state of the active segment.
         self._has_all_indexes: bool | None = None
@@ -150,7 +150,7 @@ class WatchedLog:
 
     def is_current(self, at: Moment, lines: Lines) -> bool:
         """Tell, in two system calls, whether a look would find nothing new."""
-        if not self._is_settled or not self._judged_at_ms <= at.now_ms < self._judged_until_ms:
+        if not self._proves_unchanged or not self._judged_at_ms <= at.now_ms < self._judged_until_ms:
             return False
         if at.now_ns - self._fresh_ns >= AFRESH_NS:
             return False
@@ -179,14 +179,14 @@ class WatchedLog:
                 with as_cleaner_errors(self.directory):
                     return self._look(at, lines)
             except CleanerError as error:
-                self._is_settled = False
+                self._proves_unchanged = False
                 if not isinstance(error.__cause__, FileNotFoundError):
                     return self._failed(at, str(error))
                 if not at.fs.exists(self.directory):
                     self._status = None
                     return None
             except Exception as error:  # noqa: BLE001 - even an internal error stops no other log
-                self._is_settled = False
+                self._proves_unchanged = False
                 return self._failed(at, describe(error))
         return self._failed(at, "its files come and go; it is read again next time")
 
@@ -210,7 +210,7 @@ class WatchedLog:
 
     def _forget(self) -> None:
         """Forget everything read so far, but not the status, which stays the same object if it is found again."""
-        self._files, self._open, self._is_settled = ListedFiles(), None, False
+        self._files, self._open, self._proves_unchanged = ListedFiles(), None, False
 
     def _keep(self, status: LogStatus) -> None:
         """Keep the object of last time if this one is equal."""
@@ -221,7 +221,7 @@ class WatchedLog:
         """List the directory if it has changed; otherwise only get the size of the active segment."""
         about = at.fs.stat(self.directory)
         directory_id = (about.st_ino, about.st_mtime_ns, about.st_ctime_ns)
-        if self._is_settled and directory_id == self._directory_id:
+        if self._proves_unchanged and directory_id == self._directory_id:
             if self._files.segments:
                 self._follow(self._files.segments[-1], at.fs.stat(self._active_path))
             return
@@ -234,7 +234,7 @@ class WatchedLog:
             base_offset = self._files.segments[-1].base_offset
             self._active_path = self.directory / segment_file_name(base_offset, LOG)
         self._directory_id = directory_id
-        self._is_settled = is_settled(about.st_mtime_ns, at.now_ms)
+        self._proves_unchanged = proves_unchanged(about.st_mtime_ns, at.now_ms)
 
     def _follow(self, active: ListedSegment, about: os.stat_result) -> None:
         if about.st_size < active.size:
@@ -265,8 +265,8 @@ class WatchedLog:
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
         log = self._summary(at, lines)
-        is_trusted = resolved.policy_trusted or at.trusts_default_policy
-        has_expired = at.watches_retention and self._has_expired(at, log, topic, is_trusted)
+        trusts = is_trusted(resolved, trust_default=at.trusts_default_policy)
+        has_expired = at.watches_retention and self._has_expired(at, log, topic, trusts)
         found, facts = None, None
         seen: LogSummary | LoadedLog = log
         if topic.compact:
@@ -298,7 +298,7 @@ class WatchedLog:
             warnings=resolved.warnings,
             topic=topic,
             resolved=resolved,
-            is_policy_trusted=is_trusted,
+            is_policy_trusted=trusts,
             has_segments_to_delete=has_expired,
             has_unfinished_swap=files.temporary_files.unfinished > 0,
             deleted_files=files.temporary_files.deleted,
@@ -375,7 +375,7 @@ class WatchedLog:
             is_unsettled = at.use is Use.CLOSED and self._files.temporary_files.unfinished > 0
             if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
                 log = self._summary(at, lines, log_end_offset=self._log_end(at))
-                log = self._settled(at, log, found.first_uncleanable_offset)
+                log = self._with_last_stable(at, log, found.first_uncleanable_offset)
                 found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         self._expires_with_lag(at, log, found, topic)
         return earliest_ms, found, log
@@ -396,7 +396,7 @@ class WatchedLog:
         if young is not None:
             self._expires(at, young.largest_timestamp() + topic.min_compaction_lag_ms)
 
-    def _settled(self, at: Moment, log: LogSummary, below: int) -> LogSummary:
+    def _with_last_stable(self, at: Moment, log: LogSummary, below: int) -> LogSummary:
         """Look for open transactions that begin below an offset, the end of the cleanable range without them."""
         # A log that is served grows during the look, and the walk goes on where it ended.
         end_offset = None if at.use is Use.SERVED else log.log_end_offset
@@ -412,7 +412,7 @@ class WatchedLog:
         if self._open is None or by != self._open_by or log.high_watermark < self._open.high_watermark:
             self._open = OpenTransactions(at.fs, self.directory, files, at.use, log)
             self._open_by = by
-        log = self._open.settled(log, below)
+        log = self._open.with_last_stable(log, below)
         if self._open.is_behind:
             self._expires(at, at.now_ms + 1)
         return log

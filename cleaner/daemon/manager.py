@@ -206,7 +206,7 @@ class CleanerManager:
     # --- calls of the operator ----------------------------------------------------------------------------------
 
     def request(self, partition: TopicPartition, uid: int) -> JobView:
-        """Clean a partition next; see `Steering.request`."""
+        """Clean a partition next; see `Steering.request`. Raises SteeringError: no such partition, or it may not be."""
         with self._change:
             log = self._choices.find(partition)
             if log.facts is None:
@@ -224,7 +224,7 @@ class CleanerManager:
             return jobs.find(job.id) or job
 
     def cancel(self, job_id: int) -> JobView:
-        """Take a job back; see `Steering.cancel`."""
+        """Take a job back; see `Steering.cancel`. Raises SteeringError: no such job, or it has ended."""
         with self._change:
             jobs = self._choices.jobs
             job = jobs.find(job_id)
@@ -237,7 +237,12 @@ class CleanerManager:
             return jobs.find(job_id) or job
 
     def pause(self, scope: TopicPartition | str | None) -> list[TopicPartition]:
-        """Pause a partition, a topic (its name) or everything (None); returns partitions whose workers must stop."""
+        """
+        Pause a partition, a topic (its name) or everything (None); returns partitions whose workers must stop.
+
+        Raises:
+            SteeringError: no such partition or topic, or its round is being stopped for a pause already.
+        """
         with self._change:
             choices = self._choices
             busy = {activity.partition for activity in self._activities.values()}
@@ -256,7 +261,7 @@ class CleanerManager:
             return stopped
 
     def resume(self, scope: TopicPartition | str | None) -> None:
-        """Take one pause of the same scope back."""
+        """Take one pause of the same scope back. Raises SteeringError: there is none."""
         with self._change:
             choices = self._choices
             if isinstance(scope, TopicPartition):
@@ -270,7 +275,12 @@ class CleanerManager:
             self._wake()
 
     def release(self, partition: TopicPartition) -> list[QuarantinedLog]:
-        """Take a partition out of quarantine and forget its failures; returns its former entries."""
+        """
+        Take a partition out of quarantine and forget its failures; returns its former entries.
+
+        Raises:
+            SteeringError: no such partition, or it neither was in quarantine nor had failed.
+        """
         released = [entry for entry in self._quarantine.entries() if entry.topic_partition == partition]
         try:
             self._quarantine.release(partition)
@@ -397,7 +407,7 @@ class CleanerManager:
             workers=at_work,
             stopping=frozenset(partition for partition, _ in at_work if choices.states.is_aborted(partition)),
             retention=frozenset(choices.retaining),
-            not_inspected=choices.not_inspected(),
+            stale=choices.stale(),
         )
 
     def _why_stop(self, partition: TopicPartition) -> str:

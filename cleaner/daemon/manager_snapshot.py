@@ -27,13 +27,13 @@ class HeldLogs(NamedTuple):
         workers: the worker of each log being cleaned, by partition and log dir.
         stopping: the partitions among them that are asked to stop.
         retention: partitions that retention works on.
-        not_inspected: partitions that were given back and not looked at since.
+        stale: partitions that were given back and not looked at since.
     """
 
     workers: Mapping[tuple[TopicPartition, str], str]
     stopping: frozenset[TopicPartition]
     retention: frozenset[TopicPartition]
-    not_inspected: frozenset[TopicPartition]
+    stale: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def as_of_now(
     remaining = iter(verdicts)
     shown: list[tuple[LogStatus, CleaningStatus | None]] = []
     taken: list[int] = []
-    moved = {partition for partition, _ in held.workers} | held.retention | held.not_inspected
+    moved = {partition for partition, _ in held.workers} | held.retention | held.stale
     for log in logs:
         verdict = next(remaining) if log.facts is not None else None
         if verdict is not None and log.partition in moved:

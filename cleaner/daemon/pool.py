@@ -70,7 +70,12 @@ class WorkerPool:
             self._manager.dismiss(name)
 
     def join(self, timeout: float) -> bool:
-        """Wait for all workers to end, after `CleanerManager.stop`; False: some have not ended within the time (s)."""
+        """
+        Wait for all workers to end, after `CleanerManager.stop`; False: some have not.
+
+        Args:
+            timeout: seconds, for each worker in turn.
+        """
         with self._lock:
             self._is_stopping = True
             threads = list(self._threads.values())

@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
-from cleaner.app import load as loading
-from cleaner.app.beside_writer import detect_changes
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
-from cleaner.app.rounds import Work, run_rounds
+from cleaner.app.rounds import clean_and_close, open_work
 from cleaner.app.session import Session, SettingsLike, as_cleaner_errors
 from cleaner.app.trust import standing
-from cleaner.base.clock import Clock, require_set
+from cleaner.base.clock import Clock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.json_values import JsonValue
 from cleaner.base.logger import Logger
@@ -28,8 +26,6 @@ from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment
 from cleaner.daemon.snapshot import RoundView
 from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected
-from cleaner.policy.cleanable import cleanable
-from cleaner.policy.due import due
 from cleaner.spark.clean.large_logs import LargeLogs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
@@ -129,34 +125,32 @@ def _clean(
     """Do the round; the topic's settings go into `origins` as soon as they are known."""
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
-    trusts_default = found_settings.cleaner.trust_default_policy
-    session = Session(log_dir, found_settings, context, tools.throttle, trusts_default, lock)
+    session = Session(log_dir, found_settings, context, tools.throttle, lock)
     session.check_done()
     is_in_order = lock.is_beside_writer or tools.locks.is_kept(log_dir.path) or log_dir.has_clean_shutdown_marker()
     if not is_in_order:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
     resolved = session.topic(log.partition, log.directory)
     origins.update(resolved.origins)
-    verdict = standing(resolved, is_named=False, trust_default=session.trusts_default_policy)
+    verdict = standing(resolved, is_named=False, trust_default=found_settings.trusts_default_policy)
     nothing = CleanReport(str(log.partition), 0, 0, 0)
     if not verdict.is_allowed:
         return replace(nothing, note=verdict.reason)
-    topic, now_ms = resolved.config, require_set(context.clock.now_ms())
-    with tools.fs.hold(log.directory), detect_changes(session, log.directory) as follow:
-        loaded = loading.load(session, log.partition, log.directory, topic, now_ms=now_ms, clean_shutdown=True)
-        follow(loaded)
-        found = cleanable(loaded, log_dir.cleaner_offsets.get(log.partition), topic, now_ms)
-        answer = due(loaded, found, topic, now_ms)
-        clean_round, how = tools.large_logs.choose(found, found_settings.cleaner)
-        options = CleanOptions(clean_round=clean_round)
-        work = Work(session, options, loaded, topic, now_ms, refuses_keyless=verdict.refuses_keyless)
-        if found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
-            if found.force_checkpoint:  # R-420: corrected whether or not the log is cleaned
-                work.write_checkpoint(found.first_dirty_offset)
-            work.settle()  # or it would be picked again because of files left by a stop
+    with open_work(
+        session,
+        log.partition,
+        log.directory,
+        resolved.config,
+        CleanOptions(),
+        clean_shutdown=True,
+        refuses_keyless=verdict.refuses_keyless,
+    ) as work:
+        answer = work.due()
+        if work.found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
+            work.settle_uncleaned()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
-        report = run_rounds(work, found)
-    loading.close(session, loaded)
+        clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
+        report = clean_and_close(replace(work, options=CleanOptions(clean_round=clean_round)))
     return replace(report, note="; ".join(filter(None, (how, report.note))))
 
 

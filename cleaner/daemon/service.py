@@ -7,7 +7,7 @@ The daemon: started once, it looks, cleans and waits until it is stopped.
     retention thread     idle unless `cleaner.retention.enable` is set, see `retention_loop.py`
 
 It does not depend on being a process of its own: signals, logs, HTTP and the control socket are connected from outside
-(`cli/run.py`), and a program may run it in process. `ServiceSteering` steers it.
+(`cli/daemon_process.py`), and a program may run it in process. `ServiceSteering` steers it.
 """
 
 from __future__ import annotations
@@ -163,10 +163,14 @@ class Service:
 
     def stop(self, timeout: float = _JOIN_SECONDS) -> bool:
         """
-        Stop: no round begins, running rounds end at their next buffer, with nothing half done; False: some did not in
-            time.
+        Stop: no round begins, running rounds end at their next buffer, with nothing half done.
 
         A second call only waits again.
+
+        Args:
+            timeout: seconds, for each thread in turn.
+        Returns:
+            False if some thread did not end in time.
         """
         with self._lock:
             self._state = "stopping"
@@ -305,7 +309,7 @@ class Service:
         return ReloadResult(changed=taken.changed, needs_restart=taken.needs_restart)
 
     def change_rate(self, bytes_per_second: float | None, log_dir: Path | None = None) -> None:
-        """Set the speed limit (None: none) of all workers, or of one log dir, until the next reload."""
+        """Set the speed limit, bytes a second (None: none), of all workers or of one log dir, until the next reload."""
         rate = float("inf") if bytes_per_second is None else bytes_per_second
         self.throttle.change_rate(rate, log_dir)
         self._history.note_rate(rate, log_dir)

@@ -56,7 +56,7 @@ class ServiceSteering:
         self._service.note_command("release", uid, str(partition), {"was": list(reasons)})
 
     def throttle(self, bytes_per_second: float | None, log_dir: str | None, uid: int) -> None:
-        """Change the speed limit."""
+        """Change the speed limit. Raises SteeringError: not above 0, or no log dir of this daemon."""
         if bytes_per_second is not None and not bytes_per_second > 0:
             raise SteeringError(f"{bytes_per_second}: a rate is above 0, or unlimited")
         path = None if log_dir is None else real_path(Path(log_dir))

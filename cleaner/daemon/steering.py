@@ -30,7 +30,7 @@ class Steering(Protocol):
     """
     The daemon as its operator controls it. Every call may come from any thread and returns at once.
 
-    `uid` is the calling user; it goes into the journal. All calls raise SteeringError.
+    `uid` is the calling user; it goes into the journal. Every call except `snapshot` may raise SteeringError.
     """
 
     def snapshot(self, settings_of: Collection[str] = ()) -> ServiceSnapshot:

@@ -60,8 +60,7 @@ class WatchedTopicSettings:
     @property
     def trusts_default_policy(self) -> bool:
         """Tell whether the operator trusts a default policy."""
-        by_config = self._followed is not None and self._followed.resolver.cleaner.trust_default_policy
-        return self._sources.trust_default_policy or by_config
+        return self._followed is not None and self._followed.resolver.trusts_default_policy
 
     @property
     def warnings(self) -> list[str]:

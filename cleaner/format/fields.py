@@ -9,7 +9,12 @@ _DOUBLE = struct.Struct(">d")
 
 
 class FieldReader:
-    """Reads fields from the front of some bytes; raises ValueError if they end too early."""
+    """
+    Reads fields from the front of some bytes.
+
+    Every method raises ValueError if the bytes end too early, a varint is longer than ten bytes, or a text is null
+    where it may not be, or is not UTF-8.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data

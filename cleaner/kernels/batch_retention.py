@@ -24,11 +24,11 @@ def decide_retention(
     slots,
     key,
     first_uncleanable_offset,
-    now_ms,
+    removal_ms,
     retention,
     discarded,
     unread,
-    empties_marker,
+    is_empty_marker,
 ):
     """
     Decide what happens to batches before their records are read.
@@ -38,20 +38,20 @@ def decide_retention(
         can_discard: uint8 a batch, from `discard_batches`.
         producers, slots, key: a table of the active producers, with LAST_OFFSET (or NO_OFFSET) and EPOCH.
         first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
-        now_ms: the round's time.
+        removal_ms: the time with which horizons are compared (see `removal_moment_ms`).
         retention: int8 a batch to fill: BATCH_... (R-541).
         discarded: uint8 a batch to fill: 1 drops all its records (R-540).
         unread: uint8 a batch to fill: 1 for batches that are dropped whole.
-        empties_marker: uint8 a batch to fill: 1 for a marker without any data left (R-542).
+        is_empty_marker: uint8 a batch to fill: 1 for a marker without any data left (R-542).
     """
     for b in range(batches.size):
         row = batches[b]
         is_control = row.attributes & CONTROL_FLAG != 0
         may_go = can_discard[b] != 0
-        empties = may_go and is_control and row.magic == 2
+        is_empty = may_go and is_control and row.magic == 2
         goes = may_go
-        if empties:
-            goes = row.attributes & DELETE_HORIZON_FLAG != 0 and row.base_timestamp <= now_ms
+        if is_empty:
+            goes = row.attributes & DELETE_HORIZON_FLAG != 0 and row.base_timestamp <= removal_ms
         stays = row.last_offset == first_uncleanable_offset - 1
         if row.producer_id > -1:  # a batch from which its producer's state is derived stays too (R-545)
             producer = int64(slots[find_slot(producers, slots, row.producer_id, key[0])]) - 1
@@ -63,4 +63,4 @@ def decide_retention(
         retention[b] = BATCH_KEEP_EVEN_EMPTY if stays else BATCH_DROP if goes else BATCH_KEEP_IF_NOT_EMPTY
         discarded[b] = goes
         unread[b] = goes and not stays
-        empties_marker[b] = empties
+        is_empty_marker[b] = is_empty

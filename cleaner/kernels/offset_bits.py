@@ -71,7 +71,7 @@ def judge_by_bits(
     unmapped,
     first_dirty_offset,
     latest_offset,
-    now_ms,
+    removal_ms,
     legacy_deletes_stay,
     directory,
     blocks,
@@ -83,8 +83,8 @@ def judge_by_bits(
     Decide on every record of some batches, and check every record, as `judge_records` does.
 
     Args:
-        data, unpacked, batches, unread, discarded, latest_offset, now_ms, legacy_deletes_stay, verdicts, state: as for
-            `judge_records`.
+        data, unpacked, batches, unread, discarded, latest_offset, removal_ms, legacy_deletes_stay, verdicts, state: as
+            for `judge_records`.
         unmapped: uint8 a batch; 1 for batches whose records were not among the keys of the dirty section.
         first_dirty_offset: where that section begins. A record among those keys stays if its bit is set, any other
             record if its bit is not set.
@@ -100,7 +100,7 @@ def judge_by_bits(
             continue
         body = unpacked if row.unpacked else data
         is_control = row.attributes & CONTROL_FLAG != 0
-        deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
+        deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, removal_ms, legacy_deletes_stay)
         is_discarded = discarded[b] != 0
         at, end = row.body_start, row.body_end
         batch_offset, last_delta = row.base_offset, row.last_offset - row.base_offset

@@ -52,11 +52,11 @@ STATE_CELLS = 6
 
 
 @inlined_jit
-def tombstones_stay(attributes, magic, base_timestamp, now_ms, legacy_deletes_stay):
+def tombstones_stay(attributes, magic, base_timestamp, removal_ms, legacy_deletes_stay):
     """Tell whether the tombstones of a batch stay, unless a later record supersedes them (R-551)."""
     if magic < 2:
         return legacy_deletes_stay
-    return attributes & DELETE_HORIZON_FLAG == 0 or now_ms < base_timestamp
+    return attributes & DELETE_HORIZON_FLAG == 0 or removal_ms < base_timestamp
 
 
 @inlined_jit
@@ -244,7 +244,7 @@ def judge_records(
     unread,
     discarded,
     latest_offset,
-    now_ms,
+    removal_ms,
     legacy_deletes_stay,
     table,
     slots,
@@ -266,7 +266,7 @@ def judge_records(
         unread: uint8 a batch; 1 skips its records (the batch is dropped whole, R-541 c).
         discarded: uint8 a batch; 1 drops all its records (R-550, first case).
         latest_offset: last offset in the map; records above it stay.
-        now_ms: the round's time; a tombstone stays while it is below its batch's delete horizon.
+        removal_ms: a tombstone stays while this is below its batch's delete horizon (see `removal_moment_ms`).
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
         verdicts: uint8 a record, numbered through all batches except the unread ones, whose counts may be wrong.
         state: STATE_BATCH, STATE_STATUS and STATE_RECORD_POSITION describe a bad record.
@@ -282,7 +282,7 @@ def judge_records(
             continue
         body = unpacked if row.unpacked else data
         is_control = row.attributes & CONTROL_FLAG != 0
-        deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, now_ms, legacy_deletes_stay)
+        deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, removal_ms, legacy_deletes_stay)
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
         # were never put and have no bit, so the table decides (R-550).
         has_bits = row.attributes & TRANSACTIONAL_FLAG == 0

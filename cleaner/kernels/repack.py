@@ -78,7 +78,7 @@ def note_rebuilt(rebuilt_state, end, last_offset, max_timestamp, kept):
 
 @jit
 def retain_and_pack(
-    data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state,
+    data, unpacked, batches, retention, is_empty_marker, verdicts, new_horizon_ms, out, capacity, written, state,
     rebuilt, rebuilt_capacity, rebuilt_state, table,
 ):  # fmt: skip
     """
@@ -97,7 +97,7 @@ def retain_and_pack(
         _seal_packed(batches, rebuilt, rebuilt_state, out, written, state)
     while True:
         status = retain_batches(
-            data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
+            data, unpacked, batches, retention, is_empty_marker, verdicts, new_horizon_ms, out, capacity, written, state
         )
         if status != RETAIN_COMPRESS:
             return status
@@ -113,7 +113,7 @@ def retain_and_pack(
             batches[at : at + 1],
             verdicts,
             state[STATE_ORDINAL],
-            empties_marker[at] != 0,
+            is_empty_marker[at] != 0,
             new_horizon_ms,
             rebuilt,
             state,

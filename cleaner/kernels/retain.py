@@ -246,10 +246,10 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
 
 
 @jit
-def batch_horizon(row, has_tombstones, empties_marker, new_horizon_ms):
+def batch_horizon(row, has_tombstones, is_empty_marker, new_horizon_ms):
     """Return (whether the batch must be rebuilt for a horizon, the horizon it gets or -1) (R-561, R-563, R-568)."""
     has_horizon = row.magic == 2 and row.attributes & header.DELETE_HORIZON_FLAG != 0
-    if (has_tombstones or empties_marker) and not has_horizon:
+    if (has_tombstones or is_empty_marker) and not has_horizon:
         return True, new_horizon_ms
     return False, row.base_timestamp if has_horizon else int64(-1)
 
@@ -278,7 +278,7 @@ def count_verdicts(verdicts, first, count, is_control, state):
 
 
 @jit
-def rebuild_apart(data, unpacked, rows, verdicts, ordinal, empties_marker, new_horizon_ms, out, state):
+def rebuild_apart(data, unpacked, rows, verdicts, ordinal, is_empty_marker, new_horizon_ms, out, state):
     """
     Rebuild the one batch in `rows` at the beginning of a separate buffer, and count its verdicts.
 
@@ -291,7 +291,7 @@ def rebuild_apart(data, unpacked, rows, verdicts, ordinal, empties_marker, new_h
     for i in range(ordinal, ordinal + row.count):
         kept += verdicts[i] & KEEP
         has_tombstones |= verdicts[i] == KEEP_TOMBSTONE
-    _, horizon_ms = batch_horizon(row, has_tombstones, empties_marker, new_horizon_ms)
+    _, horizon_ms = batch_horizon(row, has_tombstones, is_empty_marker, new_horizon_ms)
     body = unpacked if row.unpacked else data
     status, end, last_offset, max_timestamp = rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, int64(0))
     if status == RETAIN_DONE:
@@ -316,7 +316,7 @@ def note_written(written, state, size, last_offset, max_timestamp, messages, lar
 
 @jit
 def retain_batches(
-    data, unpacked, batches, retention, empties_marker, verdicts, new_horizon_ms, out, capacity, written, state
+    data, unpacked, batches, retention, is_empty_marker, verdicts, new_horizon_ms, out, capacity, written, state
 ):
     """
     Write the surviving parts of some batches, from STATE_BATCH on, until all are done or the caller must help.
@@ -324,7 +324,7 @@ def retain_batches(
     Args:
         data, unpacked, batches: the batches and their records.
         retention: int8 a batch, BATCH_... (R-541).
-        empties_marker: uint8 a batch; 1 for a marker without any data left (R-542).
+        is_empty_marker: uint8 a batch; 1 for a marker without any data left (R-542).
         verdicts: uint8 a record of batches that are not dropped, from `judge_records`.
         new_horizon_ms: now + delete.retention.ms (R-563).
         out, capacity: the output and how much of it may be filled.
@@ -359,7 +359,7 @@ def retain_batches(
         for i in range(first, first + row.count):
             kept += verdicts[i] & KEEP
             has_tombstones |= verdicts[i] == KEEP_TOMBSTONE
-        stamp, horizon_ms = batch_horizon(row, has_tombstones, empties_marker[b], new_horizon_ms)
+        stamp, horizon_ms = batch_horizon(row, has_tombstones, is_empty_marker[b], new_horizon_ms)
         if kept == 0:
             if retention[b] == BATCH_KEEP_EVEN_EMPTY:
                 if row.magic < 2:

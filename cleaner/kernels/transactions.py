@@ -108,7 +108,7 @@ def _retain(producers, producer, retained, at):
 
 
 @jit
-def discard_batches(data, batches, pending, producers, slots, key, retained, discarded, state):
+def discard_batches(data, batches, pending, producers, slots, key, retained, can_discard, state):
     """
     Decide for each batch of a chunk whether its transaction allows to discard it, and advance the state.
 
@@ -117,7 +117,7 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
         pending: aborted transactions by first offset, ABORT_... columns; those before STATE_PENDING are done.
         producers, slots, key: a table of producers with room for each batch and each pending entry.
         retained: aborted transactions whose marker stays, STATE_RETAINED of them; room for one more a batch.
-        discarded: uint8 a batch, all 0; set to 1 for aborted data, and for markers without any data seen.
+        can_discard: uint8 a batch, all 0; set to 1 for aborted data, and for markers without any data seen.
         state: int64 cells STATE_....
     Returns:
         TXN_DONE, or TXN_BAD_MARKER.
@@ -140,7 +140,7 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
                 state[STATE_PRODUCERS] = take_row(producers, slots, slot, row.producer_id, producer)
             is_aborted = producers[producer, STATE] & ABORTED != 0
             producers[producer, STATE] |= HAS_DATA if is_aborted else COMMITTED
-            discarded[b] = is_aborted
+            can_discard[b] = is_aborted
             continue
         kind = marker_kind(data, row.start + HEADER_BYTES, row.start + row.size) if row.count else _MARKER_EMPTY
         if kind == _MARKER_BAD:
@@ -150,7 +150,7 @@ def discard_batches(data, batches, pending, producers, slots, key, retained, dis
             continue
         known = int64(0) if producer == NO_ROW or kind == _MARKER_EMPTY else producers[producer, STATE]
         ends = COMMITTED if kind == MARKER_COMMIT else ABORTED | HAS_DATA
-        discarded[b] = known & ends != ends  # R-533
+        can_discard[b] = known & ends != ends  # R-533
         if known & ends:
             producers[producer, STATE] = known & ~ends
         if kind == MARKER_ABORT and known & ends == ends:

@@ -1,0 +1,1 @@
+"""The writable log: append, roll, flush, read, follow, transactions, topics."""

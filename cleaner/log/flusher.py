@@ -20,7 +20,6 @@ call: the log accepts nothing more until it is opened again (rule C-2).
 from __future__ import annotations
 
 import contextlib
-import sys
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -168,10 +167,14 @@ class LogFlusher:
         """When it will be due, by the monotonic clock; None: no record waits, or `flush.ms` is not set."""
         if self._flush_ms == _NEVER_MS or self._end is not None:
             return None
-        oldest_ns = self._oldest_ns
-        if oldest_ns is None:
+        if self._log.flushed_offset >= self._log.log_end_offset:
+            # Flushed otherwise: by a roll, or by a flush between an append and its count.
+            self._oldest_ns = None
+            # Looked at again: a record appended before the line above was not counted, one after it will be.
             if self._log.flushed_offset >= self._log.log_end_offset:
                 return None
+        oldest_ns = self._oldest_ns
+        if oldest_ns is None:
             # The append or the flush was interrupted.
             oldest_ns = self._oldest_ns = self._clock.monotonic_ns()
         return oldest_ns + self._flush_ms * _NANOS_PER_MILLI
@@ -304,22 +307,25 @@ class FlushThreads:
         self._threads = [
             concurrency.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
         ]
-        self._has_begun = False
+        # Taken from here to be started: a thread that two callers start at the same time would run twice.
+        self._unstarted = list(self._threads)
 
     def submit(self, work: Callable[[], None]) -> None:
         """Have some work done; after `shutdown` it is not done any more."""
         self._asked.put(work)
-        if not self._has_begun:
+        if self._unstarted:
             self._begin()
 
     def _begin(self) -> None:
-        for thread in self._threads:
-            # Two callers at once, or the system has no thread left.
-            with contextlib.suppress(RuntimeError):
-                if not thread.is_alive():
+        with contextlib.suppress(IndexError):  # another caller took the last one
+            while self._unstarted:
+                thread = self._unstarted.pop()
+                try:
                     thread.start()
-        # Otherwise the next request tries again; without that this one would wait forever.
-        self._has_begun = all(thread.is_alive() for thread in self._threads)
+                except RuntimeError:
+                    # The system has no thread left: the next request tries again, so that this one is done some time.
+                    self._unstarted.append(thread)
+                    return
 
     def shutdown(self) -> None:
         """End the threads after all submitted work; a second call does nothing."""
@@ -334,4 +340,4 @@ class FlushThreads:
             try:
                 work()
             except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
-                concurrency.excepthook(concurrency.ExceptHookArgs((*sys.exc_info(), concurrency.current_thread())))
+                concurrency.report_uncaught()

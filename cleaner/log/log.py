@@ -140,7 +140,12 @@ class Log:
             producer: the numbers of an idempotent producer whose caller keeps them; the method `producer` keeps them
                 for you.
         Raises:
-            CleanerError: as `PartitionWriter.append`.
+            UsageError: no records, columns of different lengths, or values that are not bytes; names record and field.
+            KeylessRecordError, InvalidTimestampError, RecordTooLargeError: the topic refuses a record.
+            OutOfOrderSequenceError, ProducerFencedError, InvalidTxnStateError: the producer's state refuses them.
+            NoSpaceError, LogDirOfflineError, OutOfDescriptorsError, LogChangedError: the disk, too many open files, or
+                another process does not release the partition's lock; nothing was appended.
+            LogClosedError, ForkedError: the log is closed, or had to be, or was opened by this process's parent.
         """
         if producer is not None and not isinstance(producer, ProducerStamp):
             raise UsageError(f"producer is a {type(producer).__name__}; a ProducerStamp is needed")
@@ -191,7 +196,17 @@ class Log:
         self._writer.roll()
 
     def truncate_to(self, offset: int) -> None:
-        """Cut the log at an offset, or at the start of the batch that holds it; see `PartitionWriter`."""
+        """
+        Cut the log at an offset, durably; within a batch, where the last batch below it ends.
+
+        Transactions that are open, or whose end is cut off, are aborted, and their producers are fenced off.
+
+        Raises:
+            OffsetOutOfRangeError: below the log start or beyond the log end.
+            LogChangedError, LogDirOfflineError, CorruptLogError, OutOfDescriptorsError: nothing has changed.
+            LogClosedError, ForkedError: it was closed, or had to be, because the disk failed on the way; or it was
+                opened by this process's parent.
+        """
         self._writer.truncate_to(arguments.whole("offset", offset))
 
     # ---- reading ---------------------------------------------------------------------------------------------------
@@ -199,10 +214,10 @@ class Log:
     @property
     def reader(self) -> LogReader:
         """
-        Return a reader of this log, with all of the methods below; any number of them, in any thread.
+        The log's reader: the methods below, as an object. One per log, safe to share between threads.
 
         Raises:
-            LogClosedError, ForkedError: see there.
+            LogClosedError, ForkedError: the log is closed, or was opened by this process's parent.
         """
         self._writer.require_open()
         return self._reader

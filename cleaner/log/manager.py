@@ -108,7 +108,7 @@ class LogManager:
             arguments.text("cluster_id", cluster_id)
         self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
         self._sources = Sources(config=arguments.setting_texts(settings))
-        config = SettingsResolver.of(self._fs, None, self._sources).cleaner
+        config = SettingsResolver(self._fs, None, self._sources).cleaner
         self._lock = concurrency.Lock()  # held while topics are created, changed or deleted, and while it is closed
         self._is_closed = False
         self._flushers = FlushThreads(_FLUSH_THREADS)

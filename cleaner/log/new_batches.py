@@ -137,6 +137,9 @@ def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bo
     Build the marker that ends a transaction.
 
     Its time may be the first moment of 1970, from a clock that was not set: a log must be closed in order even then.
+
+    Raises:
+        ClockError: `now_ms` is before 1970.
     """
     if now_ms < 0:
         raise ClockError

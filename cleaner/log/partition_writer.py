@@ -134,6 +134,7 @@ class PartitionWriter:
 
     @topic.setter
     def topic(self, topic: TopicConfig) -> None:
+        """Change them, from the next append on. Raises ForkedError."""
         self.under_lock(lambda log: log.configure(topic))
 
     @property

@@ -181,7 +181,7 @@ class Upkeep:
     def retain_one(self, served: ServedLog) -> int:
         """Remove the expired segments of one log; returns how many."""
         topic, now_ms = served.settings.config, self._services.clock.now_ms()
-        # Nobody chose a policy that comes from Kafka's default.
+        # A policy that is only Kafka's default expires nothing (see `daemon_limits`).
         is_trusted = "cleanup.policy" in served.settings.origins
 
         def choose(log: KeptLog) -> int:

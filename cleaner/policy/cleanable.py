@@ -39,7 +39,7 @@ class Cleanable:
         uncleanable_bytes: log bytes from `first_uncleanable_offset` on.
         force_checkpoint: the checkpoint was outside the log and must be set to `first_dirty_offset` in any case.
         bounded_by: the bound that ends the range: `active segment`, `high watermark`, `last stable offset` (an open
-            transaction) or `min.compaction.lag.ms`.
+            transaction) or `min.compaction.lag.ms`; of equal ones the first in the order of `bounds_of`.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio",)

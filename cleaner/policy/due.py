@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import duration
+from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleanable import Cleanable, non_active_from
 from cleaner.policy.log_views import CleanableLog
 from cleaner.policy.reasons import Reason
@@ -46,6 +47,13 @@ def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms:
     if earliest_dirty_timestamp_ms is None:
         return 0
     return max(0, now_ms - max(0, max_lag_ms) - earliest_dirty_timestamp_ms)
+
+
+def overdue_at_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int) -> int | None:
+    """Return the first moment at which a time is over the maximum compaction lag; None: never, or there is no time."""
+    if earliest_dirty_timestamp_ms is None or max_lag_ms == LONG_MAX:
+        return None
+    return earliest_dirty_timestamp_ms + max(0, max_lag_ms) + 1
 
 
 def compaction_delay_ms(log: CleanableLog, first_dirty_offset: int, max_lag_ms: int, now_ms: int) -> int:

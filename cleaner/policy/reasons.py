@@ -161,10 +161,10 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.TO_BE_LOOKED_AT: ReasonWords(
             "just worked on",
             Tone.WORK,
-            "their worker has just ended, and they are inspected again",
-            "Its worker has just ended. It is inspected again before it can be due.",
+            "their worker has just ended, and they are looked at again",
+            "Its worker has just ended. It is looked at again before it can be due.",
             commands=(_PROGRESS,),
-            line="was just worked on, and is inspected again",
+            line="was just worked on, and is looked at again",
         ),
         Reason.REQUESTED: ReasonWords(
             "asked for",

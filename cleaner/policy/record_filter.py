@@ -25,7 +25,11 @@ NEVER_MS = -(2**63)
 
 
 class BatchRetention(IntEnum):
-    """What happens to a batch without surviving records. The kernels use the same numbers."""
+    """
+    What happens to a batch without surviving records.
+
+    The kernels use the same numbers, and one more for damaged batches (`kernels/retain.py`, BATCH_COPY).
+    """
 
     KEEP_IF_NOT_EMPTY = 0
     KEEP_EVEN_EMPTY = 1
@@ -40,7 +44,7 @@ def discards_records(*, is_control: bool, can_discard: bool, delete_horizon_ms: 
         is_control: the batch has a marker.
         can_discard: data of an aborted transaction, or a marker whose transaction has no data left (R-532, R-533).
         delete_horizon_ms: the batch's own; None without one. Only markers wait for it: aborted data is removed at once.
-        now_ms: the time of the round.
+        now_ms: the result of `removal_moment_ms`.
     """
     if not is_control:
         return can_discard
@@ -145,7 +149,7 @@ def retains_deletes(
     Args:
         magic: for 2 the horizon in the batch counts; 0 and 1 have none, and the age of their segment's file counts.
         delete_horizon_ms: None without one: the tombstones are cleaned for the first time and stay.
-        now_ms: the time of the round.
+        now_ms: the result of `removal_moment_ms`.
         segment_mtime_ms: of the source segment's `.log`.
         legacy_horizon_ms: see `legacy_delete_horizon_ms`.
     """

@@ -100,7 +100,14 @@ def sections_of(log: LogExtent[DatedSegment], found: Cleanable | None, delete_re
 
 
 def shared(sizes: Sequence[int], width: int, least: int = 1) -> list[int]:
-    """Share a drawing's width out by size: at least so much for each that is not empty, and all of it."""
+    """
+    Share a drawing's width out by size, all of it.
+
+    Args:
+        sizes: bytes.
+        width: of the drawing, in characters or pixels; at least `least` for each size that is not 0.
+        least: the least share of a size that is not 0.
+    """
     total = sum(sizes)
     if not total:
         return [0] * len(sizes)

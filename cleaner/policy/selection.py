@@ -25,9 +25,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from cleaner.base.model import TopicPartition
-from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleaning_status import CleaningStatus
-from cleaner.policy.due import judge, overdue_ms
+from cleaner.policy.due import judge, overdue_at_ms, overdue_ms
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
@@ -55,17 +54,17 @@ class Basis(NamedTuple):
     of_all: tuple[bool, bool, int | None]
 
     @staticmethod
-    def of(at: SelectionContext) -> Basis:
+    def of(context: SelectionContext) -> Basis:
         """Copy the parts from a context."""
         # The number of workers in a log dir is irrelevant without a limit.
         log_dirs = {
             path: facts if facts.max_workers is not None else replace(facts, workers=0)
-            for path, facts in at.log_dirs.items()
+            for path, facts in context.log_dirs.items()
         }
-        of_all = (at.is_enabled, at.is_paused, at.opens_at_ms)
+        of_all = (context.is_enabled, context.is_paused, context.opens_at_ms)
         return Basis(
-            at.now_ms,
-            *(dict(at.states), dict(at.quarantined), dict(at.retries), dict(at.requested)),
+            context.now_ms,
+            *(dict(context.states), dict(context.quarantined), dict(context.retries), dict(context.requested)),
             *(log_dirs, of_all),
         )
 
@@ -117,9 +116,9 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
     # A stable sort keeps equals in the given order.
     queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
-    for place, row in enumerate(queue, start=1):
-        if verdicts[row].place != place:
-            verdicts[row] = replace(verdicts[row], place=place)
+    for number, row in enumerate(queue, start=1):
+        if verdicts[row].place != number:
+            verdicts[row] = replace(verdicts[row], place=number)
     return Survey(tuple(logs[row] for row in queue), tuple(verdicts), tuple(logs), basis)
 
 
@@ -171,10 +170,10 @@ def _changed(then: Mapping[_Key, object], now: Mapping[_Key, object]) -> set[_Ke
     return {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}
 
 
-def _judge(log: LogFacts, at: SelectionContext, place: int | None) -> CleaningStatus:
-    delay_ms = overdue_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms, at.now_ms)
+def _judge(log: LogFacts, context: SelectionContext, place: int | None) -> CleaningStatus:
+    delay_ms = overdue_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms, context.now_ms)
     dueness = judge(log.cleanable, delay_ms, log.min_cleanable_dirty_ratio)
-    reason = _reason(log, dueness, at)
+    reason = _reason(log, dueness, context)
     verdict = CleaningStatus(
         log.partition,
         reason,
@@ -182,15 +181,15 @@ def _judge(log: LogFacts, at: SelectionContext, place: int | None) -> CleaningSt
         log.cleanable,
         log.min_cleanable_dirty_ratio,
         overdue_ms=delay_ms,
-        overdue_in_ms=_overdue_in_ms(log, at.now_ms) if delay_ms == 0 else None,
+        overdue_in_ms=_overdue_in_ms(log, context.now_ms) if delay_ms == 0 else None,
         place=place if reason.is_due_and_free else None,
     )
-    return _with_figures(verdict, log, at)
+    return _with_figures(verdict, log, context)
 
 
-def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
+def _reason(log: LogFacts, dueness: Reason, context: SelectionContext) -> Reason:
     """Return the first applicable value of `Reason`."""
-    lasting = _lasting_obstacle(log, at)
+    lasting = _lasting_obstacle(log, context)
     if lasting is not None:
         return lasting
     # R-420, R-630: a checkpoint outside the log is corrected, and an interrupted swap is settled, even if there is
@@ -198,18 +197,18 @@ def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
     is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
     if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
-    is_requested = log.partition in at.requested
+    is_requested = log.partition in context.requested
     if not is_requested:
         if dueness is Reason.UNDER_RATIO and not is_odd:
             return Reason.UNDER_RATIO
-        if at.opens_at_ms is not None:
+        if context.opens_at_ms is not None:
             return Reason.WINDOW_CLOSED
-        if _retry_remaining_ms(log, at) > 0:
+        if _retry_remaining_ms(log, context) > 0:
             return Reason.RETRY_LATER
-    if _lock_remaining_ms(log, at) > 0:
+    if _lock_remaining_ms(log, context) > 0:
         return Reason.LOG_DIR_LOCKED
-    place = at.log_dirs.get(log.log_dir)
-    if place is not None and place.max_workers is not None and place.workers >= place.max_workers:
+    log_dir = context.log_dirs.get(log.log_dir)
+    if log_dir is not None and log_dir.max_workers is not None and log_dir.workers >= log_dir.max_workers:
         return Reason.LOG_DIR_BUSY
     if is_requested:
         return Reason.REQUESTED
@@ -220,83 +219,83 @@ def _reason(log: LogFacts, dueness: Reason, at: SelectionContext) -> Reason:
     return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
 
 
-def _lasting_obstacle(log: LogFacts, at: SelectionContext) -> Reason | None:
+def _lasting_obstacle(log: LogFacts, context: SelectionContext) -> Reason | None:
     """Return the obstacle that holds a log whatever its numbers are, if any."""
-    phase = at.states.get(log.partition, IDLE).phase
+    phase = context.states.get(log.partition, IDLE).phase
     if phase is Phase.IN_PROGRESS:
         return Reason.IN_PROGRESS
     if phase is Phase.ABORTED:
         return Reason.ABORTED
     if not log.is_compacted:
         return Reason.NOT_COMPACTED
-    if log.partition in at.quarantined:
+    if log.partition in context.quarantined:
         return Reason.QUARANTINED
-    by_dir = _dir_obstacle(log, at)
+    by_dir = _dir_obstacle(log, context)
     if by_dir is not None:
         return by_dir
     if phase is Phase.PAUSED:
         return Reason.PAUSED
-    if at.is_paused:
+    if context.is_paused:
         return Reason.ALL_PAUSED
-    return None if at.is_enabled else Reason.DISABLED
+    return None if context.is_enabled else Reason.DISABLED
 
 
-def _dir_obstacle(log: LogFacts, at: SelectionContext) -> Reason | None:
-    place = at.log_dirs.get(log.log_dir)
-    if place is None:
+def _dir_obstacle(log: LogFacts, context: SelectionContext) -> Reason | None:
+    log_dir = context.log_dirs.get(log.log_dir)
+    if log_dir is None:
         return None
-    if place.condition is DirCondition.OFFLINE:
+    if log_dir.condition is DirCondition.OFFLINE:
         return Reason.LOG_DIR_OFFLINE
-    return Reason.LOG_DIR_NEEDS_RECOVERY if place.condition is DirCondition.NEEDS_RECOVERY else None
+    return Reason.LOG_DIR_NEEDS_RECOVERY if log_dir.condition is DirCondition.NEEDS_RECOVERY else None
 
 
-def _with_figures(verdict: CleaningStatus, log: LogFacts, at: SelectionContext) -> CleaningStatus:
+def _with_figures(verdict: CleaningStatus, log: LogFacts, context: SelectionContext) -> CleaningStatus:
     """Add the numbers and texts that belong to the reason."""
-    reason, place = verdict.reason, at.log_dirs.get(log.log_dir, LogDirFacts())
+    reason, log_dir = verdict.reason, context.log_dirs.get(log.log_dir, LogDirFacts())
     if reason in (Reason.IN_PROGRESS, Reason.ABORTED):
-        return replace(verdict, detail=at.states[log.partition].holder or "")
+        return replace(verdict, detail=context.states[log.partition].holder or "")
     if reason is Reason.PAUSED:
-        return replace(verdict, count=at.states[log.partition].pauses)
+        return replace(verdict, count=context.states[log.partition].pauses)
     if reason is Reason.QUARANTINED:
-        return replace(verdict, detail=at.quarantined[log.partition])
+        return replace(verdict, detail=context.quarantined[log.partition])
     if reason in (Reason.LOG_DIR_OFFLINE, Reason.LOG_DIR_NEEDS_RECOVERY):
-        return replace(verdict, detail=place.detail)
-    if reason is Reason.WINDOW_CLOSED and at.opens_at_ms is not None:
-        return replace(verdict, wait_ms=max(0, at.opens_at_ms - at.now_ms))
+        return replace(verdict, detail=log_dir.detail)
+    if reason is Reason.WINDOW_CLOSED and context.opens_at_ms is not None:
+        return replace(verdict, wait_ms=max(0, context.opens_at_ms - context.now_ms))
     if reason is Reason.RETRY_LATER:
-        retry = at.retries[log.partition]
-        return replace(verdict, count=retry.failures, wait_ms=retry.remaining_ms(at.now_ms), detail=retry.cause)
+        retry = context.retries[log.partition]
+        return replace(verdict, count=retry.failures, wait_ms=retry.remaining_ms(context.now_ms), detail=retry.cause)
     if reason is Reason.LOG_DIR_LOCKED:
-        return replace(verdict, wait_ms=_lock_remaining_ms(log, at), detail=place.detail)
-    return replace(verdict, count=place.workers) if reason is Reason.LOG_DIR_BUSY else verdict
+        return replace(verdict, wait_ms=_lock_remaining_ms(log, context), detail=log_dir.detail)
+    return replace(verdict, count=log_dir.workers) if reason is Reason.LOG_DIR_BUSY else verdict
 
 
-def _retry_remaining_ms(log: LogFacts, at: SelectionContext) -> int:
-    retry = at.retries.get(log.partition)
-    return 0 if retry is None else retry.remaining_ms(at.now_ms)
+def _retry_remaining_ms(log: LogFacts, context: SelectionContext) -> int:
+    retry = context.retries.get(log.partition)
+    return 0 if retry is None else retry.remaining_ms(context.now_ms)
 
 
-def _lock_remaining_ms(log: LogFacts, at: SelectionContext) -> int:
-    place = at.log_dirs.get(log.log_dir)
-    if place is None or place.condition is not DirCondition.LOCKED:
+def _lock_remaining_ms(log: LogFacts, context: SelectionContext) -> int:
+    log_dir = context.log_dirs.get(log.log_dir)
+    if log_dir is None or log_dir.condition is not DirCondition.LOCKED:
         return 0
-    return max(0, place.not_before_ms - at.now_ms)
+    return max(0, log_dir.not_before_ms - context.now_ms)
 
 
 def _overdue_in_ms(log: LogFacts, now_ms: int) -> int | None:
-    """Return how long until the log is over its maximum lag; strictly over, hence the + 1."""
-    earliest_ms, lag_ms = log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms
-    return None if earliest_ms is None or lag_ms == LONG_MAX else earliest_ms + lag_ms + 1 - now_ms
+    """Return how long until the log is over its maximum lag."""
+    moment_ms = overdue_at_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms)
+    return None if moment_ms is None else moment_ms - now_ms
 
 
-def _rank(log: LogFacts, verdict: CleaningStatus, at: SelectionContext, order: Order) -> tuple[int, int, float]:
+def _rank(log: LogFacts, verdict: CleaningStatus, context: SelectionContext, order: Order) -> tuple[int, int, float]:
     """Return the queue's sort key, ascending."""
     if verdict.reason is Reason.REQUESTED:
-        return (0, at.requested[log.partition], 0.0)
+        return (0, context.requested[log.partition], 0.0)
     if order is Order.DEADLINE and verdict.reason is Reason.OVERDUE:
         waited_ms = verdict.overdue_ms
         if log.last_round_ms is not None:
             # Negative after the clock was set back; the order is still that of the last rounds.
-            waited_ms = min(waited_ms, at.now_ms - log.last_round_ms)
+            waited_ms = min(waited_ms, context.now_ms - log.last_round_ms)
         return (1, -waited_ms, -log.cleanable.ratio)
     return (2 if verdict.dueness.is_due else 3, 0, -log.cleanable.ratio)

@@ -3,8 +3,8 @@ Decides which record of a key stays. The map, its kernels, Spark's reductions, r
 this rule wherever two records have the same key.
 
 A rule gives every record a rank, and the record of a key with the highest rank stays. There is one rule, Kafka's: the
-latest offset (R-550). The proof (`verification/proof/last_values.py`) and the tests' twin (`tests/reference/`) have
-their own rules, on purpose: with this one they would not find an error in it.
+latest offset (R-550). The proof and the tests' twin have their own rules, on purpose:
+`docs/decisions/survivor-rule.md`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class SurvivorRule:
     code: int = 0
 
     def rank(self, offset: Ranked) -> Ranked:
-        """Return the rank of an offset, or of an array or Spark column of offsets."""
+        """Return the rank of `offset`: an offset, or an array or Spark column of them."""
         return offset
 
     def offset_of(self, rank: Ranked) -> Ranked:
-        """Return the offset with this rank."""
+        """Return what `rank` made a rank of; the inverse of it."""
         return rank
 
     def supersedes(self, offset: int, other: int) -> bool:
-        """Tell whether a record supersedes another one of its key."""
+        """Tell whether the record at `offset` supersedes the one at `other`, which has the same key."""
         return self.rank(offset) > self.rank(other)
 
 

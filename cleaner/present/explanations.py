@@ -26,7 +26,7 @@ PLAN_CODES: Mapping[Reason, str] = {
     Reason.LOG_DIR_NEEDS_RECOVERY: "needs_recovery",
     Reason.LOG_DIR_LOCKED: "locked",
 }
-"""Codes that have other names in `plan` (docs/json.md)."""
+"""Codes that have other names in `plan`: docs/json.md promises these to programs."""
 
 # By the bound that ends the cleanable range (`Cleanable.bounded_by`): its meaning, and the settings behind it.
 BOUNDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -162,7 +162,7 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
 
 def _under_ratio(ratio: float, min_ratio: float, overdue_in_ms: int | None) -> str:
     """Say that too little is dirty, and when the log becomes due whatever its ratio (None: never)."""
-    words = f"{ratio:.1%} of the cleanable bytes are dirty; a round begins above {min_ratio:.1%}."
+    words = f"{ratio:.1%} of the bytes that a round would read are dirty; a round begins above {min_ratio:.1%}."
     if overdue_in_ms is not None:
         words += f" In {duration(overdue_in_ms)} it is due by its age, whatever its ratio."
     return words

@@ -97,7 +97,7 @@ class OpenTransactions:
             self._state.reload(log.log_start_offset, end_offset)
         self._place: tuple[int, int] | None = None  # base offset of the segment the walk is in, and the position there
 
-    def settled(self, log: LogSummary, below: int, walks: int = 1) -> LogSummary:
+    def with_last_stable(self, log: LogSummary, below: int, walks: int = 1) -> LogSummary:
         """
         Return a log with its last stable offset, if that is below an offset; arguments and errors as of `first_offset`.
 

@@ -120,7 +120,7 @@ class PartitionListing:
         snapshots: offsets of producer snapshots, ascending.
         generation: the partition's generation number.
         mtime_ns: modification time of the directory.
-        is_settled: that time is old enough to prove, if unchanged, that the directory is unchanged.
+        proves_unchanged: that time is old enough to prove, if unchanged, that the directory is unchanged.
         topic_id: content of `partition.metadata`; empty without the file.
         inode: device and number of the directory.
     """
@@ -129,7 +129,7 @@ class PartitionListing:
     snapshots: tuple[int, ...]
     generation: int
     mtime_ns: int
-    is_settled: bool
+    proves_unchanged: bool
     topic_id: bytes
     inode: tuple[int, int]
 
@@ -243,7 +243,7 @@ class PartitionFiles:
             return self._look_at_rest(opened)
 
     def _is_current(self, listing: PartitionListing) -> bool:
-        if not listing.is_settled:
+        if not listing.proves_unchanged:
             return False
         return (self._generation(), self._stat().st_mtime_ns) == (listing.generation, listing.mtime_ns)
 
@@ -335,7 +335,9 @@ class PartitionFiles:
         # Read before the names: a change during the listing is then noticed.
         generation, about = self._generation(), self._stat()
         mtime_ns, inode, topic_id = about.st_mtime_ns, (about.st_dev, about.st_ino), self._topic_id()
-        is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
+        proves_unchanged = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
         found: FoundFiles = find_files(self.fs, self.directory)
-        listing = PartitionListing(found.places, found.snapshots, generation, mtime_ns, is_settled, topic_id, inode)
+        listing = PartitionListing(
+            found.places, found.snapshots, generation, mtime_ns, proves_unchanged, topic_id, inode
+        )
         return listing, found.has_swap

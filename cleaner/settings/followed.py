@@ -94,7 +94,7 @@ class FollowedSettings:
         self._log_dir = log_dir
         self._sources = sources
         self._lock = concurrency.RLock()  # guards all below
-        self._resolver = SettingsResolver.of(fs, log_dir, sources)
+        self._resolver = SettingsResolver(fs, log_dir, sources)
         self._topics_dir = self._resolver.topics_dir_state()
         self._topics: dict[str, _Known] = {}
         self._before: dict[str, _Known] = {}
@@ -153,7 +153,7 @@ class FollowedSettings:
         Raises:
             ConfigError, CorruptCheckpointError: as `SettingsResolver`; then nothing has changed.
         """
-        resolver = SettingsResolver.of(self._fs, self._log_dir, sources)
+        resolver = SettingsResolver(self._fs, self._log_dir, sources)
         with self._lock:
             self._sources = sources
             self._take(resolver)
@@ -181,7 +181,7 @@ class FollowedSettings:
         if not self._are_settled(files, now_ms):
             return False
         try:
-            resolver = SettingsResolver.of(self._fs, self._log_dir, self._sources)
+            resolver = SettingsResolver(self._fs, self._log_dir, self._sources)
         except CleanerError as error:
             self._refused[""] = (states, str(error))
             return False

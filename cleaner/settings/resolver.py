@@ -101,6 +101,7 @@ class SettingsResolver:
 
     `cleaner` has the settings of the process, `process_values` those of them that are given, `warnings` are about the
     sources, for the operator, `read_states` has the states of files and metadata when they were read.
+    `trusts_default_policy`: the operator trusts a policy that is only a default, by option or by setting.
 
     Args:
         fs: the file system.
@@ -146,11 +147,7 @@ class SettingsResolver:
             self.process_values = given.process_values(dynamic)
             self.warnings += self.cleaner.warnings
         mistakes.raise_any()
-
-    @staticmethod
-    def of(fs: FileSystem, log_dir: Path | None, sources: Sources) -> SettingsResolver:
-        """Create a resolver."""
-        return SettingsResolver(fs, log_dir, sources)
+        self.trusts_default_policy = sources.trust_default_policy or self.cleaner.trust_default_policy
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """

@@ -178,9 +178,13 @@ def _read(_version: int, values: Mapping[str, JsonValue]) -> _Entries:
     return {(entry.topic_partition, entry.log_dir): entry for entry in found}
 
 
+_NOWHERE: Mapping[str, JsonValue] = {"file": None, "position": None}
+
+
 def _entry(row: JsonValue, number: int) -> QuarantinedLog:
     try:
-        entry = from_json(QuarantinedLog, row)
+        # Written by hand, an entry may say no more than which log and why.
+        entry = from_json(QuarantinedLog, {**_NOWHERE, **row} if isinstance(row, dict) else row)
         TopicPartition.parse(str(entry.topic_partition))
         return entry
     except ValueError as error:

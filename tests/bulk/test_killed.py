@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cleaner.errors import CleaningAborted
 from tests.bulk.local_jobs import LocalJobs, bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.golden.scenario import Step, steps
+from tests.integration.log_dirs import NOW, keyed_log
 from tests.scratch import scratch_directory
+from tests.support.log_builder import write_log_dir
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 # Cleaned before; aborted data and markers, some of which go now; several groups.
@@ -111,3 +115,26 @@ def test_killed_driver_is_followed_by_one_that_finishes_whatever_the_moment(unpa
     """Every single one."""
     killed, went_on = sweep(unpacked(STEP.scenario), every=1)
     assert 0 < went_on < killed
+
+
+def stop_at_recopy(what: str) -> None:
+    """Stop the job after its first pass."""
+    if what == "recopy":
+        raise CleaningAborted("stopped")
+
+
+def test_resumed_job_of_a_log_that_has_grown_says_what_ended_the_round(tmp_path: Path) -> None:
+    """Its range is that of the plan; segments that were rolled since are for another round."""
+    log_dir, longer, settings = tmp_path / "logs", tmp_path / "longer", {"cleanup.policy": "compact"}
+    write_log_dir(log_dir, keyed_log(segments=2))
+    write_log_dir(longer, keyed_log(segments=3))
+    stopped, resumed = LocalJobs(on_job=stop_at_recopy), LocalJobs()
+    with pytest.raises(CleaningAborted):
+        bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=stopped)
+    for path in longer.rglob("*"):
+        target = log_dir / path.relative_to(longer)
+        if path.is_file() and (path.parent == longer or not target.exists()):
+            shutil.copy2(path, target)
+    report = bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=resumed)
+    assert set(resumed.told) == {"recopy"}
+    assert report.note.startswith("the resumed job had been planned for less at offset 40 of 60: ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app import load as loading
+from cleaner.app import load_partition
 from cleaner.app.options import CallContext
 from cleaner.app.session import open_session
 from cleaner.base.model import TopicPartition
@@ -30,7 +30,9 @@ def outcome(work: Path, partition: str, settings: Mapping[str, str], now_ms: int
         with open_session(work, sources, CallContext.of(now_ms=now_ms), mode=None) as session:
             directory = session.log_dir.listing().current[tp]
             topic = session.topic(tp, directory).config
-            log = loading.load(session, tp, directory, topic, now_ms=now_ms, clean_shutdown=True, read_only=read_only)
+            log = load_partition.load(
+                session, tp, directory, topic, now_ms=now_ms, clean_shutdown=True, read_only=read_only
+            )
             found = cleanable(log, session.log_dir.cleaner_offsets.get(tp), topic, now_ms)
     except CleanerError as error:
         return error

@@ -94,14 +94,16 @@ def settings_for(*log_dirs: Path, state_dir: Path, **others: str) -> dict[str, s
     }
 
 
-def made(settings: dict[str, str], fs: FileSystem | None = None) -> RunningDaemon:
+def made(
+    settings: dict[str, str], fs: FileSystem | None = None, *, trust_default_policy: bool = False
+) -> RunningDaemon:
     """Make a service that has not started."""
     log = EventLog()
     config_file = Path(settings["cleaner.state.dir"]) / "test.properties"
 
     def read() -> Loaded:
         config_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        return load_settings(config_file, (), {})
+        return load_settings(config_file, (), {}, trust_default_policy=trust_default_policy)
 
     deps = ServiceDeps(fs or FileSystem(), SystemClock(), log, read, Path(settings["cleaner.state.dir"]), "0-test")
     service = Service(deps, read())

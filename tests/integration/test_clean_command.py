@@ -304,6 +304,7 @@ def test_small_map_ends_the_round_early_and_reports_the_rest(
     code, [report], err = run(capsys, tmp_path, "topic-0", *COMPACT, *SMALL_MAP)
     assert (code, report["end_offset"]) == (0, 3)
     assert report["rounds_remaining"] > 1  # type: ignore[operator]
+    assert str(report["note"]).startswith("the offset map was full at offset 3 of 60: ")
     assert "--rounds all" in err
     assert offsets(tmp_path, "cleaner") == {"topic-0": 3}
 
@@ -322,6 +323,7 @@ def test_limit_on_dirty_bytes_lets_the_checkpoint_advance(tmp_path: Path, capsys
     write_log_dir(tmp_path, keyed_log())
     _, [report], _ = run(capsys, tmp_path, "topic-0", *COMPACT, "--max-dirty-bytes", "1")
     assert 0 < report["end_offset"] < 60  # type: ignore[operator]
+    assert str(report["note"]).startswith("the round ended at --max-dirty-bytes at offset ")
     assert offsets(tmp_path, "cleaner") == {"topic-0": report["end_offset"]}
 
 

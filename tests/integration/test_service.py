@@ -99,6 +99,20 @@ def test_everything_that_is_due_is_cleaned_and_reported(tmp_path: Path, logs: Pa
     LogDirLock(FileSystem(), logs).release()
 
 
+def test_default_policy_trusted_by_option_counts_for_the_look_and_for_the_round(tmp_path: Path, logs: Path) -> None:
+    """A log that the look finds due is cleaned by its round: both ask the same settings."""
+    write_log_dir(logs, keyed_log("a-0"))
+    settings = settings_for(logs, state_dir=tmp_path / "state")
+    del settings["cleaner.trust.default.policy"]
+    running = made(settings, trust_default_policy=True)
+    running.service.start()
+    try:
+        running.log.wait("", partition="a-0")
+        assert running.log.find("cleaned", partition="a-0")
+    finally:
+        assert running.service.stop(WAIT_SECONDS)
+
+
 def test_interrupted_swap_is_settled_though_nothing_is_due(tmp_path: Path, logs: Path) -> None:
     """R-630 to R-632: as a broker does when it starts; a log that is clean is not cleaned again for that."""
     write_log_dir(logs, keyed_log("a-0"), cleaner_offsets={TopicPartition("a", 0): 60})

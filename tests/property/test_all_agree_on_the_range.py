@@ -50,7 +50,7 @@ def test_looks_at_a_closed_log_find_the_range_of_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, lag_ms: int
 ) -> None:
     """
-    R-405 to R-409: `plan`, by a load and from outside, and the daemon's look.
+    R-405 to R-409: `plan`, by a load and from outside, and the daemon's look give the range of a load.
 
     A look that says a log is not due need not have asked for open transactions; it must not be due then.
     """

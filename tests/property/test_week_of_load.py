@@ -90,7 +90,7 @@ class LoadedLog:
         return self.status
 
 
-class Floor:
+class SimulatedWeek:
     """The daemon's parts that choose, and workers that are names."""
 
     path = Path(LOG_DIR)
@@ -208,13 +208,13 @@ def test_overdue_log_waits_for_nothing_that_is_less_urgent(
     hardly longer than `max.compaction.lag.ms` allows: a turn, until it is seen, and the rounds that are going on.
     """
     workers = 4
-    floor = Floor(tmp_path, logs, workers, max(1, round(logs * LOAD / workers / share)), backoff_ms, seed)
-    floor.run(WEEK_MS)
-    used = floor.busy_ms / WEEK_MS / workers
-    assert len(floor.late_ms) > logs, "most of the week's rounds were of overdue logs"
+    week = SimulatedWeek(tmp_path, logs, workers, max(1, round(logs * LOAD / workers / share)), backoff_ms, seed)
+    week.run(WEEK_MS)
+    used = week.busy_ms / WEEK_MS / workers
+    assert len(week.late_ms) > logs, "most of the week's rounds were of overdue logs"
     if share < 1:
         assert used < 0.95
-        assert max(floor.late_ms) <= backoff_ms + 2 * floor.longest_ms
+        assert max(week.late_ms) <= backoff_ms + 2 * week.longest_ms
     else:
         assert used > 0.95
-    assert all(log.last_round_ms is not None for log in floor.logs.values() if log.max_lag_ms < LONG_MAX)
+    assert all(log.last_round_ms is not None for log in week.logs.values() if log.max_lag_ms < LONG_MAX)

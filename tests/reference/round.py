@@ -1,4 +1,4 @@
-"""One cleaning round, Kafka's way, on a log held as bytes (section 5)."""
+"""One cleaning round, Kafka's way, on a log held as bytes (R-501 to R-582)."""
 
 from __future__ import annotations
 

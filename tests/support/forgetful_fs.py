@@ -110,9 +110,9 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self._durable_at_start: set[int] = set()
         for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
             about = path.stat()
-            self._enter(Operation("create", path, about.st_ino))
-            self._enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
-            self._enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
+            self.enter(Operation("create", path, about.st_ino))
+            self.enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
+            self.enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
             if not unsynced(path):
                 self._durable_at_start.add(self._number_of_name[path])
         self.start = len(self.journal)
@@ -126,10 +126,10 @@ class ForgetfulFileSystem(WatchedFileSystem):
                 number = self._number_of_inode[operation.inode] if operation.kind == "fsync" else 0
                 self._skipped = (len(self.journal), dataclasses.replace(operation, inode=number))
                 return
-        self._enter(operation)
+        self.enter(operation)
 
-    def _enter(self, operation: Operation) -> None:
-        """Add to the journal, with our number of the file instead of its inode."""
+    def enter(self, operation: Operation) -> None:
+        """Add a change to the journal, with our number of the file instead of its inode."""
         number = 0
         if operation.kind == "create":
             number = next(self._numbers)
@@ -141,7 +141,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
             number = self._number_of_name.pop(operation.path)
         elif operation.kind != "fsync_dir":
             number = self._number_of_inode[operation.inode]
-        self.journal.append(dataclasses.replace(operation, inode=number))
+        self.journal.append(operation if number == operation.inode else operation.numbered(number))
 
     def crash_points(self) -> list[int]:
         """
@@ -179,6 +179,39 @@ class ForgetfulFileSystem(WatchedFileSystem):
                 yield state
             if len(seen) >= limit:
                 return
+
+    def state_after_power_cut(self, rng: random.Random) -> DiskState:
+        """Return one state that a power cut now may leave."""
+        point = len(self.journal)
+        pending = self._pending(point)
+        settled = pending[0] if pending else point
+        disk = _Disk({}, {})
+        for operation in self.journal[:settled]:
+            disk.apply(operation, True, rng)
+        share = rng.choice((0.0, 1.0, 0.5, rng.random()))
+        forgotten = frozenset(place for place in pending if rng.random() < share)
+        return self._state(disk, settled, point, forgotten, rng)
+
+    def add_directory(self, path: Path) -> None:
+        """Note a directory that was made since; it counts as durable."""
+        self._directories = tuple(sorted({*self._directories, path.relative_to(self.root)}))
+
+    def rename_directory(self, source: Path, target: Path) -> None:
+        """Note that a directory has another name, which counts as durable."""
+
+        def moved(path: Path) -> Path:
+            return target / path.relative_to(source) if path.is_relative_to(source) else path
+
+        self._directories = tuple(sorted(moved(self.root / path).relative_to(self.root) for path in self._directories))
+        self._number_of_name = {moved(path): number for path, number in self._number_of_name.items()}
+        self.journal = [
+            dataclasses.replace(
+                operation,
+                path=moved(operation.path),
+                target=None if operation.target is None else moved(operation.target),
+            )
+            for operation in self.journal
+        ]
 
     def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
         """Yield sets of pending changes to forget, by their places in the journal."""

@@ -37,6 +37,10 @@ class Operation:
     data: bytes = b""
     number: int = 0
 
+    def numbered(self, inode: int) -> Operation:
+        """Return the same change with another number of the file."""
+        return Operation(self.kind, self.path, inode, self.target, self.position, self.data, self.number)
+
     def __str__(self) -> str:
         renamed = f" -> {self.target.name}" if self.target else ""
         return f"{self.kind} {self.path.name}{renamed}"

@@ -90,7 +90,7 @@ def test_topic_samples_are_taken_and_trusted() -> None:
     check_topic_files(FileSystem(), CONFIG / "topics", mistakes)
     assert mistakes.all() == ()
     loaded = load_settings(SAMPLE, [], {}, topics_dir=CONFIG / "topics")
-    resolver = SettingsResolver.of(FileSystem(), None, loaded.sources)
+    resolver = SettingsResolver(FileSystem(), None, loaded.sources)
     for file in TOPIC_FILES:
         resolved = resolver.topic(file.stem, None)
         assert resolved.policy_trusted

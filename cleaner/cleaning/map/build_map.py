@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
@@ -31,6 +32,15 @@ from cleaner.storage.segment.segment import Segment
 _MAX_LEFT_IN_CACHE_BYTES = 256 << 20
 
 
+class MapEnd(Enum):
+    """What ended a map before the end of the cleanable section: in the words of the report's note."""
+
+    FULL = "the offset map was full"
+    DIRTY_BYTES = "the round ended at --max-dirty-bytes"
+    SECONDS = "the round ended at --max-seconds"
+    RESUMED_JOB = "the resumed job had been planned for less"
+
+
 @dataclass(frozen=True)
 class BuiltMap:
     """
@@ -38,16 +48,16 @@ class BuiltMap:
 
     Attributes:
         end_offset: first offset not covered: the round's new checkpoint.
-        is_full: the pass ended before the end of the cleanable section.
+        ended_by: what ended the pass before the end of the cleanable section; None if it reached that.
         bytes_read: of whole processed chunks (R-718).
         messages_read: records read; batches of aborted transactions count whole, markers as one.
-        keyless_messages: records without a key in the range, which the second pass removes; if the map is full, also
-            the few after its end that were read with it, which the next round removes.
+        keyless_messages: records without a key in the range, which the second pass removes; if the map ended early,
+            also the few after its end that were read with it, which the next round removes.
         messages_by_segment: records of each completely covered segment, by base offset.
     """
 
     end_offset: int
-    is_full: bool
+    ended_by: MapEnd | None
     bytes_read: int
     messages_read: int
     keyless_messages: int
@@ -87,7 +97,8 @@ class MapBuilder:
         self._began_ns = context.clock.monotonic_ns()
         self._window_bytes = lanes[0].buffer.window_bytes
         self._is_damaged = False
-        self._full_in: int | None = None
+        self._ended_in: int | None = None  # the number of the segment in which the map ended early
+        self._ended_by: MapEnd | None = None
         self._bytes_read = self._messages = self._keyless = 0
         self._messages_by_segment: dict[int, int] = {}
 
@@ -113,16 +124,15 @@ class MapBuilder:
             damage=self._damage,
         )
         try:
-            # Keep no other reference to the lanes: they are large, and refer to this object.
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:
             self._chunks.close()
-        if self._full_in is None:
+        if self._ended_in is None:
             self._reach(len(self._segments))
-        whole = self._segments[: self._full_in]
+        whole = self._segments[: self._ended_in]
         return BuiltMap(
             end_offset=self.offset_map.latest_offset + 1,
-            is_full=self._full_in is not None and self.offset_map.latest_offset + 1 < end,
+            ended_by=self._ended_by if self.offset_map.latest_offset + 1 < end else None,
             bytes_read=self._bytes_read,
             messages_read=self._messages,
             keyless_messages=self._keyless,
@@ -136,7 +146,7 @@ class MapBuilder:
     def _wanted(self) -> Generator[tuple[int, Segment, int], None, None]:
         """Yield the segments to read, until the map has ended before one."""
         for number, segment in enumerate(self._segments):
-            if self._full_in is not None and number > self._full_in:
+            if self._ended_in is not None and number > self._ended_in:
                 return
             self._claiming = number
             yield number, segment, segment.position_at(self.first_dirty_offset)
@@ -192,17 +202,17 @@ class MapBuilder:
 
     def put(self, task: DirtyChunk, digested: DigestedChunk) -> None:
         """Put a chunk's keys into the map, after all earlier chunks. Raises the chunk's error."""
-        if self._full_in is not None:
+        if self._ended_in is not None:
             # After the map's end only checksums and indexes count, and only those of its last segment.
             error = self._first_error(task, None)
-            if error is not None and task.number <= self._full_in:
+            if error is not None and task.number <= self._ended_in:
                 raise error
             return
         error = self._first_error(task, digested.error)
         if error is not None and error is not task.failure:
             raise error
         self._put(task, digested)
-        if error is not None and (self._full_in is None or task.number <= self._full_in):
+        if error is not None and (self._ended_in is None or task.number <= self._ended_in):
             raise error
 
     def _first_error(self, task: DirtyChunk, record_error: CorruptLogError | None) -> CorruptLogError | None:
@@ -228,8 +238,9 @@ class MapBuilder:
         self._keyless += digested.keyless
         self._bytes_read += task.length
         self._context.progress("map", self._bytes_read, self._cleanable.cleanable_bytes)
-        if self._is_enough():
-            self._full_in = task.number
+        self._ended_by = self._reached_limit()
+        if self._ended_by is not None:
+            self._ended_in = task.number
 
     def _reach(self, number: int) -> None:
         """Note that all segments before this one are mapped; offsets may be missing at their ends (R-513)."""
@@ -251,22 +262,22 @@ class MapBuilder:
         self.offset_map.latest_offset = max(reached)
         self._count(task, int(digested.rows[done, MESSAGES_BEFORE]))
         self._keyless += digested.keyless
-        self._full_in = task.number
+        self._ended_in, self._ended_by = task.number, MapEnd.FULL
 
     def _count(self, task: DirtyChunk, messages: int) -> None:
         self._messages += messages
         base = task.segment.base_offset
         self._messages_by_segment[base] = self._messages_by_segment.get(base, 0) + messages
 
-    def _is_enough(self) -> bool:
-        """Tell whether the caller's limits end the map here; it must have made at least some progress."""
+    def _reached_limit(self) -> MapEnd | None:
+        """Return the caller's limit that ends the map here; it must have made at least some progress."""
         if self.offset_map.latest_offset < self.first_dirty_offset:
-            return False
+            return None
         max_bytes, max_seconds = self._context.max_dirty_bytes, self._context.max_seconds
         if max_bytes is not None and self._bytes_read >= max_bytes:
-            return True
+            return MapEnd.DIRTY_BYTES
         seconds = (self._context.clock.monotonic_ns() - self._began_ns) / 1e9
-        return max_seconds is not None and seconds >= max_seconds
+        return MapEnd.SECONDS if max_seconds is not None and seconds >= max_seconds else None
 
 
 class _Lane:

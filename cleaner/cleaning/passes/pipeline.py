@@ -6,15 +6,9 @@ Each pass over a log has the same steps for every chunk: *take* a place in the f
 in the log's order, one chunk at a time, and are short; the other steps take nearly all of the time and run in parallel.
 Reads and kernels hold no GIL, so threads scale over cores.
 
-A lane is the memory of one chunk: its read buffer and everything else that the chunk needs until it is committed. There
-are more lanes than threads: a chunk whose turn has not come is parked and its thread continues with another one, since
-waking a waiting thread can take as long as a chunk. With one lane there is no extra thread, and the steps run one after
-the other.
-
-Threads that constantly take the GIL from each other are slower together than one alone: a thread that releases it for a
-moment has it back before another one wakes up. This happens if chunks are tiny (thousands of segments of some KB), or
-if a library unpacks each of many small batches. So the processor time of every chunk is compared with the number of GIL
-releases for it, and while sharing does not pay, all threads except the caller's wait.
+A lane is the memory of one chunk. `docs/design.md` ("Parallel passes") says why there are more lanes than threads, and
+why all threads except the caller's wait while sharing does not pay: a thread that releases the GIL for a moment has it
+back before another one wakes up.
 
 When a step fails, chunks before the failed one are still committed, and none after it; `run` raises the error of the
 earliest chunk, the same error that a single lane would have raised.
@@ -103,7 +97,7 @@ class OrderedPipeline(Generic[LaneT]):
     Runs lanes until there is nothing more to take.
 
     Args:
-        lanes: at least one.
+        lanes: at least one. The caller keeps no other reference to them: they are large, and refer to the caller.
         name: of the threads.
         threads: how many, the caller's included; None: the number that `lanes_for` made the lanes for.
     """

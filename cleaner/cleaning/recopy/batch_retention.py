@@ -45,7 +45,7 @@ def decide_retention(
     producers: ActiveProducers,
     *,
     first_uncleanable_offset: int,
-    now_ms: int,
+    removal_ms: int,
     legacy_deletes_stay: bool,
 ) -> BlockRetention:
     """
@@ -56,7 +56,7 @@ def decide_retention(
         can_discard: uint8 a batch, from `CleanedTransactions.discardable`.
         producers: the log's active producers.
         first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
-        now_ms: the time that horizons are compared with.
+        removal_ms: the time with which horizons are compared (see `removal_moment_ms`).
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay in this segment (R-551).
     """
     count = len(batches)
@@ -64,7 +64,7 @@ def decide_retention(
         batches=np.empty(count, np.int8),
         discarded=np.empty(count, np.uint8),
         unread=np.empty(count, np.uint8),
-        empties_marker=np.empty(count, np.uint8),
+        is_empty_marker=np.empty(count, np.uint8),
         legacy_deletes_stay=legacy_deletes_stay,
     )
     kernel.decide_retention(
@@ -74,10 +74,10 @@ def decide_retention(
         producers.table.slots,
         producers.table.key,
         first_uncleanable_offset,
-        now_ms,
+        removal_ms,
         decided.batches,
         decided.discarded,
         decided.unread,
-        decided.empties_marker,
+        decided.is_empty_marker,
     )
     return decided

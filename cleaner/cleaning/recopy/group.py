@@ -65,6 +65,9 @@ class MappedBatches:
     """
     Finds the batches whose keys the first pass left out; it may know other aborted transactions than the second.
 
+    Give it every chunk of the group, in order: it follows the state of transactions, from the batch where the first
+    pass began.
+
     Args:
         transactions: state of the first pass at the start of the first group, or where the pass began.
         first_offset, first_position: base offset of the segment where it began, and the batch's position there.
@@ -177,7 +180,6 @@ class GroupRecopier:
             damage=self._damage,
         )
         try:
-            # Keep no other reference to the lanes: they are large, and refer to this object.
             OrderedPipeline(
                 [
                     _Lane(self, memory, self._make_survivors(), writer, target, self._after_write)
@@ -222,7 +224,7 @@ class GroupRecopier:
             self._transactions.discardable(claim.path, chunk),
             self._producers,
             first_uncleanable_offset=self._rules.first_uncleanable_offset,
-            now_ms=self._rules.removal_ms,
+            removal_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
         return retention if self._mapped is None else replace(retention, unmapped=self._mapped.left_out(claim, chunk))

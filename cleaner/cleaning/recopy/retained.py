@@ -138,7 +138,7 @@ class RetainedWriter:
                 block.unpacked,
                 block.batches,
                 retention.batches,
-                retention.empties_marker,
+                retention.is_empty_marker,
                 verdicts,
                 self._new_horizon_ms,
                 self._out.array,
@@ -190,7 +190,7 @@ class RetainedWriter:
         rows["body_start"], rows["body_end"] = 0, len(data) - PAD_BYTES
         self._rebuilt.ensure(self._rebuilt_bytes(rows[0]))
         status, end, last_offset, max_timestamp, kept = kernel.rebuild_apart(
-            data, data, rows, verdicts, ordinal, bool(retention.empties_marker[index]), self._new_horizon_ms,
+            data, data, rows, verdicts, ordinal, bool(retention.is_empty_marker[index]), self._new_horizon_ms,
             self._rebuilt.array, self._state,
         )  # fmt: skip
         if status != kernel.RETAIN_DONE:

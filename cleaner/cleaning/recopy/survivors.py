@@ -42,10 +42,10 @@ class BlockRetention:
     Decisions on a block's batches before their records are read.
 
     Attributes:
-        batches: int8 for each batch, the numbers of `policy.BatchRetention` (R-541).
+        batches: int8 for each batch, the numbers of `policy.BatchRetention` (R-541), or BATCH_COPY for a damaged one.
         discarded: uint8 for each batch; 1 drops all its records (R-540).
         unread: uint8 for each batch; 1 removes the whole batch.
-        empties_marker: uint8 for each batch; 1 for a marker none of whose data is left (R-542).
+        is_empty_marker: uint8 for each batch; 1 for a marker none of whose data is left (R-542).
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
         unmapped: uint8 for each batch; 1 if the first pass left out its keys because of its state of transactions.
             None if the survivors do not need it.
@@ -54,7 +54,7 @@ class BlockRetention:
     batches: npt.NDArray[np.int8]
     discarded: Flags
     unread: Flags
-    empties_marker: Flags
+    is_empty_marker: Flags
     legacy_deletes_stay: bool
     unmapped: Flags | None = None
 
@@ -77,7 +77,7 @@ class BlockRetention:
             self.batches[cut],
             self.discarded[cut],
             self.unread[cut],
-            self.empties_marker[cut],
+            self.is_empty_marker[cut],
             self.legacy_deletes_stay,
             None if self.unmapped is None else self.unmapped[cut],
         )

@@ -10,13 +10,10 @@ from the first dirty offset on, may repeat keys of both. A round
        output back, and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
     4. writes the checkpoint: the next round's dirty section begins where this round's map ended.
 
-A tombstone (a record with a null value) deletes its key's earlier records at once. It stays until its batch's delete
-horizon has passed, so that readers who have seen the earlier record also see the tombstone. Data of aborted
-transactions is removed at once; a marker stays as long as its transaction has data, and then until its own horizon.
-The last batch of every active producer stays for its sequence number, without records if none are retained.
+`docs/design.md` ("What stays") lists the records and batches that stay; `policy/record_filter.py` decides.
 
-A full map ends the round early: the covered part is cleaned, the checkpoint advances that far, and the next round
-continues from there.
+A full map, or a limit of the caller's, ends the round early: the covered part is cleaned, the checkpoint advances that
+far, and the next round continues from there.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from dataclasses import dataclass
 
 from cleaner.base.model import Removed
 from cleaner.cleaning.context import RoundContext
-from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder
+from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, DamagedBatch, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory, borrowed_lanes
@@ -52,7 +49,8 @@ class RoundResult:
 
     Attributes:
         first_dirty_offset, end_offset: the dirty section covered; `end_offset` is the new checkpoint.
-        map_full: the map ended before the cleanable section did: another round is due.
+        map_ended_by: what ended the map before the end of the cleanable section, so that another round is due; None if
+            it reached that.
         map_bytes_read, map_messages_read, map_entries: of the first pass.
         bytes_read, bytes_written, messages_read, messages_written: of the second.
         removed: removed records, by reason.
@@ -62,7 +60,7 @@ class RoundResult:
 
     first_dirty_offset: int
     end_offset: int
-    map_full: bool
+    map_ended_by: MapEnd | None
     map_bytes_read: int
     map_messages_read: int
     map_entries: int
@@ -131,7 +129,7 @@ def _clean(
     return RoundResult(
         first_dirty_offset=cleanable.first_dirty_offset,
         end_offset=built.end_offset,
-        map_full=built.is_full,
+        map_ended_by=built.ended_by,
         map_bytes_read=built.bytes_read,
         map_messages_read=built.messages_read,
         map_entries=offset_map.entries,
@@ -214,5 +212,5 @@ def _clean_group(
     except BaseException:
         target.discard()
         raise
-    # Removing files mostly waits for the disk: use all threads that may work next to the coordinating one.
+    # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
     install_group(log, group, context, discard=target.discard, threads=threads_of(lanes) + 1)

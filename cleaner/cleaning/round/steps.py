@@ -18,7 +18,11 @@ from cleaner.storage.swap.swap import fsync_sources, remove_deleted, replace_seg
 
 
 def refuse_keyless(log: LoadedLog, keyless_messages: int, context: RoundContext) -> None:
-    """Raise PolicyRefusedError for records without a key, if the caller does not want them removed."""
+    """
+    Raise PolicyRefusedError for records without a key, if the caller does not want them removed.
+
+    Call it before `settle_before_swaps`: it promises that nothing has changed.
+    """
     if context.refuse_keyless and keyless_messages:
         reason = f"{keyless_messages} records without a key would be removed; name the partition to clean it"
         raise PolicyRefusedError(f"{log.directory}: {reason}")
@@ -34,9 +38,7 @@ def settle_before_swaps(log: LoadedLog, context: RoundContext) -> None:
     """
     sources = log.segments[:-1] if log.is_beside_writer else log.segments
     fsync_sources(context.fs, log.directory, [segment.base_offset for segment in sources])
-    if not log.is_beside_writer:
-        with context.swapping():
-            log.settle(context.fs)
+    log.settle(context.fs, context.swapping)
 
 
 def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offset: int) -> list[list[Segment]]:

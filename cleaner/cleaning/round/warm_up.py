@@ -124,7 +124,7 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
 
 def warm_up() -> None:
     """
-    Compile or load every kernel that a round, an append or a reader uses: about 20 seconds the first time on a machine,
+    Compile or load every kernel that a round, an append or a reader uses: `ABOUT_SECONDS` the first time on a machine,
     then a third of a second.
     """
     _encode()
@@ -151,7 +151,7 @@ def warm_up() -> None:
             transactions.discardable(path, chunk),
             ActiveProducers({7: LastRecord(3, 0)}),
             first_uncleanable_offset=4,
-            now_ms=0,
+            removal_ms=0,
             legacy_deletes_stay=True,
         )
         verdicts = np.zeros(4, np.uint8)

@@ -67,7 +67,11 @@ class Reply:
 
 
 class ControlRequest:
-    """The fields of a request; each is taken once, and all of them must be taken."""
+    """
+    The fields of a request; each is taken once, and all of them must be taken.
+
+    Every method except `take` raises BadControlRequestError: the field is missing or has another type.
+    """
 
     def __init__(self, values: Mapping[str, JsonValue]) -> None:
         self._values = {name: value for name, value in values.items() if name not in ("v", "do")}
@@ -112,7 +116,7 @@ class ControlRequest:
         return value
 
     def end(self) -> None:
-        """Refuse fields that were not taken."""
+        """Raise BadControlRequestError if there are fields that were not taken."""
         if self._values:
             raise BadControlRequestError(f"unknown fields: {', '.join(sorted(self._values))}")
 

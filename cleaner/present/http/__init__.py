@@ -1,1 +1,1 @@
-"""The daemon's HTTP server: a few threads, read-only."""
+"""The daemon's HTTP server, read-only."""

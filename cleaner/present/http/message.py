@@ -122,7 +122,12 @@ def parse_request(head: bytes) -> Request:
 
 
 def format_head(response: Response, now_ms: int = 0) -> bytes:
-    """Format an answer without its body. No header can be injected: a value with a line end is refused."""
+    """
+    Format an answer without its body; `now_ms` is its date.
+
+    Raises:
+        ValueError: a header's value has a control character, so that it could inject another header.
+    """
     headers = {
         "Date": formatdate(max(0, min(now_ms, LAST_CALENDAR_MS)) / 1000, usegmt=True),
         "Server": "cleaner",

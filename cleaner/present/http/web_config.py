@@ -93,7 +93,7 @@ class WebConfigFile:
         self._config, self._signature = self._read()
 
     def current(self) -> WebConfig:
-        """Return the version in force."""
+        """Return the version in force: one that cannot be used is reported once, and the one before stays."""
         signature = self._sign(self._config)
         if signature != self._signature:
             self._signature = signature

@@ -8,6 +8,7 @@ in unusual logs, and each time the next job has the correction.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -174,7 +175,8 @@ class FirstPassRunner:
 
     def _read_report(self, part: Range) -> RangeReport:
         path = report_path(self._settings.work_dir, part.number)
-        return from_json(RangeReport, parse_json(self._fs.read_bytes(path)))
+        # Written by our own task; some seven values for each producer, of which there may be a million.
+        return from_json(RangeReport, parse_json(self._fs.read_bytes(path), max_values=sys.maxsize))
 
     def _first_damage(self, reports: Sequence[RangeReport]) -> int | None:
         """

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -185,4 +185,6 @@ def _read_job(_version: int, values: dict[str, Any]) -> Job:
 
 
 def _read_progress(_version: int, values: dict[str, Any]) -> Progress:
+    if missing := {each.name for each in fields(Progress)} - values.keys():
+        raise BadStateError(f"no progress of a job: {', '.join(sorted(missing))} missing")
     return from_json(Progress, values)

@@ -107,7 +107,7 @@ class Range:
         return self.end - self.start
 
     def codes(self, offsets: npt.NDArray[np.int64], *, puts: bool) -> Codes:
-        """Return the codes of offsets in this range."""
+        """Return the codes of offsets in this range. Raises UncleanableError: offsets too far apart for one group."""
         places = offsets - self.group_offset
         if len(places) and int(places.max()) > PLACE_MASK:
             raise UncleanableError(str(self.base_offset), "offsets too far apart for one group")

@@ -29,7 +29,7 @@ import numpy as np
 
 from cleaner.base import concurrency
 from cleaner.cleaning.context import RoundContext
-from cleaner.cleaning.map.build_map import MapBuilder
+from cleaner.cleaning.map.build_map import MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.cleaning.passes.lane_memory import borrowed_lanes
 from cleaner.cleaning.passes.pipeline import lanes_for
@@ -66,7 +66,7 @@ class BulkOptions:
 
     Attributes:
         work_dir: directory of the jobs' state; every executor reads and writes there.
-        groups_in_flight: groups that are recopied, or concurrency.wait to be swapped in, at the same time.
+        groups_in_flight: groups that are recopied, or wait to be swapped in, at the same time.
         task_memory_bytes: memory for the keys of one task.
         range_bytes: bytes that one task digests; None: chosen by the log's size.
         map_entries: end the round where an offset map of this many keys would; for comparison with the engine.
@@ -385,10 +385,11 @@ def _expected_bytes(found: FirstPass, number: int, group: Sequence[Segment], ran
 
 
 def _result(job: Job, counts: CopyCounts, copy_seconds: float, cleanable: Cleanable) -> RoundResult:
+    ended_by = MapEnd.FULL if job.settings["map.entries"] else MapEnd.RESUMED_JOB
     return RoundResult(
         first_dirty_offset=job.cleanable.first_dirty_offset,
         end_offset=job.end_offset,
-        map_full=job.end_offset < cleanable.first_uncleanable_offset,
+        map_ended_by=ended_by if job.end_offset < cleanable.first_uncleanable_offset else None,
         map_bytes_read=job.figures.bytes_read,
         map_messages_read=job.figures.messages,
         map_entries=0,

@@ -57,7 +57,7 @@ class Verdicts:
     bits: OffsetBits | None = None
 
     def add(self, codes: Codes) -> None:
-        """Set the bits of some codes; `SKEWED` ones are counted."""
+        """Set the bits of some codes; `SKEWED` ones are counted. Raises AssertionError: codes of several groups."""
         is_code = codes >= 0
         self.skewed += len(codes) - int(is_code.sum())
         codes = codes[is_code]

@@ -19,8 +19,8 @@ from cleaner.spark.source.find import find_partitions
 from cleaner.spark.source.marks import Marks, StreamMark, change, mark_of
 from cleaner.spark.source.offsets import LATEST
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.plan import Task, first_offset, one_replica_each, out_of_range, tasks_of
-from cleaner.spark.source.spans import Span, spans_of
+from cleaner.spark.source.plan import Task, first_offset, one_replica_each, tasks_of
+from cleaner.spark.source.spans import Span, out_of_range, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
 Positions = dict[TopicPartition, int]

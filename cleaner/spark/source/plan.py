@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import OffsetOutOfRangeError, UsageError
+from cleaner.errors import UsageError
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
 from cleaner.read.time_search import find_by_time
@@ -22,7 +22,7 @@ from cleaner.spark.source.filters import Pruning
 from cleaner.spark.source.find import Found, find_partitions
 from cleaner.spark.source.offsets import LATEST, Times
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.spans import Span, spans_of
+from cleaner.spark.source.spans import Span, out_of_range, spans_of
 from cleaner.storage.fs.file_system import FileSystem
 
 _MIN_COST = 64 << 10  # bytes a span: opening a file takes as long as reading this many
@@ -186,13 +186,6 @@ def first_offset(log: LogSnapshot, options: ReadOptions) -> int:
     if wanted >= 0 and options.fail_on_data_loss and not log.start_offset <= wanted <= log.end_offset:
         raise out_of_range(log, wanted)
     return options.starting.resolve(name, log.start_offset, log.end_offset)
-
-
-def out_of_range(log: LogSnapshot, offset: int) -> OffsetOutOfRangeError:
-    """Return the error for an offset that a log does not have."""
-    error = OffsetOutOfRangeError(log.directory, offset, log.start_offset, log.end_offset)
-    error.args = (f"{error}; failOnDataLoss=false reads the rest",)
-    return error
 
 
 def _time_of(times: Times | None, log: LogSnapshot) -> int | None:

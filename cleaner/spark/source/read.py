@@ -20,8 +20,7 @@ from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.spark.source.damage import Damage, sound_chunks, transactions_reader
 from cleaner.spark.source.options import ReadOptions
-from cleaner.spark.source.plan import out_of_range
-from cleaner.spark.source.spans import Span, spans_of
+from cleaner.spark.source.spans import Span, out_of_range, spans_of
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import Aborts

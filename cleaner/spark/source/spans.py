@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptIndexError
+from cleaner.errors import CorruptIndexError, OffsetOutOfRangeError
 from cleaner.kernels.batch_header import HEAD_BYTES, MAGIC, MAGIC_AT, base_offset_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot
@@ -125,3 +125,10 @@ def _cuts(log: LogSnapshot, segment: OpenSegment, start: int, size: int, task_by
         if len(head) == HEAD_BYTES and head[MAGIC_AT] == MAGIC and place.base_offset <= offset <= largest:
             found.append((position, offset))
     return found
+
+
+def out_of_range(log: LogSnapshot, offset: int) -> OffsetOutOfRangeError:
+    """Return the error for an offset that a log does not have."""
+    error = OffsetOutOfRangeError(log.directory, offset, log.start_offset, log.end_offset)
+    error.args = (f"{error}; failOnDataLoss=false reads the rest",)
+    return error

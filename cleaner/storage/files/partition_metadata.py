@@ -61,7 +61,7 @@ def read_topic_id(fs: ReadableFiles, path: Path) -> UUID | None:
 
 
 def write_topic_id(fs: FileSystem, path: Path, topic_id: UUID) -> None:
-    """Write or replace a `partition.metadata` file durably."""
+    """Write or replace a `partition.metadata` file durably. Raises ValueError: the id is all zeros."""
     if topic_id.int == 0:
         raise ValueError("the all-zero id belongs to no topic")
     fs.write_atomically(path, f"version: {VERSION}\ntopic_id: {format_uuid(topic_id)}".encode("ascii"))

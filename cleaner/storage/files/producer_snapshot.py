@@ -91,6 +91,8 @@ def encode_snapshot(entries: Sequence[ProducerEntry], max_entries: int = 0) -> b
         entries: one per producer, in the order in which they became known.
         max_entries: the largest number of producers known at one time, if more than now. A Java map never shrinks,
             and its size decides the order.
+    Raises:
+        ValueError: a producer id occurs twice.
     """
     by_id = {entry.producer_id: entry for entry in entries}
     if len(by_id) != len(entries):

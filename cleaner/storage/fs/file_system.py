@@ -398,7 +398,12 @@ class FileSystem:
             os.rmdir(at.name, dir_fd=at.descriptor)
 
     def set_mode(self, path: Path, mode: int) -> None:
-        """Set permission bits; a link is refused."""
+        """
+        Set permission bits.
+
+        Raises:
+            OSError: it is a symbolic link, or for root a file with a second name that others could change.
+        """
         with disk_errors(path), self._held.parent(path) as at:
             descriptor = os.open(at.name, _MODE_FLAGS, dir_fd=at.descriptor)
             try:

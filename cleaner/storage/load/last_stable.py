@@ -45,6 +45,7 @@ def last_stable_offset(
     Args:
         segments: the log's, ascending.
         first_unstable_offset: see `ProducerState.first_unstable_offset`; None: everything is stable.
+        log_start_offset, log_end_offset, high_watermark: the log's; the end is exclusive.
     """
     if first_unstable_offset is None:
         return high_watermark

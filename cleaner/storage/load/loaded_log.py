@@ -9,7 +9,8 @@ Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `Loca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cleaner.base.model import LastRecord, TopicPartition
@@ -81,7 +82,8 @@ class LoadedLog:
         self._aborted = AbortedWalk()
 
     def __repr__(self) -> str:
-        return f"Log({self.directory}, {len(self.segments)} segments, [{self.log_start_offset}, {self.log_end_offset}))"
+        offsets = f"[{self.log_start_offset}, {self.log_end_offset})"
+        return f"LoadedLog({self.directory}, {len(self.segments)} segments, {offsets})"
 
     @property
     def active_segment(self) -> Segment:
@@ -105,7 +107,7 @@ class LoadedLog:
 
     @property
     def last_records(self) -> LastRecords:
-        """The same as rows."""
+        """The same as rows of producer id, last data offset (-1: none known) and epoch."""
         return self._producers.last_records()
 
     @property
@@ -134,7 +136,7 @@ class LoadedLog:
         )
 
     def raise_log_start(self, offset: int) -> None:
-        """Move the log start offset up, at most to the high watermark (R-913)."""
+        """Move the log start offset up (R-913). Raises ValueError: the offset is above the high watermark."""
         if offset > self.high_watermark:
             raise ValueError(f"log start offset {offset} above the high watermark {self.high_watermark}")
         if offset > self.log_start_offset:
@@ -194,13 +196,18 @@ class LoadedLog:
         """Changes of the load that are not on disk yet."""
         return self._changes
 
-    def settle(self, fs: FileSystem) -> None:
+    def settle(self, fs: FileSystem, swapping: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
         """
         Make the changes of Kafka's loader on disk: remove left-over files, write missing indexes, leader epochs and
         snapshots. Durable on return; a second call does nothing. Alongside a writer it does nothing at all.
+
+        Args:
+            fs: the file system.
+            swapping: entered while names change, as for a swap; the caller holds the log dir alone without it.
         """
         if not self.is_beside_writer:
-            self._changes.apply(fs)
+            with swapping():
+                self._changes.apply(fs)
 
     def close(self, fs: FileSystem) -> None:
         """

@@ -77,7 +77,7 @@ class LogsAccess:
             raise LogDirLockedError(f"{self._path}: a writer is loading the logs")
 
     def leave(self) -> None:
-        """End a round; the last one releases the logs."""
+        """End a round; the last one releases the logs. Raises ValueError: no round is running."""
         with self._guard:
             if self._rounds == 0:
                 raise ValueError("no round is running")
@@ -111,6 +111,11 @@ class LogsAccess:
                 unlock(self._file, WAITING_BYTE, 1)
 
     def admit_cleaner(self) -> None:
-        """Let rounds begin alongside this writer: every log is loaded, recovered and settled."""
+        """
+        Let rounds begin alongside this writer: every log is loaded, recovered and settled.
+
+        Raises:
+            LogDirLockedError: this writer does not have the logs.
+        """
         if not self._is_alone and not try_lock(self._file, READ, LOGS_BYTE, 1):
             raise LogDirLockedError(f"{self._path}: this writer does not have the logs")

@@ -21,13 +21,17 @@ class AbortedRanges:
     """
 
     def __init__(self, aborts: Aborts) -> None:
-        # A producer's transactions do not overlap, so only its last one that begins at or below a batch can contain
-        # it. Producers and offsets are numbered, so that one search in (producer, first offset) finds it.
+        # A batch is in one of its producer's transactions if that is so for the farthest end of those that begin at or
+        # below it: transactions do not overlap, and entries of a damaged index that do count all. Producers and offsets
+        # are numbered, so that one search in (producer, first offset) finds it.
         self._producers, of_abort = np.unique(aborts[:, _PRODUCER], return_inverse=True)
         self._firsts, first_of_abort = np.unique(aborts[:, FIRST_OFFSET], return_inverse=True)
         keys = of_abort.reshape(-1) * len(self._firsts) + first_of_abort.reshape(-1)
         order = np.argsort(keys, kind="stable")
         self._keys, self._aborts = keys[order], aborts[order]
+        ends, end_of_abort = np.unique(self._aborts[:, LAST_OFFSET], return_inverse=True)
+        farthest = np.maximum.accumulate(of_abort.reshape(-1)[order] * len(ends) + end_of_abort.reshape(-1))
+        self._farthest = ends[farthest % len(ends)] if len(ends) else ends
 
     def hidden(self, batches: Batches) -> Flags:
         """Tell for each batch whether it is hidden from readers of committed records: uint8, 1 for aborted data."""
@@ -41,7 +45,7 @@ class AbortedRanges:
         first_of_batch = np.searchsorted(self._firsts, bases, side="right") - 1
         at = np.searchsorted(self._keys, of_batch * len(self._firsts) + first_of_batch, side="right") - 1
         found = self._aborts[np.maximum(at, 0)]
-        is_within = (found[:, FIRST_OFFSET] <= bases) & (bases <= found[:, LAST_OFFSET])
+        is_within = (found[:, FIRST_OFFSET] <= bases) & (bases <= self._farthest[np.maximum(at, 0)])
         is_its_own = (at >= 0) & (found[:, _PRODUCER] == producers)
         hidden[transactional[is_within & is_its_own]] = 1
         return hidden

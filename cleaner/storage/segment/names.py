@@ -110,6 +110,8 @@ def partition_dir_name(topic_partition: TopicPartition, kind: DirKind = DirKind.
         topic_partition: the partition.
         kind: its kind; any except `CURRENT` needs `unique`.
         unique: 32 lower-case hex digits (a UUID without dashes).
+    Raises:
+        ValueError: `unique` is needed, and is not that.
     """
     if kind is DirKind.CURRENT:
         return str(topic_partition)
@@ -123,7 +125,7 @@ def partition_dir_name(topic_partition: TopicPartition, kind: DirKind = DirKind.
 
 
 def offset_prefix(offset: int) -> str:
-    """Return the 20 digits with which the file names of this offset begin (R-120)."""
+    """Return the 20 digits with which the file names of this offset begin (R-120). Raises ValueError: not an offset."""
     if not 0 <= offset <= _MAX_OFFSET:
         raise ValueError(f"{offset} is not an offset")
     return f"{offset:020d}"

@@ -120,6 +120,7 @@ class Segment:
 
     @rebuilt.setter
     def rebuilt(self, indexes: SegmentIndexes | None) -> None:
+        """Replace them, and forget what was read from those on disk."""
         self._rebuilt = indexes
         self.forget()
 

@@ -2,8 +2,8 @@
 Replaces segments by the cleaned segment made from them, so that a crash leaves either the old ones or the new one.
 
 The steps are Kafka's (R-601, R-660), with a directory fsync as a fence after each phase (D-10): no POSIX file system
-can then have a later phase on disk without an earlier one. Together they keep C-1. `docs/crash-safety.md` explains the
-steps in detail.
+can then have a later phase on disk without an earlier one. Together they keep C-1. `docs/crash-safety.md` has the steps
+in detail, and why each fence is there.
 
     step  what happens                                              a crash right after it leaves, once loaded
     S0    `.cleaned` files written, fsynced, fence                  OLD: every `.cleaned` is removed (R-630)
@@ -11,13 +11,14 @@ steps in detail.
     S2    fence: the swap is decided                                NEW: completed by the loader (R-632)
     S3    old `.log`s -> `.deleted`, ascending; fence;              NEW: completed by the loader
           old index files -> `.deleted`; fence
-    S4    `.log.swap` -> `.log`; fence; index files likewise        NEW: only renames remain (R-634)
-    S5    fence: the names are final                                NEW: nothing remains
+    S4    `.log.swap` -> `.log`; fence                              NEW: only renames remain (R-634)
+    S5    index files' `.swap` -> final names; fence                NEW: nothing remains
     S6    snapshots of absorbed segments and `.deleted` removed     NEW: the loader removes them
 
-S3 and S4 rename the logs first, with a separate fence, because the loader decides by the `.log` files only. An old
-`.log` must not outlive its `.txnindex` (its aborted records would become readable), and the new `.index` and
-`.txnindex` must not have their final names while `.log.swap` still exists (the loader would delete them as old ones).
+Logs are renamed before index files (within S3, and S4 before S5), with a separate fence, because the loader decides by
+the `.log` files only. An old `.log` must not outlive its `.txnindex` (its aborted records would become readable), and
+the new `.index` and `.txnindex` must not have their final names while `.log.swap` still exists (the loader would delete
+them as old ones).
 
 Fully superseded old segments (R-633): the loader removes old segments between the new segment's base and the end of its
 *last surviving batch*. If the last old segments of a group kept no record, they lie after that end, so a crash between
@@ -27,7 +28,7 @@ not moved yet, the next round deletes it again. After the first fence of S3 they
 
 A split, or an undone cleaning, replaces one segment by several (`replace_by_several`), one of which may have its name:
 S1 from the highest base offset down, each log durably before its indexes, so that the lowest `.cleaned` condemns every
-`.swap`; S2 when that one is durable; S3 for the old segment; S4 from the lowest base offset up; S6.
+`.swap`; S2 when that one is durable; S3 for the old segment; S4 and S5 from the lowest base offset up; S6.
 
 Nothing here reads records; the loader (`storage/load/loader.py`) relies on these orders.
 
@@ -121,7 +122,7 @@ def replace_segments(
     _announce(fs, directory, new_base)
     _retire_old(fs, directory, old)
     _install(fs, directory, new_base)
-    _drop_absorbed_snapshots(fs, directory, old[1:])
+    _retire_absorbed_snapshots(fs, directory, old[1:])
     if not keep_deleted:
         remove_deleted(fs, directory, old, threads)
 
@@ -141,13 +142,6 @@ def _rename_present(
     """Change the temporary suffix of the segments' existing files; index files may be missing (R-602)."""
     named = [segment_file_name(base, suffix) for base in bases for suffix in suffixes]
     fs.rename_all(directory, [(name + old, name + new) for name in named])
-
-
-def _rename_logs_first(fs: FileSystem, directory: Path, bases: Sequence[int], old: str, new: str) -> None:
-    """Change the suffix of segments' files, with a fence after the logs and one after the index files."""
-    for suffixes in ((LOG,), _INDEX_SUFFIXES):
-        _rename_present(fs, directory, bases, suffixes, old, new)
-        fs.fsync_dir(directory)
 
 
 def _announce(fs: FileSystem, directory: Path, new_base: int) -> None:
@@ -189,21 +183,27 @@ def _retire_old(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     would get its aborted records. Second fence: no old `.txnindex` remains next to the new `.log`; it would name
     aborted transactions whose markers are gone, and consumers would skip committed records of the same producer.
     """
-    _rename_logs_first(fs, directory, old, "", DELETED)
+    _rename_present(fs, directory, old, (LOG,), "", DELETED)
+    fs.fsync_dir(directory)
+    _rename_present(fs, directory, old, _INDEX_SUFFIXES, "", DELETED)
+    fs.fsync_dir(directory)
 
 
 def _install(fs: FileSystem, directory: Path, new_base: int) -> None:
     """
-    S4 and S5: `.swap` becomes final, the log before the index files.
+    S4, `.log.swap` becomes `.log`, and S5, the index files likewise.
 
-    First fence: while `.log.swap` exists, the loader deletes every other file in its range of offsets, and that would
-    include the new `.txnindex`. Second fence: only after it may the old files be removed and the checkpoint move.
+    Fence of S4: while `.log.swap` exists, the loader deletes every other file in its range of offsets, and that would
+    include the new `.txnindex`. Fence of S5: only after it may the old files be removed and the checkpoint move.
     """
-    _rename_logs_first(fs, directory, [new_base], SWAP, "")
+    _rename_present(fs, directory, [new_base], (LOG,), SWAP, "")
+    fs.fsync_dir(directory)
+    _rename_present(fs, directory, [new_base], _INDEX_SUFFIXES, SWAP, "")
+    fs.fsync_dir(directory)
 
 
-def _drop_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
-    """S6: drop producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
+def _retire_absorbed_snapshots(fs: FileSystem, directory: Path, absorbed: Sequence[int]) -> None:
+    """S6: rename to `.deleted` producer snapshots at base offsets that no segment has any more (R-601, R-650)."""
     _rename_present(fs, directory, absorbed, (SNAPSHOT,), "", DELETED)
 
 
@@ -219,8 +219,10 @@ def replace_by_several(fs: FileSystem, directory: Path, old_base: int, bases: Se
         bases: of the new segments, ascending; within the old one's offsets.
     """
     for base in reversed(bases):
-        _rename_logs_first(fs, directory, [base], CLEANED, SWAP)
-    _rename_logs_first(fs, directory, [old_base], "", DELETED)
+        for suffixes in ((LOG,), _INDEX_SUFFIXES):
+            _rename_present(fs, directory, [base], suffixes, CLEANED, SWAP)
+            fs.fsync_dir(directory)
+    _retire_old(fs, directory, [old_base])
     for base in bases:
-        _rename_logs_first(fs, directory, [base], SWAP, "")
+        _install(fs, directory, base)
     fs.remove_all(directory, [segment_file_name(old_base, suffix, DELETED) for suffix in SEGMENT_SUFFIXES])

@@ -105,7 +105,7 @@ class KeySieve(_Section):
             self._count += len(taken)
             hashes = hashes[room:]
             if self._count == len(self._words):
-                self._settle()
+                self._drop_repeats()
                 if self._count > len(self._words) // 2:
                     self._count //= 2
                     self.limit = int(self._words[self._count])
@@ -116,7 +116,7 @@ class KeySieve(_Section):
             hashes = hashes[hashes >= np.uint64(self._low)]
         return hashes if self.limit == _END else hashes[hashes < np.uint64(self.limit)]
 
-    def _settle(self) -> None:
+    def _drop_repeats(self) -> None:
         """Sort the digests and keep each once; collect the repeated ones."""
         words = self._words[: self._count]
         words.sort()
@@ -130,7 +130,7 @@ class KeySieve(_Section):
 
     def twice(self) -> Words:
         """Return the repeated digests below `limit`, ascending."""
-        self._settle()
+        self._drop_repeats()
         return self._wanted(self._twice)
 
 

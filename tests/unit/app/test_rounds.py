@@ -1,7 +1,9 @@
-"""What the rounds of one call have in common."""
+"""The work on one log, by the command and by the daemon, and what the rounds of one call have in common."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,46 @@ import pytest
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.errors import LogChangedError
 from cleaner.settings.sources import Sources
-from tests.integration.log_dirs import keyed_log
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.held import Hold
+from cleaner.storage.lock.partition_lock import partition_lock
+from cleaner.storage.segment.generation import Generations
+from tests.integration.daemons import daemon, settings_for
+from tests.integration.log_dirs import keyed_log, offsets
 from tests.support.log_builder import write_log_dir
 from tests.support.manual_clock import ManualClock
 
 RATE = 1000
+TP = TopicPartition("topic", 0)
+LEFT_OVER = f"{20:020d}.log.cleaned"
+
+Cleans = Callable[[Path, FileSystem], None]
+"""Cleans the log dir `logs` below a directory, where state may be kept too."""
+
+
+def _command(place: Path, fs: FileSystem, names: list[str] | None) -> None:
+    sources = Sources.of_call("topic", {"cleanup.policy": "compact"}, None, None)
+    list(clean_log_dir(place / "logs", names, sources, CleanOptions(), CallContext(fs=fs)))
+
+
+def by_name(place: Path, fs: FileSystem) -> None:
+    """As `cleaner clean LOG_DIR topic-0`."""
+    _command(place, fs, [str(TP)])
+
+
+def all_due(place: Path, fs: FileSystem) -> None:
+    """As `cleaner clean LOG_DIR --all`."""
+    _command(place, fs, None)
+
+
+def by_daemon(place: Path, fs: FileSystem) -> None:
+    """As the daemon does."""
+    with daemon(settings_for(place / "logs", state_dir=place / "state"), fs) as running:
+        running.log.wait("", partition=str(TP))
 
 
 def test_rate_is_that_of_all_partitions_of_a_call(tmp_path: Path) -> None:
@@ -33,3 +69,74 @@ def test_rate_is_that_of_all_partitions_of_a_call(tmp_path: Path) -> None:
     passed = sum(2 * report.bytes_read + report.bytes_written for report in reports)
     assert passed > 10 * RATE
     assert clock.monotonic_ns() / 1e9 == pytest.approx(passed / RATE, rel=0.01)
+
+
+@pytest.mark.parametrize("cleans", [by_name, all_due, by_daemon])
+def test_log_whose_directory_is_exchanged_is_closed_where_it_was_cleaned(tmp_path: Path, cleans: Cleans) -> None:
+    """The owner exchanges it as soon as it is no longer held; the recovery point is true only if that is the end."""
+    logs = tmp_path / "logs"
+    write_log_dir(logs, keyed_log(str(TP)), recovery_points={})  # so the close has something to fsync
+
+    class ExchangedOnRelease(FileSystem):
+        def hold(self, directory: Path, *, follow_above: bool = False) -> Hold:
+            held = super().hold(directory, follow_above=follow_above)
+            return _Exchange(held, directory) if directory.name == str(TP) else held
+
+    cleans(tmp_path, ExchangedOnRelease())
+    assert (logs / "aside").exists()
+    assert offsets(logs, "recovery-point") == {str(TP): 80}
+    assert list((logs / str(TP)).iterdir()) == []
+
+
+class _Exchange(Hold):
+    """A hold of a directory that is exchanged for an empty one right after its release."""
+
+    def __init__(self, held: Hold, directory: Path) -> None:
+        self._hold = held
+        self._directory = directory
+
+    def release(self) -> None:
+        self._hold.release()
+        if not (aside := self._directory.with_name("aside")).exists():
+            self._directory.rename(aside)
+            self._directory.mkdir()
+
+
+@pytest.mark.parametrize(("cleans", "settles"), [(by_name, True), (all_due, False), (by_daemon, True)])
+def test_log_that_is_not_cleaned_has_its_checkpoint_corrected_last_and_under_its_lock(
+    tmp_path: Path, cleans: Cleans, settles: bool
+) -> None:
+    """R-405, R-420: a writer that cuts the log waits, or is noticed; files left by a stop have gone before."""
+    logs = tmp_path / "logs"
+    write_log_dir(logs, keyed_log(str(TP), segments=0), cleaner_offsets={TP: 999})
+    (logs / str(TP) / LEFT_OVER).touch()
+    seen: list[tuple[bool, bool]] = []
+
+    class Watched(FileSystem):
+        def write_atomically(self, path: Path, data: bytes) -> None:
+            if path.name == "cleaner-offset-checkpoint":
+                seen.append((_is_locked(logs), (logs / str(TP) / LEFT_OVER).exists()))
+            super().write_atomically(path, data)
+
+    cleans(tmp_path, Watched())
+    assert seen == [(True, not settles)]
+    assert offsets(logs, "cleaner") == {str(TP): 0}
+
+
+@pytest.mark.parametrize("cleans", [by_name, by_daemon])
+@pytest.mark.parametrize("segments", [0, 3], ids=["nothing to clean", "cleaned"])
+def test_readers_list_a_log_again_when_its_files_are_settled(tmp_path: Path, cleans: Cleans, segments: int) -> None:
+    """Whether or not a round follows, names change: the generation rises, as at a swap."""
+    logs = tmp_path / "logs"
+    write_log_dir(logs, keyed_log(str(TP), segments=segments), cleaner_offsets={TP: 999})
+    (logs / str(TP) / LEFT_OVER).touch()
+    with Generations(FileSystem(), logs) as generations:
+        before = generations.of(TP)
+        cleans(tmp_path, FileSystem())
+        assert generations.of(TP) > before
+
+
+def _is_locked(log_dir: Path) -> bool:
+    with suppress(LogChangedError), partition_lock(FileSystem(), log_dir, TP, SystemClock(), patience_ms=0):
+        return False
+    return True

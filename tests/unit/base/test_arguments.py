@@ -124,7 +124,6 @@ READING: Table = {
 }
 LOG: Table = {
     **READING,
-    "columns": {key: value for key, value in READING["columns"].items() if key != "chunk_bytes"},
     "append": {"records": RECORDS, "producer": (5, "p", (1, 2, 3), THING)},  # and NO_STAMPS
     "truncate_to": {"offset": NEEDED_INTEGER},
     "producer": {"transactional_id": (*TEXT, ""), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},

@@ -64,7 +64,7 @@ def retain(
     verdicts: Sequence[Sequence[int]],
     *,
     retention: Sequence[BatchRetention] | None = None,
-    empties_marker: Sequence[int] | None = None,
+    is_empty_marker: Sequence[int] | None = None,
     new_horizon_ms: int = NOW_MS,
 ) -> Retained:
     """
@@ -73,7 +73,7 @@ def retain(
     Args:
         verdicts: for each batch one a record, as in `kernels/offset_map.py`; none for a batch to be dropped.
         retention: `KEEP_IF_NOT_EMPTY` unless given.
-        empties_marker: 0 unless given.
+        is_empty_marker: 0 unless given.
     """
     chunk = only_chunk(log)
     count = len(chunk.batches)
@@ -81,7 +81,7 @@ def retain(
     writer = RetainedWriter(new_horizon_ms)
     kept_as = np.array([BatchRetention.KEEP_IF_NOT_EMPTY] * count if retention is None else list(retention), np.int8)
     flags = np.zeros(count, np.uint8)
-    marker = flags if empties_marker is None else np.array(empties_marker, np.uint8)
+    marker = flags if is_empty_marker is None else np.array(is_empty_marker, np.uint8)
     whole = BlockRetention(kept_as, flags, (kept_as == BatchRetention.DROP).astype(np.uint8), marker, True)
     writer.begin(count)
     for block in Unpacker(1 << 24).blocks(PATH, chunk):

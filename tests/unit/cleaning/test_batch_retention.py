@@ -54,8 +54,8 @@ def test_retention_of_a_chunk_is_that_of_its_batches(
     batches = table(content)
     can_discard = np.array([row["can_discard"] and row["magic"] == 2 for row in content], np.uint8)
     found = decide_retention(
-        batches, can_discard, ActiveProducers(last_records), first_uncleanable_offset=first_uncleanable, now_ms=NOW_MS,
-        legacy_deletes_stay=deletes_stay,
+        batches, can_discard, ActiveProducers(last_records), first_uncleanable_offset=first_uncleanable,
+        removal_ms=NOW_MS, legacy_deletes_stay=deletes_stay,
     )  # fmt: skip
     for i, row in enumerate(content):
         is_control = row["magic"] == 2 and bool(row["attributes"] & CONTROL_FLAG)
@@ -82,7 +82,7 @@ def test_retention_of_a_chunk_is_that_of_its_batches(
         assert BatchRetention(int(found.batches[i])) == retention
         assert bool(found.discarded[i]) == discards
         assert bool(found.unread[i]) == (retention == BatchRetention.DROP)
-        assert bool(found.empties_marker[i]) == (is_control and bool(can_discard[i]))
+        assert bool(found.is_empty_marker[i]) == (is_control and bool(can_discard[i]))
     assert found.legacy_deletes_stay == deletes_stay
 
 
@@ -95,12 +95,12 @@ def test_part_of_a_retention_is_that_of_the_batches_in_it() -> None:
     ]  # fmt: skip
     whole = decide_retention(
         table(content), np.array([row["can_discard"] for row in content], np.uint8), ActiveProducers({}),
-        first_uncleanable_offset=99, now_ms=NOW_MS, legacy_deletes_stay=True,
+        first_uncleanable_offset=99, removal_ms=NOW_MS, legacy_deletes_stay=True,
     )  # fmt: skip
     part = whole.part(2, 3)
-    for name in ("batches", "discarded", "unread", "empties_marker"):
+    for name in ("batches", "discarded", "unread", "is_empty_marker"):
         assert getattr(part, name).tolist() == getattr(whole, name)[2:5].tolist()
-    assert part.empties_marker.tolist() == [0, 1, 0]
+    assert part.is_empty_marker.tolist() == [0, 1, 0]
 
 
 def test_no_producers_are_last_of_nothing() -> None:
@@ -112,8 +112,8 @@ def test_no_producers_are_last_of_nothing() -> None:
         ({7: LastRecord(1, 5)}, BatchRetention.KEEP_EVEN_EMPTY),
     ):
         found = decide_retention(
-            batches, np.zeros(1, np.uint8), ActiveProducers(last_records), first_uncleanable_offset=99, now_ms=NOW_MS,
-            legacy_deletes_stay=True,
+            batches, np.zeros(1, np.uint8), ActiveProducers(last_records), first_uncleanable_offset=99,
+            removal_ms=NOW_MS, legacy_deletes_stay=True,
         )  # fmt: skip
         assert found.batches.tolist() == [expected]
 
@@ -124,6 +124,6 @@ def test_producer_that_comes_twice_counts_as_it_came_last() -> None:
                       "producer_epoch": 0} for i in (1, 2)])  # fmt: skip
     found = decide_retention(
         batches, np.zeros(2, np.uint8), ActiveProducers(np.array([[7, 1, 0], [8, 2, 0], [7, 2, 0]])),
-        first_uncleanable_offset=99, now_ms=NOW_MS, legacy_deletes_stay=True,
+        first_uncleanable_offset=99, removal_ms=NOW_MS, legacy_deletes_stay=True,
     )  # fmt: skip
     assert found.batches.tolist() == [BatchRetention.KEEP_IF_NOT_EMPTY, BatchRetention.KEEP_EVEN_EMPTY]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cleaning.context import RoundContext
-from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder
+from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.config.values import CleanerConfig
@@ -50,7 +50,7 @@ def test_map_covers_offsets_missing_before_the_next_segment(tmp_path: Path) -> N
     log.roll()
     directory = log.write(tmp_path)
     built, offset_map = build(directory)
-    assert (built.end_offset, built.is_full) == (113, False)
+    assert (built.end_offset, built.ended_by) == (113, None)
     assert [offset_map.get(key) for key in (b"a", b"b")] == [12, 1]
 
 
@@ -61,7 +61,7 @@ def test_map_that_ends_in_a_segment_covers_no_gap(tmp_path: Path) -> None:
     log.append(("c", "v"))
     log.roll()
     built, _ = build(log.write(tmp_path), limit=2)
-    assert (built.end_offset, built.is_full) == (6, True)
+    assert (built.end_offset, built.ended_by) == (6, MapEnd.FULL)
 
 
 def test_map_begins_inside_a_segment_at_the_checkpoint(tmp_path: Path) -> None:
@@ -122,10 +122,10 @@ def test_range_within_one_chunk_may_still_end_by_the_limits(tmp_path: Path) -> N
     """The limit is checked after a chunk; the rest of its segment is only verified."""
     directory = keyed_log(segments=1, batches=10).write(tmp_path)
     built, _ = build(directory, around=context(max_dirty_bytes=1), chunk_bytes=300)
-    assert built.is_full
+    assert built.ended_by is MapEnd.DIRTY_BYTES
     assert 0 < built.end_offset < 30
     whole, _ = build(directory, around=context(max_dirty_bytes=1))
-    assert (whole.end_offset, whole.is_full) == (30, False)
+    assert (whole.end_offset, whole.ended_by) == (30, None)
 
 
 def test_default_map_takes_kafkas_number_of_keys() -> None:

@@ -78,7 +78,7 @@ def test_segment_the_map_does_not_cover_counts_whole(tmp_path: Path) -> None:
 
 
 def test_map_is_looked_through_once_a_round(tmp_path: Path) -> None:
-    """For any number of groups."""
+    """The survivors of all segments are counted in one pass over the map, for any number of groups."""
     offset_map = FixedMap({0: 10, 5000: 10})
     expected = ExpectedOutput(offset_map, {0: 1000, 5000: 1000})
     for segment in segments(tmp_path, 0, 5000):

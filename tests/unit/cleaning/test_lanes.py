@@ -172,7 +172,7 @@ def test_any_number_of_threads_leaves_the_same_files(
     _, result = same(found)
     assert isinstance(result, RoundResult)
     assert 0 < result.messages_written < result.messages_read
-    assert not result.map_full
+    assert result.map_ended_by is None
 
 
 @pytest.mark.parametrize("kind", LOGS)
@@ -184,7 +184,7 @@ def test_any_number_of_threads_fills_a_small_map_in_the_same_place(tmp_path: Pat
         _, result = same(outcomes(log, tmp_path / str(key_limit), key_limit=key_limit))
         assert isinstance(result, RoundResult)
         ends.append(result.end_offset)
-        if not result.map_full:
+        if result.map_ended_by is None:
             break
         assert result.map_entries == key_limit
     assert len(ends) > 3
@@ -200,7 +200,7 @@ def test_any_number_of_threads_ends_at_the_same_limit(tmp_path: Path, kind: str)
     for limit in range(1, 20_000, 900):
         _, result = same(outcomes(log, tmp_path / str(limit), max_dirty_bytes=limit))
         assert isinstance(result, RoundResult)
-        assert result.map_bytes_read >= limit or not result.map_full
+        assert result.map_bytes_read >= limit or result.map_ended_by is None
         ends.add(result.end_offset)
     assert len(ends) > 2
 

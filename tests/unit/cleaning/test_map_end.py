@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder
+from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.errors import CorruptBatchError
@@ -103,7 +103,7 @@ def test_full_map_ends_at_a_key_it_already_knows(tmp_path: Path, chunk_bytes: in
     """Fullness is checked before the key is looked up (R-511)."""
     directory = write(tmp_path, [batch(0, b"a"), batch(1, b"b", b"a"), batch(3, b"c")])
     found = build(directory, limit=2, chunk_bytes=chunk_bytes, lanes=lanes)
-    assert (found.built.end_offset, found.built.is_full) == (2, True)
+    assert (found.built.end_offset, found.built.ended_by) == (2, MapEnd.FULL)
     assert found.built.messages_read == 2
 
 
@@ -113,7 +113,7 @@ def test_full_map_goes_on_over_batches_without_a_key(tmp_path: Path, chunk_bytes
     batches = [batch(0, b"a", b"b", None), batch(3, None, last_offset=7), batch(8, None, b"c")]
     directory = write(tmp_path, batches)
     found = build(directory, limit=2, chunk_bytes=chunk_bytes)
-    assert (found.built.end_offset, found.built.is_full) == (8, True)
+    assert (found.built.end_offset, found.built.ended_by) == (8, MapEnd.FULL)
     assert found.built.messages_read == 5
     assert found.ends == ([2, 7] if chunk_bytes == BATCH_BY_BATCH else [])
 
@@ -122,7 +122,7 @@ def test_full_map_goes_on_over_batches_without_a_key(tmp_path: Path, chunk_bytes
 def test_map_exactly_filled_reaches_the_end(tmp_path: Path, chunk_bytes: int) -> None:
     """It counts as full only when another record comes."""
     found = build(write(tmp_path, [batch(0, b"a", b"b")], [batch(2, None)]), limit=2, chunk_bytes=chunk_bytes)
-    assert (found.built.end_offset, found.built.is_full, found.offset_map.entries) == (3, False, 2)
+    assert (found.built.end_offset, found.built.ended_by, found.offset_map.entries) == (3, None, 2)
 
 
 @pytest.mark.parametrize("chunk_bytes", [BATCH_BY_BATCH, ALL_AT_ONCE])
@@ -130,7 +130,7 @@ def test_map_of_one_key_covers_one_record(tmp_path: Path, chunk_bytes: int) -> N
     """The smallest map that makes progress (R-523)."""
     directory = write(tmp_path, [batch(5, b"a", b"b")], base_offset=5)
     found = build(directory, first_dirty=5, limit=1, chunk_bytes=chunk_bytes)
-    assert (found.built.end_offset, found.built.is_full) == (6, True)
+    assert (found.built.end_offset, found.built.ended_by) == (6, MapEnd.FULL)
 
 
 def test_map_full_at_the_first_record_of_a_segment_covers_the_gap_before_it(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_map_full_at_the_first_record_of_a_segment_covers_the_gap_before_it(tmp_
     directory = log.write(tmp_path)
     for chunk_bytes in (BATCH_BY_BATCH, ALL_AT_ONCE):
         found = build(directory, limit=1, chunk_bytes=chunk_bytes)
-        assert (found.built.end_offset, found.built.is_full) == (10, True)
+        assert (found.built.end_offset, found.built.ended_by) == (10, MapEnd.FULL)
         assert found.built.messages_by_segment == {0: 1}
 
 
@@ -153,7 +153,7 @@ def test_map_of_many_keys_covers_all(tmp_path: Path) -> None:
     count, step = 60_000, 2000
     batches = [batch(base, *[b"key-%d" % i for i in range(base, base + step)]) for base in range(0, count, step)]
     found = build(write(tmp_path, batches), limit=100_000, chunk_bytes=ALL_AT_ONCE)
-    assert (found.built.end_offset, found.built.is_full, found.offset_map.entries) == (count, False, count)
+    assert (found.built.end_offset, found.built.ended_by, found.offset_map.entries) == (count, None, count)
     assert all(found.offset_map.get(b"key-%d" % i) == i for i in range(0, count, 77))
 
 
@@ -202,7 +202,7 @@ def test_map_of_any_log_ends_where_kafkas_does(
     with scratch_directory() as log_dir:
         directory = write(log_dir, [data_batch(records, records[0].offset or 0) for records in batches])
         found = build(directory, first_dirty=first_dirty, limit=limit, chunk_bytes=chunk_bytes, lanes=lanes)
-    assert (found.built.end_offset, found.built.is_full) == (latest + 1, is_full)
+    assert (found.built.end_offset, found.built.ended_by) == (latest + 1, MapEnd.FULL if is_full else None)
     assert found.built.messages_read == messages
     assert {key: found.offset_map.get(key) for key in expected} == expected
     assert found.offset_map.entries == len(expected)

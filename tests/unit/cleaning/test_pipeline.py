@@ -492,7 +492,7 @@ def test_any_schedule_ends_as_a_single_lane_does(
         threads, chunks = rng.randint(2, 4), rng.randint(0, 9)
         lanes = rng.randint(threads, 3 * threads)
         steps = {(rng.choice(STEPS), rng.randrange(chunks)) for _ in range(broken if chunks else 0)}
-        monkeypatch.setattr(pipeline, "threading", schedule)
+        monkeypatch.setattr(pipeline, "concurrency", schedule)
         book = ScheduledBook(chunks, sorted(steps), schedule, lanes, threads)
         if is_crowded:
             book.crowded = {chunk for chunk in range(chunks) if rng.random() < 0.6}
@@ -518,7 +518,7 @@ def test_interrupt_at_any_moment_ends_all_threads(broken: int, monkeypatch: pyte
     for seed in range(300):
         rng = random.Random(seed)
         schedule = Schedule(seed, interrupt_at=rng.randint(1, 90))
-        monkeypatch.setattr(pipeline, "threading", schedule)
+        monkeypatch.setattr(pipeline, "concurrency", schedule)
         threads = rng.randint(1, 3)
         book = ScheduledBook(6, [(rng.choice(STEPS), rng.randrange(6))] * broken, schedule, 5, threads)
         raised: BaseException | None = None
@@ -538,7 +538,7 @@ def test_schedule_sees_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = 0
     for seed in range(40):
         schedule = Schedule(seed)
-        monkeypatch.setattr(pipeline, "threading", schedule)
+        monkeypatch.setattr(pipeline, "concurrency", schedule)
         try:
             run(ScheduledBook(6, [], schedule, 4, 2), 4, 2)
         except (Deadlock, AssertionError):

@@ -129,9 +129,9 @@ def test_negative_new_horizon_rebuilds_without_one() -> None:
 def test_marker_without_data_gets_a_horizon() -> None:
     """It may go from then on (R-542, R-561); one that has a horizon is copied."""
     marker = marker_batch(7, 1, 0, commit=False)
-    found = retain(marker, [[KEEP]], empties_marker=[1])
+    found = retain(marker, [[KEEP]], is_empty_marker=[1])
     assert found.data == slow_rebuild(marker, (0,), NOW_MS)
-    again = retain(found.data, [[KEEP]], empties_marker=[1], new_horizon_ms=NOW_MS + 9)
+    again = retain(found.data, [[KEEP]], is_empty_marker=[1], new_horizon_ms=NOW_MS + 9)
     assert again.data == found.data
 
 
@@ -236,7 +236,7 @@ def test_record_without_timestamp_is_rebuilt() -> None:
 def test_control_batch_without_sequence_is_rebuilt() -> None:
     """Markers never have one (R-576)."""
     marker = marker_batch(7, 1, 0, commit=True)
-    assert retain(marker, [[KEEP]], empties_marker=[1]).batches[0].base_sequence == -1
+    assert retain(marker, [[KEEP]], is_empty_marker=[1]).batches[0].base_sequence == -1
 
 
 def test_legacy_batch_too_far_spread_is_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from cleaner.base.model import AbortedTxn
 from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.map.build_map import MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import (
@@ -80,7 +81,7 @@ def test_round_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
     assert newest(after) == newest(before)
     assert len(after) == len(newest(before)) == result.messages_written + 1
     assert result.removed.superseded == len(before) - len(after)
-    assert (result.first_dirty_offset, result.end_offset, result.map_full) == (0, before[-1].offset, False)
+    assert (result.first_dirty_offset, result.end_offset, result.map_ended_by) == (0, before[-1].offset, None)
     assert base_offsets(directory) == [0, before[-1].offset]
     assert not [name for name in files_of(directory) if name.endswith((".cleaned", ".swap", ".deleted"))]
 
@@ -205,12 +206,12 @@ def test_dirty_bytes_limit_ends_the_map_early_and_the_checkpoint_advances(tmp_pa
         assert result.map_bytes_read < 600 + 500
         assert newest(records_in(directory)) == newest(records_in(whole))
         checkpoint = result.end_offset
-        ends.append(result.map_full)
-        if not result.map_full:
+        ends.append(result.map_ended_by)
+        if result.map_ended_by is None:
             break
     assert len(ends) >= 3
     assert checkpoint == records_in(whole)[-1].offset
-    assert ends[-1] is False
+    assert set(ends[:-1]) == {MapEnd.DIRTY_BYTES}
     assert records_in(directory) == records_in(whole)
 
 
@@ -220,7 +221,7 @@ def test_seconds_limit_ends_the_map_early(tmp_path: Path) -> None:
     clock = ManualClock()
     around = context(clock=clock, max_seconds=10.0, throttle=lambda _: clock.sleep(4.0))
     result = clean(directory, around, chunk_bytes=SMALL)
-    assert result.map_full
+    assert result.map_ended_by is MapEnd.SECONDS
     assert 0 < result.end_offset < records_in(directory)[-1].offset
     late = keyed_log().write(tmp_path / "late")
     around = context(clock=ManualClock(), max_seconds=0.0)
@@ -234,7 +235,7 @@ def test_full_map_ends_the_round_where_kafkas_does(tmp_path: Path, key_limit: in
     config = CleanerConfig(dedupe_buffer_size=24 * key_limit, io_buffer_load_factor=1.0)
     result = clean(directory, config=config)
     # Five keys repeat in turn, so the map is full after as many records as it has room for.
-    assert (result.end_offset, result.map_full, result.map_entries) == (key_limit, True, key_limit)
+    assert (result.end_offset, result.map_ended_by, result.map_entries) == (key_limit, MapEnd.FULL, key_limit)
 
 
 def test_rounds_with_a_full_map_reach_the_end(tmp_path: Path) -> None:
@@ -242,11 +243,12 @@ def test_rounds_with_a_full_map_reach_the_end(tmp_path: Path) -> None:
     directory = keyed_log(segments=2, keys=7).write(tmp_path)
     expected = newest(records_in(directory))
     config = CleanerConfig(dedupe_buffer_size=24 * 4, io_buffer_load_factor=1.0)
-    checkpoint, rounds, is_full = 0, 0, True
-    while is_full:
+    checkpoint, rounds, has_ended = 0, 0, False
+    while not has_ended:
         result = clean(directory, config=config, checkpoint=checkpoint)
         assert result.end_offset > checkpoint
-        checkpoint, is_full, rounds = result.end_offset, result.map_full, rounds + 1
+        checkpoint, rounds = result.end_offset, rounds + 1
+        has_ended = result.map_ended_by is None
     assert rounds > 3
     assert newest(records_in(directory)) == expected
 

@@ -88,3 +88,13 @@ def test_error_is_one_printable_line(capsys: pytest.CaptureFixture[str]) -> None
 def test_table_aligns_words_left_and_numbers_right() -> None:
     """Columns are as wide as their widest cell."""
     assert table(("name", "n"), [("a", "1"), ("bcdef", "1000")]) == "name      n\na         1\nbcdef  1000"
+
+
+def test_error_of_a_wide_command_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--wide is for `grep` and `less -S`: an error that ends the command is not folded either."""
+    monkeypatch.setenv("COLUMNS", "60")
+    path = "/nonexistent-directory/with/a/long/path/that/is/very/long"
+    assert main(["recover", "--wide", path]) == 2
+    assert f"{path}: no such directory\n" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.load import NO_HIGH_WATERMARK
+from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.daemon.log_status import LogStatus
@@ -352,6 +352,8 @@ def test_retention_by_a_default_policy_deletes_nothing(tmp_path: Path) -> None:
     enabled = CleanerConfig(retention_enable=True)
     assert not Watch(tmp_path, Sources(), enabled).log().has_segments_to_delete
     assert Watch(tmp_path, Sources(trust_default_policy=True), enabled).log().has_segments_to_delete
+    set_for_all = Sources(sets=[SetOption(None, "cleanup.policy", "delete")], trust_default_policy=True)
+    assert not Watch(tmp_path, set_for_all, enabled).log().has_segments_to_delete
     write_offset_checkpoint(FS, tmp_path / "log-start-offset-checkpoint", {TP: 15})
     assert Watch(tmp_path, Sources(), enabled).log().has_segments_to_delete
 

@@ -35,7 +35,7 @@ A, B, C = (TopicPartition.parse(name) for name in ("a-0", "b-0", "b-1"))
 UID = 1000
 
 
-class Floor:
+class ManagerByHand:
     """A manager with a clock set by hand; workers are names, and none ever waits."""
 
     def __init__(self, tmp_path: Path, config: CleanerConfig | None = None) -> None:
@@ -88,352 +88,358 @@ class Floor:
 
 
 @pytest.fixture
-def floor(tmp_path: Path) -> Floor:
-    return Floor(tmp_path)
+def by_hand(tmp_path: Path) -> ManagerByHand:
+    return ManagerByHand(tmp_path)
 
 
-def test_dirtiest_log_goes_to_the_first_worker_and_to_no_other(floor: Floor) -> None:
+def test_dirtiest_log_goes_to_the_first_worker_and_to_no_other(by_hand: ManagerByHand) -> None:
     """One partition on one worker (R-433)."""
-    floor.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 40))
-    assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [B, A, None]
+    by_hand.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 40))
+    assert [by_hand.grab("w1"), by_hand.grab("w2"), by_hand.grab("w3")] == [B, A, None]
 
 
-def test_log_given_back_is_looked_at_again_before_it_is_picked_again(floor: Floor) -> None:
+def test_log_given_back_is_looked_at_again_before_it_is_picked_again(by_hand: ManagerByHand) -> None:
     """What was known of it is no longer true."""
-    floor.see(log_status("a-0"))
-    floor.manager.give_back(floor.must_take(), None)
-    assert floor.grab() is None
-    assert floor.woken == 1
-    floor.see(log_status("a-0", 80))
-    assert floor.grab() == A
+    by_hand.see(log_status("a-0"))
+    by_hand.manager.give_back(by_hand.must_take(), None)
+    assert by_hand.grab() is None
+    assert by_hand.woken == 1
+    by_hand.see(log_status("a-0", 80))
+    assert by_hand.grab() == A
 
 
-def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(floor: Floor) -> None:
+def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(by_hand: ManagerByHand) -> None:
     """It may have seen the log before the round."""
-    floor.see(log_status("a-0"))
-    assignment = floor.must_take()
-    began_ns = floor.clock.monotonic_ns()
-    floor.clock.move_on(1)
-    floor.manager.give_back(assignment, None)
-    floor.manager.take_looks({LOG_DIR: look(log_status("a-0", 90))}, began_ns)
-    assert floor.grab() is None
+    by_hand.see(log_status("a-0"))
+    assignment = by_hand.must_take()
+    began_ns = by_hand.clock.monotonic_ns()
+    by_hand.clock.move_on(1)
+    by_hand.manager.give_back(assignment, None)
+    by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 90))}, began_ns)
+    assert by_hand.grab() is None
 
 
-def test_log_given_back_waits_until_it_is_judged_however_many_looks_that_takes(floor: Floor) -> None:
+def test_log_given_back_waits_until_it_is_judged_however_many_looks_that_takes(by_hand: ManagerByHand) -> None:
     """A look that had no time for it knows only what was true before its round."""
-    floor.see(log_status("a-0"))
-    floor.manager.give_back(floor.must_take(), None)
+    by_hand.see(log_status("a-0"))
+    by_hand.manager.give_back(by_hand.must_take(), None)
     for _ in range(3):
-        floor.clock.move_on(1)
+        by_hand.clock.move_on(1)
         behind = replace(look(log_status("a-0")), behind=frozenset({A}))
-        floor.manager.take_looks({LOG_DIR: behind}, floor.clock.monotonic_ns())
-        assert floor.grab() is None
-        assert floor.reasons() == {"a-0": Reason.TO_BE_LOOKED_AT}
-    floor.see(log_status("a-0", 80))
-    assert floor.grab() == A
+        by_hand.manager.take_looks({LOG_DIR: behind}, by_hand.clock.monotonic_ns())
+        assert by_hand.grab() is None
+        assert by_hand.reasons() == {"a-0": Reason.TO_BE_LOOKED_AT}
+    by_hand.see(log_status("a-0", 80))
+    assert by_hand.grab() == A
 
 
-def test_job_does_not_end_by_what_was_known_before_its_log_changed(floor: Floor) -> None:
+def test_job_does_not_end_by_what_was_known_before_its_log_changed(by_hand: ManagerByHand) -> None:
     """Nothing to clean is an answer only when the log was judged."""
-    floor.see(log_status("a-0", 0))
-    job = floor.manager.request(A, UID)
-    floor.manager.take_looks({LOG_DIR: replace(look(log_status("a-0", 0)), behind=frozenset({A}))}, 0)
-    assert floor.manager.snapshot().jobs[0].state == "queued"
-    floor.see(log_status("a-0", 10))
-    assert floor.grab() == job.partition
+    by_hand.see(log_status("a-0", 0))
+    job = by_hand.manager.request(A, UID)
+    by_hand.manager.take_looks({LOG_DIR: replace(look(log_status("a-0", 0)), behind=frozenset({A}))}, 0)
+    assert by_hand.manager.snapshot().jobs[0].state == "queued"
+    by_hand.see(log_status("a-0", 10))
+    assert by_hand.grab() == job.partition
 
 
-def test_other_logs_stay_in_the_queue_when_one_is_done(floor: Floor) -> None:
+def test_other_logs_stay_in_the_queue_when_one_is_done(by_hand: ManagerByHand) -> None:
     """A worker does not wait for the next turn while others are due."""
-    floor.see(log_status("a-0", 90), log_status("b-0", 80), log_status("b-1", 70))
-    floor.manager.give_back(floor.must_take(), None)
-    assert floor.grab() == B
+    by_hand.see(log_status("a-0", 90), log_status("b-0", 80), log_status("b-1", 70))
+    by_hand.manager.give_back(by_hand.must_take(), None)
+    assert by_hand.grab() == B
 
 
-def test_damaged_log_is_quarantined_and_the_others_are_cleaned(floor: Floor) -> None:
+def test_damaged_log_is_quarantined_and_the_others_are_cleaned(by_hand: ManagerByHand) -> None:
     """One bad log never stops the others (R-452), and the reason is kept with its position."""
-    floor.see(log_status("a-0", 90), log_status("b-0", 80))
-    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 77, "wrong CRC"))
-    floor.see(log_status("a-0", 90), log_status("b-0", 80))
-    assert floor.grab() == B
-    assert floor.reasons()["a-0"] is Reason.QUARANTINED
-    (entry,) = floor.quarantine.entries()
+    by_hand.see(log_status("a-0", 90), log_status("b-0", 80))
+    by_hand.fail(by_hand.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 77, "wrong CRC"))
+    by_hand.see(log_status("a-0", 90), log_status("b-0", 80))
+    assert by_hand.grab() == B
+    assert by_hand.reasons()["a-0"] is Reason.QUARANTINED
+    (entry,) = by_hand.quarantine.entries()
     assert (entry.topic_partition, entry.position, entry.reason) == (A, 77, "wrong CRC")
 
 
 def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:
     """Backoff first, then twice as long, at most the limit; one success forgets it."""
-    floor = Floor(tmp_path, CleanerConfig(backoff_ms=1000, configured_retry_max_ms=4000))
+    by_hand = ManagerByHand(tmp_path, CleanerConfig(backoff_ms=1000, configured_retry_max_ms=4000))
     waits = []
     for _ in range(4):
-        floor.see(log_status("a-0"))
-        floor.fail(floor.must_take(), NoSpaceError(Path("/logs"), 10))
+        by_hand.see(log_status("a-0"))
+        by_hand.fail(by_hand.must_take(), NoSpaceError(Path("/logs"), 10))
         waited = 0
         while True:
-            floor.see(log_status("a-0"))
-            if (assignment := floor.take()) is not None:
+            by_hand.see(log_status("a-0"))
+            if (assignment := by_hand.take()) is not None:
                 break
-            floor.clock.move_on(0.5)
+            by_hand.clock.move_on(0.5)
             waited += 1
         waits.append(waited)
-        floor.manager.give_back(assignment, judge_failure(CleaningAborted("stop"), Path(LOG_DIR)))
+        by_hand.manager.give_back(assignment, judge_failure(CleaningAborted("stop"), Path(LOG_DIR)))
     assert waits == [2, 4, 8, 8]
-    floor.see(log_status("a-0"))
-    floor.manager.give_back(floor.must_take(), None)
-    assert not floor.manager.snapshot().retries
+    by_hand.see(log_status("a-0"))
+    by_hand.manager.give_back(by_hand.must_take(), None)
+    assert not by_hand.manager.snapshot().retries
 
 
 def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: Path) -> None:
     """A log dir on another disk is worked on as before; the failed one is tried again later."""
-    floor = Floor(tmp_path, CleanerConfig(backoff_ms=10_000, configured_retry_max_ms=60_000))
+    by_hand = ManagerByHand(tmp_path, CleanerConfig(backoff_ms=10_000, configured_retry_max_ms=60_000))
     here, there = log_status("a-0", 90), log_status("b-0", 80, log_dir="/other")
     also_here = log_status("b-1", 85)
 
     def see() -> None:
-        floor.clock.move_on(0.001)
-        floor.manager.take_looks({LOG_DIR: look(here, also_here), "/other": look(there)}, floor.clock.monotonic_ns())
+        by_hand.clock.move_on(0.001)
+        by_hand.manager.take_looks(
+            {LOG_DIR: look(here, also_here), "/other": look(there)}, by_hand.clock.monotonic_ns()
+        )
 
     see()
-    floor.fail(floor.must_take(), LogDirOfflineError(Path("/logs/a-0"), OSError(errno.EIO, "I/O error")))
+    by_hand.fail(by_hand.must_take(), LogDirOfflineError(Path("/logs/a-0"), OSError(errno.EIO, "I/O error")))
     see()
-    assert floor.grab() == B
-    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
-    assert floor.reasons()["b-1"] is Reason.LOG_DIR_OFFLINE
-    floor.clock.move_on(10)
+    assert by_hand.grab() == B
+    assert by_hand.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.OFFLINE
+    assert by_hand.reasons()["b-1"] is Reason.LOG_DIR_OFFLINE
+    by_hand.clock.move_on(10)
     see()
-    assert floor.grab("w2") == A
+    assert by_hand.grab("w2") == A
 
 
 def test_locked_log_dir_waits_a_backoff_and_delays_no_other(tmp_path: Path) -> None:
     """It is shown as in use by another process."""
-    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5000))
-    floor.see(log_status("a-0"))
-    floor.fail(floor.must_take(), LogDirLockedError("process 7"))
-    floor.see(log_status("a-0"))
-    assert floor.grab() is None
-    assert floor.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
-    floor.clock.move_on(5.1)
-    floor.see(log_status("a-0"))
-    assert floor.grab() == A
+    by_hand = ManagerByHand(tmp_path, CleanerConfig(backoff_ms=5000))
+    by_hand.see(log_status("a-0"))
+    by_hand.fail(by_hand.must_take(), LogDirLockedError("process 7"))
+    by_hand.see(log_status("a-0"))
+    assert by_hand.grab() is None
+    assert by_hand.manager.snapshot().log_dirs[LOG_DIR].condition is DirCondition.LOCKED
+    by_hand.clock.move_on(5.1)
+    by_hand.see(log_status("a-0"))
+    assert by_hand.grab() == A
 
 
 @pytest.mark.parametrize("scope", [A, "a", None], ids=["partition", "topic", "all"])
-def test_pause_stops_the_worker_and_nests(floor: Floor, scope: TopicPartition | str | None) -> None:
+def test_pause_stops_the_worker_and_nests(by_hand: ManagerByHand, scope: TopicPartition | str | None) -> None:
     """A worker notices at its next buffer (R-431); two pauses need two resumes (R-430)."""
-    floor.see(log_status("a-0"))
-    assignment = floor.must_take()
-    floor.manager.check_done(assignment)
-    assert floor.manager.pause(scope) == [A]
+    by_hand.see(log_status("a-0"))
+    assignment = by_hand.must_take()
+    by_hand.manager.check_done(assignment)
+    assert by_hand.manager.pause(scope) == [A]
     with pytest.raises(CleaningAborted, match="paused"):
-        floor.manager.check_done(assignment)
-    floor.fail(assignment, CleaningAborted("paused"))
-    floor.manager.pause(scope)
+        by_hand.manager.check_done(assignment)
+    by_hand.fail(assignment, CleaningAborted("paused"))
+    by_hand.manager.pause(scope)
     for _ in range(2):
-        floor.see(log_status("a-0"))
-        assert floor.grab() is None
-        floor.manager.resume(scope)
-    floor.see(log_status("a-0"))
-    assert floor.grab() == A
+        by_hand.see(log_status("a-0"))
+        assert by_hand.grab() is None
+        by_hand.manager.resume(scope)
+    by_hand.see(log_status("a-0"))
+    assert by_hand.grab() == A
 
 
-def test_topic_that_is_paused_holds_its_partitions_only(floor: Floor) -> None:
+def test_topic_that_is_paused_holds_its_partitions_only(by_hand: ManagerByHand) -> None:
     """The others go on."""
-    floor.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 80))
-    floor.manager.pause("b")
-    assert floor.grab() == A
-    assert floor.reasons()["b-0"] is Reason.PAUSED
+    by_hand.see(log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", 80))
+    by_hand.manager.pause("b")
+    assert by_hand.grab() == A
+    assert by_hand.reasons()["b-0"] is Reason.PAUSED
 
 
 @pytest.mark.parametrize(
     ("scope", "words"),
     [(A, "a-0 is not paused"), ("a", "a is not paused"), (None, "the cleaner is not paused")],
 )
-def test_resume_without_a_pause_is_refused(floor: Floor, scope: TopicPartition | str | None, words: str) -> None:
+def test_resume_without_a_pause_is_refused(
+    by_hand: ManagerByHand, scope: TopicPartition | str | None, words: str
+) -> None:
     """It says what it is instead."""
-    floor.see(log_status("a-0"))
+    by_hand.see(log_status("a-0"))
     with pytest.raises(SteeringError, match=words):
-        floor.manager.resume(scope)
+        by_hand.manager.resume(scope)
 
 
-def test_request_is_first_whatever_its_ratio(floor: Floor) -> None:
+def test_request_is_first_whatever_its_ratio(by_hand: ManagerByHand) -> None:
     """A job is queued, runs, and ends with what its round said."""
-    floor.see(log_status("a-0", 10), log_status("b-0", 90))
-    job = floor.manager.request(A, UID)
-    assert floor.manager.request(A, UID) == job
-    assignment = floor.must_take()
+    by_hand.see(log_status("a-0", 10), log_status("b-0", 90))
+    job = by_hand.manager.request(A, UID)
+    assert by_hand.manager.request(A, UID) == job
+    assignment = by_hand.must_take()
     assert (assignment.log.partition, assignment.is_requested) == (A, True)
-    assert floor.manager.snapshot().jobs[0].state == "running"
-    floor.manager.give_back(assignment, None, "cleaned")
-    (view,) = floor.manager.snapshot().jobs
+    assert by_hand.manager.snapshot().jobs[0].state == "running"
+    by_hand.manager.give_back(assignment, None, "cleaned")
+    (view,) = by_hand.manager.snapshot().jobs
     assert (view.id, view.state, view.detail, view.asked_by, view.progress) == (1, "done", "cleaned", UID, 1.0)
 
 
-def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(floor: Floor) -> None:
+def test_request_for_a_log_without_anything_to_clean_ends_at_the_next_look(by_hand: ManagerByHand) -> None:
     """No caller waits forever."""
-    floor.see(log_status("a-0", 0))
-    floor.manager.request(A, UID)
-    floor.see(log_status("a-0", 0))
-    (view,) = floor.manager.snapshot().jobs
+    by_hand.see(log_status("a-0", 0))
+    by_hand.manager.request(A, UID)
+    by_hand.see(log_status("a-0", 0))
+    (view,) = by_hand.manager.snapshot().jobs
     assert view.state == "done"
     assert "nothing to clean" in view.detail
 
 
-def test_request_for_what_may_not_be_cleaned_is_refused_with_the_reason(floor: Floor) -> None:
+def test_request_for_what_may_not_be_cleaned_is_refused_with_the_reason(by_hand: ManagerByHand) -> None:
     """No such partition, no compact policy, or quarantine."""
-    floor.see(log_status("a-0", compacted=False), log_status("b-0"))
+    by_hand.see(log_status("a-0", compacted=False), log_status("b-0"))
     with pytest.raises(SteeringError, match="no partition c-7"):
-        floor.manager.request(TopicPartition("c", 7), UID)
+        by_hand.manager.request(TopicPartition("c", 7), UID)
     with pytest.raises(SteeringError, match="policy is delete"):
-        floor.manager.request(A, UID)
-    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/b-0/0.log"), 7, "wrong CRC"))
+        by_hand.manager.request(A, UID)
+    by_hand.fail(by_hand.must_take(), CorruptBatchError(Path("/logs/b-0/0.log"), 7, "wrong CRC"))
     with pytest.raises(SteeringError, match="release it first"):
-        floor.manager.request(B, UID)
+        by_hand.manager.request(B, UID)
 
 
-def test_job_that_runs_is_stopped_by_cancel(floor: Floor) -> None:
+def test_job_that_runs_is_stopped_by_cancel(by_hand: ManagerByHand) -> None:
     """At the next buffer; it ends as cancelled and its log is not quarantined."""
-    floor.see(log_status("a-0"))
-    job = floor.manager.request(A, UID)
-    assignment = floor.must_take()
-    floor.manager.cancel(job.id)
+    by_hand.see(log_status("a-0"))
+    job = by_hand.manager.request(A, UID)
+    assignment = by_hand.must_take()
+    by_hand.manager.cancel(job.id)
     with pytest.raises(CleaningAborted, match="cancelled"):
-        floor.manager.check_done(assignment)
-    floor.fail(assignment, CleaningAborted("its job was cancelled"))
-    assert floor.manager.snapshot().jobs[0].state == "cancelled"
+        by_hand.manager.check_done(assignment)
+    by_hand.fail(assignment, CleaningAborted("its job was cancelled"))
+    assert by_hand.manager.snapshot().jobs[0].state == "cancelled"
     with pytest.raises(SteeringError, match="has ended"):
-        floor.manager.cancel(job.id)
+        by_hand.manager.cancel(job.id)
     with pytest.raises(SteeringError, match="no job 99"):
-        floor.manager.cancel(99)
+        by_hand.manager.cancel(99)
 
 
-def test_request_for_a_log_that_is_being_cleaned_has_its_round(floor: Floor) -> None:
+def test_request_for_a_log_that_is_being_cleaned_has_its_round(by_hand: ManagerByHand) -> None:
     """It is as far as the round is, ends with it, and is not said to wait for a worker."""
-    floor.see(log_status("a-0", 80))
-    assignment = floor.must_take()
-    job = floor.manager.request(assignment.log.partition, UID)
+    by_hand.see(log_status("a-0", 80))
+    assignment = by_hand.must_take()
+    job = by_hand.manager.request(assignment.log.partition, UID)
     assert (job.state, job.detail) == ("running", "joined the running round")
-    floor.manager.note_progress(assignment, "copy", 50, 100)
-    (seen,) = floor.manager.snapshot().jobs
+    by_hand.manager.note_progress(assignment, "copy", 50, 100)
+    (seen,) = by_hand.manager.snapshot().jobs
     assert seen.progress > 0
-    assert floor.manager.request(assignment.log.partition, UID) == seen
-    floor.manager.give_back(assignment, None)
-    (ended,) = floor.manager.snapshot().jobs
+    assert by_hand.manager.request(assignment.log.partition, UID) == seen
+    by_hand.manager.give_back(assignment, None)
+    (ended,) = by_hand.manager.snapshot().jobs
     assert (ended.state, ended.progress) == ("done", 1.0)
 
 
-def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(floor: Floor) -> None:
+def test_queued_job_that_is_cancelled_leaves_the_log_to_its_ratio(by_hand: ManagerByHand) -> None:
     """A log under its ratio is then not cleaned."""
-    floor.see(log_status("a-0", 10))
-    job = floor.manager.request(A, UID)
-    assert floor.manager.cancel(job.id).state == "cancelled"
-    assert floor.grab() is None
+    by_hand.see(log_status("a-0", 10))
+    job = by_hand.manager.request(A, UID)
+    assert by_hand.manager.cancel(job.id).state == "cancelled"
+    assert by_hand.grab() is None
 
 
-def test_released_log_is_cleaned_again(floor: Floor) -> None:
+def test_released_log_is_cleaned_again(by_hand: ManagerByHand) -> None:
     """By command, when the cause is gone; a log that is not quarantined cannot be released."""
-    floor.see(log_status("a-0"))
-    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
-    assert [entry.topic_partition for entry in floor.manager.release(A)] == [A]
-    floor.see(log_status("a-0"))
-    assert floor.grab() == A
+    by_hand.see(log_status("a-0"))
+    by_hand.fail(by_hand.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
+    assert [entry.topic_partition for entry in by_hand.manager.release(A)] == [A]
+    by_hand.see(log_status("a-0"))
+    assert by_hand.grab() == A
     with pytest.raises(SteeringError, match=r"no partition aa-0 in any log dir; did you mean a-0\?"):
-        floor.manager.release(TopicPartition("aa", 0))
+        by_hand.manager.release(TopicPartition("aa", 0))
     with pytest.raises(SteeringError, match=r"no partition or topic a-9 in any log dir; did you mean a-0\?"):
-        floor.manager.pause("a-9")
+        by_hand.manager.pause("a-9")
     with pytest.raises(SteeringError, match="not in quarantine"):
-        floor.manager.release(A)
+        by_hand.manager.release(A)
 
 
 def test_closed_window_begins_no_round_and_lets_the_running_one_finish(tmp_path: Path) -> None:
     """Unless cleaner.windows.hard is set."""
     # The clock starts at 22:13 UTC.
     for is_hard in (False, True):
-        floor = Floor(tmp_path, CleanerConfig(windows="22:00-23:00", windows_time_zone="UTC", windows_hard=is_hard))
-        floor.see(log_status("a-0"), log_status("b-0"))
-        assignment = floor.must_take()
-        floor.clock.move_on(3600)
-        assert floor.grab("w2") is None
+        by_hand = ManagerByHand(
+            tmp_path, CleanerConfig(windows="22:00-23:00", windows_time_zone="UTC", windows_hard=is_hard)
+        )
+        by_hand.see(log_status("a-0"), log_status("b-0"))
+        assignment = by_hand.must_take()
+        by_hand.clock.move_on(3600)
+        assert by_hand.grab("w2") is None
         if is_hard:
             with pytest.raises(CleaningAborted, match="window"):
-                floor.manager.check_done(assignment)
+                by_hand.manager.check_done(assignment)
         else:
-            floor.manager.check_done(assignment)
-        assert floor.reasons()["b-0"] is Reason.WINDOW_CLOSED
+            by_hand.manager.check_done(assignment)
+        assert by_hand.reasons()["b-0"] is Reason.WINDOW_CLOSED
 
 
-def test_stop_sends_workers_home_and_stops_those_at_work(floor: Floor) -> None:
+def test_stop_sends_workers_home_and_stops_those_at_work(by_hand: ManagerByHand) -> None:
     """Nothing is begun any more."""
-    floor.see(log_status("a-0"), log_status("b-0"))
-    assignment = floor.must_take()
-    floor.manager.stop()
+    by_hand.see(log_status("a-0"), log_status("b-0"))
+    assignment = by_hand.must_take()
+    by_hand.manager.stop()
     with pytest.raises(CleaningAborted, match="being stopped"):
-        floor.manager.check_done(assignment)
-    assert floor.manager.wait_for_work("w2") is None
+        by_hand.manager.check_done(assignment)
+    assert by_hand.manager.wait_for_work("w2") is None
 
 
-def test_partition_in_two_log_dirs_is_left_alone_in_both(floor: Floor) -> None:
+def test_partition_in_two_log_dirs_is_left_alone_in_both(by_hand: ManagerByHand) -> None:
     """Nobody can tell which is the true one (D-14); a broker does not start on such log dirs."""
     there = log_status("a-0", 90, log_dir="/other", expired=True)
-    floor.manager.take_looks({LOG_DIR: look(log_status("a-0", 80), log_status("b-0", 70)), "/other": look(there)}, 0)
-    assert [floor.grab("w1"), floor.grab("w2")] == [B, None]
-    words = [(log.why, log.error) for log, _ in floor.manager.snapshot().logs if log.partition == A]
+    by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 80), log_status("b-0", 70)), "/other": look(there)}, 0)
+    assert [by_hand.grab("w1"), by_hand.grab("w2")] == [B, None]
+    words = [(log.why, log.error) for log, _ in by_hand.manager.snapshot().logs if log.partition == A]
     assert len(words) == 2
     assert all("more than one of log.dirs" in error and error not in why for why, error in words)
     with pytest.raises(SteeringError, match="more than one"):
-        floor.manager.request(A, UID)
+        by_hand.manager.request(A, UID)
 
 
 def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
     """Logs on different disks do not wait for each other, those on one do."""
-    floor = Floor(tmp_path, CleanerConfig(log_dir_max_workers=1))
+    by_hand = ManagerByHand(tmp_path, CleanerConfig(log_dir_max_workers=1))
     logs = {
         LOG_DIR: look(log_status("a-0", 90), log_status("b-0", 80)),
         "/other": look(log_status("b-1", 70, log_dir="/other")),
     }
-    floor.manager.take_looks(logs, 0)
-    assert [floor.grab("w1"), floor.grab("w2"), floor.grab("w3")] == [A, C, None]
+    by_hand.manager.take_looks(logs, 0)
+    assert [by_hand.grab("w1"), by_hand.grab("w2"), by_hand.grab("w3")] == [A, C, None]
 
 
 def test_silent_worker_is_stuck(tmp_path: Path) -> None:
     """One that asks whether to go on, or tells how far it is, is not."""
-    floor = Floor(tmp_path, CleanerConfig(stuck_ms=10_000))
-    floor.see(log_status("a-0"))
-    assignment = floor.must_take("w1")
+    by_hand = ManagerByHand(tmp_path, CleanerConfig(stuck_ms=10_000))
+    by_hand.see(log_status("a-0"))
+    assignment = by_hand.must_take("w1")
     tell: list[Callable[[], None]] = [
-        lambda: floor.manager.check_done(assignment),
-        lambda: floor.manager.note_progress(assignment, "map", 1, 2),
+        lambda: by_hand.manager.check_done(assignment),
+        lambda: by_hand.manager.note_progress(assignment, "map", 1, 2),
     ]
     for move in tell:
-        floor.clock.move_on(9)
+        by_hand.clock.move_on(9)
         move()
-        floor.clock.move_on(9)
-        assert floor.manager.stuck() == []
-    floor.clock.move_on(2)
-    assert floor.manager.stuck() == ["w1: no progress for 11 s, at a-0"]
+        by_hand.clock.move_on(9)
+        assert by_hand.manager.stuck() == []
+    by_hand.clock.move_on(2)
+    assert by_hand.manager.stuck() == ["w1: no progress for 11 s, at a-0"]
 
 
-def test_retention_takes_idle_logs_and_gives_them_back(floor: Floor) -> None:
+def test_retention_takes_idle_logs_and_gives_them_back(by_hand: ManagerByHand) -> None:
     """Neither a round nor another pass gets the log in that time (R-433)."""
     logs = [log_status("a-0", 60), log_status("b-0", 90), log_status("b-1", compacted=False)]
-    floor.see(*logs)
-    at_work = floor.must_take()
+    by_hand.see(*logs)
+    at_work = by_hand.must_take()
     assert at_work.log.partition == B
-    assert floor.manager.take_for_retention(logs) == [A, C]
-    assert floor.manager.take_for_retention(logs) == []
-    assert floor.grab("w2") is None
-    floor.manager.give_back_from_retention(A)
-    floor.manager.give_back_from_retention(C)
-    assert floor.grab("w2") is None
-    floor.see(*logs)
-    assert floor.grab("w2") == A
+    assert by_hand.manager.take_for_retention(logs) == [A, C]
+    assert by_hand.manager.take_for_retention(logs) == []
+    assert by_hand.grab("w2") is None
+    by_hand.manager.give_back_from_retention(A)
+    by_hand.manager.give_back_from_retention(C)
+    assert by_hand.grab("w2") is None
+    by_hand.see(*logs)
+    assert by_hand.grab("w2") == A
 
 
-def test_partition_given_back_by_another_worker_is_a_mistake(floor: Floor) -> None:
+def test_partition_given_back_by_another_worker_is_a_mistake(by_hand: ManagerByHand) -> None:
     """It raises with the partition's history, so that the worker dies and is counted."""
-    floor.see(log_status("a-0"))
-    assignment = floor.must_take("w1")
+    by_hand.see(log_status("a-0"))
+    assignment = by_hand.must_take("w1")
     with pytest.raises(InvalidTransitionError):
-        floor.manager.give_back(Assignment(assignment.log, "w2", False), None)
+        by_hand.manager.give_back(Assignment(assignment.log, "w2", False), None)
 
 
 def test_quarantine_that_cannot_be_written_still_counts(tmp_path: Path) -> None:
@@ -443,21 +449,23 @@ def test_quarantine_that_cannot_be_written_still_counts(tmp_path: Path) -> None:
         def write_atomically(self, path: Path, data: bytes) -> None:
             raise NoSpaceError(path, len(data))
 
-    floor = Floor(tmp_path)
-    quarantine = Quarantine(Full(), tmp_path, floor.said.append)
-    floor.manager = CleanerManager(floor.clock, quarantine, CleanerConfig(), wake=floor._wake, report=floor.said.append)
-    floor.see(log_status("a-0"))
-    floor.fail(floor.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
-    floor.see(log_status("a-0"))
-    assert floor.grab() is None
-    assert "the quarantine cannot be written" in floor.said[0]
+    by_hand = ManagerByHand(tmp_path)
+    quarantine = Quarantine(Full(), tmp_path, by_hand.said.append)
+    by_hand.manager = CleanerManager(
+        by_hand.clock, quarantine, CleanerConfig(), wake=by_hand._wake, report=by_hand.said.append
+    )
+    by_hand.see(log_status("a-0"))
+    by_hand.fail(by_hand.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 7, "wrong CRC"))
+    by_hand.see(log_status("a-0"))
+    assert by_hand.grab() is None
+    assert "the quarantine cannot be written" in by_hand.said[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
     """For any events in any order: no log is held twice, none without a holder, the manager stays consistent."""
     chance = random.Random(seed)
-    floor = Floor(tmp_path, CleanerConfig(backoff_ms=5, configured_retry_max_ms=10))
+    by_hand = ManagerByHand(tmp_path, CleanerConfig(backoff_ms=5, configured_retry_max_ms=10))
     names = ["a-0", "b-0", "b-1", "c-0"]
     held: dict[str, Assignment] = {}
     errors: list[Exception | None] = [
@@ -471,7 +479,7 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
     def steer() -> None:
         partition = TopicPartition.parse(chance.choice(names))
         scope = chance.choice([partition, partition.topic, None])
-        manager = floor.manager
+        manager = by_hand.manager
         wishes: list[Callable[[], object]] = [
             lambda: manager.pause(scope),
             lambda: manager.resume(scope),
@@ -488,19 +496,19 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
         step = chance.randrange(4)
         worker = f"w{chance.randrange(3)}"
         if step == 0:
-            floor.see(*(log_status(name, chance.randrange(101)) for name in names if chance.random() < 0.9))
+            by_hand.see(*(log_status(name, chance.randrange(101)) for name in names if chance.random() < 0.9))
         elif step == 1 and worker not in held:
-            assignment = floor.take(worker)
+            assignment = by_hand.take(worker)
             if assignment is not None:
                 held[worker] = assignment
         elif step == 2 and worker in held:
             error = chance.choice(errors)
             fault = None if error is None else judge_failure(error, Path(LOG_DIR))
-            floor.manager.give_back(held.pop(worker), fault)
+            by_hand.manager.give_back(held.pop(worker), fault)
         else:
             steer()
-        floor.clock.move_on(chance.random() / 100)
-        floor.manager.validate()
+        by_hand.clock.move_on(chance.random() / 100)
+        by_hand.manager.validate()
         partitions = [assignment.log.partition for assignment in held.values()]
         assert len(set(partitions)) == len(partitions)
-        assert len(floor.manager.snapshot().workers) == len(held)
+        assert len(by_hand.manager.snapshot().workers) == len(held)

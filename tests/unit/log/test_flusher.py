@@ -86,6 +86,19 @@ def test_futures_of_many_appends_share_one_fsync_and_are_resolved_in_order() -> 
     assert (order, log.flushes) == ([0, 1, 2, 3, 4], 1)
 
 
+def test_log_that_a_roll_has_flushed_is_not_due() -> None:
+    """What waited is on disk without the flusher; if it stayed due, the thread of the tasks would turn all the time."""
+    log, later, clock = _Log(), _Later(), ManualClock()
+    flusher = _flusher(log, later, clock, flush_ms=100)
+    _append(log, flusher)
+    assert flusher.due_ns is not None
+    log.flushed_offset = log.log_end_offset
+    clock.move_on(1)
+    assert flusher.due_ns is None
+    _append(log, flusher)
+    assert flusher.due_ns == clock.monotonic_ns() + 100 * 1_000_000
+
+
 def test_append_alone_asks_for_no_flush() -> None:
     """By default the system decides when to write, as in Kafka."""
     log, later = _Log(), _Later()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.due import compaction_delay_ms, due
+from cleaner.policy.due import compaction_delay_ms, due, overdue_at_ms, overdue_ms
 
 if TYPE_CHECKING:
     from cleaner.config.values import TopicConfig
@@ -90,3 +91,16 @@ def test_log_is_due_by_ratio_or_lag(
     found = due(FakeLog(300, 400, 10), dirty(clean, cleanable), topic(**settings), NOW)  # type: ignore[arg-type]
     assert is_due is found.is_due
     assert found.reason.startswith(reason)
+
+
+@pytest.mark.parametrize("lag_ms", [-1, 0, 5])
+def test_moment_of_becoming_overdue_is_the_first_that_is_over_the_lag(lag_ms: int) -> None:
+    """R-415: strictly over; a negative lag counts as none."""
+    moment_ms = overdue_at_ms(100, lag_ms)
+    assert moment_ms is not None
+    assert (overdue_ms(100, lag_ms, moment_ms - 1), overdue_ms(100, lag_ms, moment_ms)) == (0, 1)
+
+
+def test_log_without_a_lag_or_without_a_time_never_becomes_overdue() -> None:
+    """R-415: the default lag is reached by no clock."""
+    assert (overdue_at_ms(100, LONG_MAX), overdue_at_ms(None, 5)) == (None, None)

@@ -49,7 +49,7 @@ CALLS: dict[str, tuple[Event, Callable[[PartitionStates], object]]] = {
     "resume": (Event.RESUME, lambda states: states.resume(PRICES)),
     "done_cleaning": (Event.DONE, lambda states: states.done_cleaning(PRICES, "worker 1")),
 }
-# The table of spec section 4.5; None: IllegalState.
+# Rule R-430 as a table; None: an error.
 OUTCOMES: list[tuple[PartitionState, str, PartitionState | None]] = [
     (IDLE, "begin", IN_PROGRESS),
     (IDLE, "abort_and_pause", paused(1)),

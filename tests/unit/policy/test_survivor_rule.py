@@ -101,7 +101,7 @@ def test_record_filter_asks_the_rule(rule: SurvivorRule) -> None:
 @pytest.mark.parametrize("end_offset", [0, len(KEYS)])
 @pytest.mark.parametrize("rule", RULES)
 def test_map_asks_the_rule(log: Path, rule: SurvivorRule, end_offset: int) -> None:
-    """Putting keys does and so does judging records, by the table or by the bits of offsets."""
+    """Both putting keys and judging records, by the table or by the bits of offsets, follow the rule."""
     assert survivors_of(log, rule, end_offset) == SURVIVORS[rule]
 
 

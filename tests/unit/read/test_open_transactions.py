@@ -86,7 +86,7 @@ def stable_of(directory: Path, use: Use, high_watermark: int, log_end_offset: in
     files = list_log_files(FS, directory)
     log = seen(directory, files, high_watermark, log_end_offset, log_start_offset=log_start_offset)
     transactions = OpenTransactions(FS, directory, files, use, log)
-    return transactions.settled(log, log.log_end_offset, walks=10**9).last_stable_offset
+    return transactions.with_last_stable(log, log.log_end_offset, walks=10**9).last_stable_offset
 
 
 KEPT = ["all", "every-other", "damaged", "first", "no-last", "none"]

@@ -43,7 +43,7 @@ def _resolver(
     metadata_dir: Path | None = None,
 ) -> SettingsResolver:
     options = tuple(SetOption.parse(text) for text in sets or [])
-    return SettingsResolver.of(FS, log_dir, Sources(config or {}, options, topics_dir, metadata_dir))
+    return SettingsResolver(FS, log_dir, Sources(config or {}, options, topics_dir, metadata_dir))
 
 
 def _metadata(log_dir: Path, *values: bytes, topic: str = "t") -> None:
@@ -340,7 +340,7 @@ def test_environment_has_precedence_over_the_file_but_not_the_command_line(log_d
     sets = (SetOption(None, "log.cleaner.backoff.ms", "6"),)
 
     def resolver(environment: dict[str, str]) -> SettingsResolver:
-        return SettingsResolver.of(FS, log_dir, Sources(config, sets, environment=environment))
+        return SettingsResolver(FS, log_dir, Sources(config, sets, environment=environment))
 
     found = resolver(environment)
     assert (found.cleaner.threads, found.cleaner.backoff_ms) == (4, 6)

@@ -25,5 +25,5 @@ def test_windows_and_zone_that_are_both_wrong_are_both_reported(tmp_path: Path) 
     """The resolver refuses them too, and says both."""
     settings = {"cleaner.windows": "22-23", "cleaner.windows.time.zone": "Berlin"}
     with pytest.raises(ConfigError) as caught:
-        SettingsResolver.of(FileSystem(), tmp_path, Sources(settings))
+        SettingsResolver(FileSystem(), tmp_path, Sources(settings))
     assert [mistake.key for mistake in caught.value.mistakes] == list(settings)

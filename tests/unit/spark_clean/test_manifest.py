@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from cleaner.cleaning.recopy.group import RecopyRules
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.policy.cleanable import Cleanable
 from cleaner.spark.clean.digest_task import RangeReport
-from cleaner.spark.clean.manifest import JOB_NAME, Job, JobFiles, MapFigures, Progress
+from cleaner.spark.clean.manifest import JOB_NAME, PROGRESS_NAME, Job, JobFiles, MapFigures, Progress
 from cleaner.spark.clean.plan import CopyRules, GroupPlan, Source
 from cleaner.spark.clean.recopy_task import GroupWork
 from cleaner.spark.clean.transactions import PassState, PassSummary
@@ -69,3 +70,13 @@ def test_report_of_a_range_is_read_back_as_written() -> None:
     assert from_json(RangeReport, json_value(report)) == report
     with pytest.raises(WrongValueError, match="error"):
         from_json(RangeReport, {"error": {"position": 1.5}})
+
+
+def test_progress_without_its_counts_is_no_progress(files: JobFiles) -> None:
+    """A report with counts of nothing would look like a round that read nothing."""
+    files.save(JOB)
+    progress = files.path / PROGRESS_NAME
+    whole = json.loads(progress.read_text())
+    del whole["counts"]
+    progress.write_text(json.dumps(whole))
+    assert files.load() is None

@@ -142,3 +142,13 @@ def test_quarantine_that_cannot_be_used_stays_where_it_is(tmp_path: Path, conten
     with pytest.raises(BadStateError):
         read_quarantine(FileSystem(), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def test_entry_without_a_place_keeps_its_log_in_quarantine(tmp_path: Path) -> None:
+    """An operator may write one by hand, with no more than which log and why."""
+    (tmp_path / FILE_NAME).write_text(
+        '{"format": "cleaner-quarantine", "version": 1, "entries": [{"topic_partition": "x-0", "log_dir": "/l", '
+        '"reason": "r", "kind": "k", "since_ms": 1}]}'
+    )
+    found = Quarantine(FileSystem(), tmp_path, pytest.fail).entries()
+    assert [(each.log_dir, each.file, each.position) for each in found] == [("/l", None, None)]

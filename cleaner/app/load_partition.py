@@ -36,7 +36,7 @@ def load(
     save_cut: SaveCut | None = None,
 ) -> LoadedLog:
     """
-    Load a log as a starting broker would. After a clean shutdown nothing on disk changes before `Log.settle`.
+    Load a log as a starting broker would. After a clean shutdown nothing on disk changes before `LoadedLog.settle`.
 
     Next to a writer the log is seen only up to its active segment, and no marker is required.
 

@@ -1,0 +1,238 @@
+"""
+Who works on the log: a writer with its clients, a cleaner, and readers, each in a process of its own.
+
+    append      records, perhaps waiting until they are durable
+    repeat      an idempotent producer's append, sent a second time with the same sequence
+    transact    records in the client's open transaction, which is begun if there is none
+    end         commit or abort it
+    flush, roll, sleep, note (write the checkpoints), read (as a committed reader in another process)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.reports import Refusal
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CleanerError, InvalidTxnStateError, LogClosedError, LogWriteError, ProducerFencedError
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import LogReader
+from cleaner.log.record import Record
+from cleaner.settings.sources import Sources
+from tests.simulation.disk import SimFiles
+from tests.simulation.oracle import ID_HEADER, Oracle, Sent, Transaction, Wrong, number_of
+from tests.simulation.plan import Operation
+from tests.simulation.processes import Process
+from tests.simulation.world import SimClock, World
+
+TOPIC = "log"
+PARTITION = TopicPartition(TOPIC, 0)
+_PATIENCE_SECONDS = 600.0
+
+
+class Bench:
+    """
+    What all who work share: the world, the truth, and the operations that are left.
+
+    Attributes:
+        troubled: an accident that makes calls fail has happened in this life; without one, no call may fail.
+        stopping: clients are to end.
+        writer: whose log is open and loaded now.
+        begun: called with each operation's place in the plan when it begins.
+    """
+
+    def __init__(self, world: World, log_dir: Path, settings: dict[str, str], operations: Any) -> None:
+        self.world = world
+        self.log_dir = log_dir
+        self.directory = log_dir / str(PARTITION)
+        self.settings = settings
+        self.oracle = Oracle(self.directory)
+        self.troubled = False
+        self.stopping = False
+        self.operations: dict[int, deque[tuple[int, Operation]]] = {}
+        for place, operation in enumerate(operations):
+            self.operations.setdefault(operation.client, deque()).append((place, operation))
+        self.done = 0
+        self.outcomes: dict[str, int] = {}
+        self.writer: Process | None = None
+        self.begun: Any = lambda _place: None
+
+    @property
+    def clock(self) -> SimClock:
+        """The machine's clock."""
+        return self.world.clock
+
+    def count(self, what: str) -> None:
+        """Count an outcome, for the report."""
+        self.outcomes[what] = self.outcomes.get(what, 0) + 1
+
+    def open(self, fs: SimFiles) -> LogManager:
+        """Open the log for writing, in the calling thread's process."""
+        return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs)
+
+
+class Client:
+    """One client of the writer: a thread's operations, in order."""
+
+    def __init__(self, bench: Bench, manager: LogManager, number: int) -> None:
+        self._bench = bench
+        self._oracle = bench.oracle
+        self._manager = manager
+        self._log = manager.log(TOPIC)
+        self._number = number
+        self._transactional: Any = None
+        self._idempotent: Any = None
+        self._transaction: Transaction | None = None
+        self._in_transaction: list[Sent] = []
+
+    def run(self) -> None:
+        """Take operations until there are none, or the writer stops."""
+        left = self._bench.operations[self._number]
+        while left and not self._bench.stopping and not self._log.is_closed:
+            place, operation = left.popleft()
+            self._bench.begun(place)
+            try:
+                getattr(self, f"_{operation.kind}")(operation)
+                self._bench.count(operation.kind)
+            except Wrong:
+                raise
+            except (CleanerError, OSError, KeyboardInterrupt, MemoryError) as error:
+                self._bench.count(f"{operation.kind}: {type(error).__name__}")
+                if not self._bench.troubled and not self._bench.stopping:
+                    raise
+            self._bench.done += 1
+
+    # ---- appends ---------------------------------------------------------------------------------------------------
+
+    def _append(self, operation: Operation) -> None:
+        self._send(operation, self._log.append, None)
+
+    def _repeat(self, operation: Operation) -> None:
+        if self._idempotent is None:
+            self._idempotent = self._log.producer()
+        producer = self._idempotent
+        sequence = producer.next_sequence
+        sent = self._send(operation, lambda records: producer.append(records, sequence=sequence), None)
+        again = producer.append(_records(sent), sequence=sequence)
+        if not again.is_repeat or again.base_offset != sent[0].offset:
+            raise Wrong(f"a repeated append got offset {again.base_offset}, before {sent[0].offset}")
+
+    def _transact(self, operation: Operation) -> None:
+        if self._transactional is None:
+            self._transactional = self._log.producer(f"client-{self._number}")
+        try:
+            if self._transaction is None:
+                self._transactional.begin()
+                self._transaction, self._in_transaction = Transaction(), []
+            self._in_transaction += self._send(operation, self._transactional.append, self._transaction)
+        except (ProducerFencedError, InvalidTxnStateError):
+            self._give_up()  # it took longer than its timeout
+
+    def _end(self, operation: Operation) -> None:
+        transaction = self._transaction
+        if transaction is None:
+            return
+        # An end that was interrupted is tried again as it was; it may have been done.
+        before = transaction.asked
+        commit = transaction.asked = operation.is_committed if before is None else before
+        try:
+            future = self._transactional.commit() if commit else self._transactional.abort()
+        except (ProducerFencedError, InvalidTxnStateError):
+            transaction.asked = before
+            self._give_up()
+            return
+        transaction.answered = commit
+        self._transaction = None
+        if operation.is_waited:
+            future.result(_PATIENCE_SECONDS)
+            transaction.is_durable = True
+            self._oracle.durable(self._in_transaction)
+
+    def _give_up(self) -> None:
+        self._transaction = self._transactional = None
+
+    def _send(self, operation: Operation, append: Any, transaction: Transaction | None) -> list[Sent]:
+        sent = self._oracle.send(operation.keys, operation.number, transaction)
+        try:
+            appended = append(_records(sent))
+        except (LogClosedError, LogWriteError):
+            raise  # it may be there
+        except CleanerError:
+            for each in sent:
+                each.has_failed = True
+            raise
+        self._oracle.answered(sent, appended.base_offset)
+        if appended.last_offset - appended.base_offset + 1 != len(sent):
+            raise Wrong(f"{len(sent)} records got offsets {appended.base_offset} to {appended.last_offset}")
+        if operation.is_waited:
+            appended.durable.result(_PATIENCE_SECONDS)
+            self._oracle.durable(sent)
+        return sent
+
+    # ---- others ----------------------------------------------------------------------------------------------------
+
+    def _flush(self, _operation: Operation) -> None:
+        self._oracle.durable_below(self._log.flush())
+
+    def _roll(self, _operation: Operation) -> None:
+        self._log.roll()
+
+    def _sleep(self, operation: Operation) -> None:
+        self._bench.clock.sleep(operation.number)
+
+    def _note(self, _operation: Operation) -> None:
+        self._manager.upkeep.note_all()
+
+    def _read(self, _operation: Operation) -> None:
+        self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs))
+
+
+def _records(sent: list[Sent]) -> list[Record]:
+    return [Record(each.key.encode(), each.value, ((ID_HEADER, str(each.number).encode()),)) for each in sent]
+
+
+def read_committed(bench: Bench, fs: SimFiles) -> None:
+    """Read the log from its start, as another process that only sees its files."""
+    expected = bench.oracle.must_be_shown()
+    writer = bench.writer  # without one, readers know an older high watermark
+    shown = []
+    try:
+        with LogReader(fs, bench.log_dir, PARTITION, clock=bench.clock) as reader:
+            for record in reader.read(reader.log_start_offset, isolation="read_committed"):
+                assert record.offset is not None
+                key = (record.key or b"").decode()
+                shown.append((record.offset, key, record.value, number_of(record.headers)))
+    except (CleanerError, OSError) as error:
+        bench.count(f"read: {type(error).__name__}")
+        if not bench.troubled:
+            raise
+        return
+    is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.troubled
+    bench.oracle.shown(shown, expected if is_up else {})
+    bench.count("shown")
+
+
+def clean_once(bench: Bench, fs: SimFiles) -> None:
+    """Run one round as `cleaner clean` would, alongside the writer or without one."""
+    sources = Sources.of_call(TOPIC, bench.settings, None, None)
+    lent = CallContext(fs=fs, clock=bench.clock)
+    outcomes = clean_log_dir(bench.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
+    try:
+        with bench.oracle.round_runs(), contextlib.closing(outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, Refusal):
+                    raise outcome.error
+                bench.count("round")
+    except (CleanerError, OSError) as error:
+        bench.count(f"round: {type(error).__name__}")
+
+
+def close(manager: LogManager) -> None:
+    """Close in order, whatever fails."""
+    with contextlib.suppress(CleanerError):
+        manager.close()

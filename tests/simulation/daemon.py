@@ -1,0 +1,63 @@
+"""
+The daemon in a world: its service with scheduler, scanners and workers, in a process of its own, without HTTP.
+
+It follows the writer as a sidecar does, until it is asked to stop. An internal error that it reports fails the world.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cleaner.errors import CleanerError
+from cleaner.log.cleaning import InProcessCleaner
+from cleaner.state.state_dir import STATE_DIR_KEY
+from tests.simulation.clients import Bench
+from tests.simulation.disk import SimFiles
+from tests.simulation.oracle import Wrong
+
+_SETTINGS = {
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.threads": "1",
+    "log.cleaner.min.cleanable.ratio": "0",
+}
+
+
+class _Log:
+    """The daemon's log: an error that no accident explains fails the world."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def info(self, event: str, **_known: object) -> None:
+        """Count it."""
+        self._bench.count(f"daemon: {event}")
+
+    warning = info
+
+    def error(self, event: str, **known: object) -> None:
+        """Count it, or fail."""
+        self._bench.count(f"daemon: {event}")
+        task = self._bench.world.scheduler.current
+        if task is None or task.owner.is_dead:
+            return
+        error = known.get("exc_info")
+        if isinstance(error, Exception) and not isinstance(error, CleanerError | OSError) and not self._bench.troubled:
+            raise Wrong(f"{event}: {error!r}") from error
+
+
+def serve(bench: Bench, fs: SimFiles, stop: Any) -> None:
+    """Run the service until `stop` is set."""
+    state_dir: Path = bench.log_dir.parent / "state"
+    settings = bench.settings | _SETTINGS | {STATE_DIR_KEY: str(state_dir)}
+    try:
+        with bench.oracle.round_runs():
+            service = InProcessCleaner(fs, bench.clock, [bench.log_dir], settings, _Log(bench))
+            service.start()
+            stop.wait()
+            if not service.stop(600.0):
+                raise Wrong("a worker of the daemon does not stop")
+    except (CleanerError, OSError) as error:
+        bench.count(f"daemon: {type(error).__name__}")
+        if not bench.troubled:
+            raise

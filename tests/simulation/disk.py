@@ -1,0 +1,293 @@
+"""
+The machine's disk: a real directory in memory, and the forgetful disk's journal of all that was not synced.
+
+`SimFiles` is one simulated process's door to it. Each of its calls is a step of the scheduler, takes simulated time,
+may fail by the disk's present `Trouble`, and does nothing any more once its process is dead. Descriptors and locks are
+the system's own, so locks of two simulated processes exclude each other as those of real ones do; a killed process
+loses them at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem, Space, disk_errors
+from tests.simulation.processes import Process
+from tests.simulation.scheduler import Killed, Scheduler
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
+
+TOTAL_BYTES = 1 << 30
+_READ_NS = 20_000
+_WRITE_NS = 30_000
+_SYNC_NS = 1_000_000
+_SLOW_NS = 400_000_000
+_GROWING = ("create", "write")
+_CHANGING = ("create", "write", "truncate", "rename", "remove", "set_mtime", "fsync", "fsync_dir")
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What is wrong with the disk: the error that calls get, which calls, and how many of them (None: all)."""
+
+    error: int
+    kinds: tuple[str, ...]
+    share: float = 1.0
+
+    @staticmethod
+    def full() -> Trouble:
+        """Return a disk without room."""
+        return Trouble(errno.ENOSPC, _GROWING)
+
+    @staticmethod
+    def failing(share: float) -> Trouble:
+        """Return a disk of which some calls fail."""
+        return Trouble(errno.EIO, (*_CHANGING, "read"), share)
+
+    @staticmethod
+    def read_only() -> Trouble:
+        """Return a file system that was remounted read-only after an error."""
+        return Trouble(errno.EROFS, _CHANGING)
+
+    @staticmethod
+    def no_descriptors() -> Trouble:
+        """Return a process without descriptors."""
+        return Trouble(errno.EMFILE, ("open", "create"))
+
+
+class Disk:
+    """
+    The disk that all simulated processes share.
+
+    Args:
+        root: the directory; the files in it now are durable.
+        scheduler: each call is a step of it.
+        rng: says what a power cut leaves, and which calls fail.
+        is_slow: some fsyncs take long.
+    Attributes:
+        trouble: what is wrong now.
+    """
+
+    def __init__(self, root: Path, scheduler: Scheduler, rng: Random, *, is_slow: bool = False) -> None:
+        self.root = root
+        self.scheduler = scheduler
+        self.trouble: Trouble | None = None
+        self.is_off = False
+        self._rng = rng
+        self._is_slow = is_slow
+        self._epoch_ns = 0
+        self.journal = ForgetfulFileSystem(root)
+
+    def now_ns(self) -> int:
+        """Return the time that files get."""
+        return self._epoch_ns + self.scheduler.now_ns()
+
+    def date_from(self, epoch_ns: int) -> None:
+        """Let files' times begin here."""
+        self._epoch_ns = epoch_ns
+
+    def step(self, what: str, path: Path, wanted: str) -> None:
+        """Take the step of a call, and its time; raises what is wrong with the disk."""
+        scheduler = self.scheduler
+        scheduler.pause(f"{what} {path.name}")
+        nanos = _READ_NS if wanted == "read" else _SYNC_NS if wanted.startswith("fsync") else _WRITE_NS
+        if self._is_slow and nanos == _SYNC_NS and self._rng.random() < 0.05:
+            nanos = _SLOW_NS
+        scheduler.take_time(nanos)
+        trouble = self.trouble
+        if trouble is not None and wanted in trouble.kinds and self._rng.random() < trouble.share:
+            raise OSError(trouble.error, os.strerror(trouble.error), str(path))
+
+    def cut_power(self) -> str:
+        """
+        Replace the files by what a power cut leaves; returns what was forgotten. No process may live.
+
+        The page cache is gone with it: from now on all that is there is durable.
+        """
+        state = self.journal.state_after_power_cut(self._rng)
+        for entry in os.scandir(self.root):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                Path(entry.path).unlink()
+        state.write_to(self.root)
+        self.journal = ForgetfulFileSystem(self.root)
+        return state.note
+
+
+class SimFile(WatchedFile):
+    """An open file of a simulated process."""
+
+    def __init__(self, file: File, owner: SimFiles) -> None:
+        super().__init__(file.path, file.handle, owner)
+        self._owner = owner
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Read as `File.read_into`."""
+        with disk_errors(self.path):
+            self._owner.step("read", self.path, "read")
+        return super().read_into(buffer, position)
+
+    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Write as `File.write`."""
+        super().write(data, position)
+        self._owner.date(self.fileno())
+
+    def truncate(self, size: int) -> None:
+        """Cut as `File.truncate`."""
+        super().truncate(size)
+        self._owner.date(self.fileno())
+
+    def drop_cache(self, position: int, size: int) -> None:
+        """Do nothing: there is no cache."""
+
+    def expect_sequential_reads(self) -> None:
+        """Do nothing."""
+
+    def is_cached(self, position: int) -> bool:
+        """Tell that all is in memory."""
+        return True
+
+
+class SimFiles(WatchedFileSystem):
+    """
+    The files as one simulated process sees them.
+
+    Args:
+        disk: the machine's.
+        process: whose door it is.
+    """
+
+    def __init__(self, disk: Disk, process: Process) -> None:
+        self._disk = disk
+        self._process = process
+        # A call and its entry in the journal are one step: no thread is stopped between them.
+        self._held._lock = threading.RLock()
+
+    def step(self, what: str, path: Path, wanted: str) -> None:
+        """Take a step; raises Killed in a dead process."""
+        if self._process.is_dead:
+            raise Killed
+        self._disk.step(what, path, wanted)
+        if self._process.is_dead:
+            raise Killed
+
+    def before(self, operation: Operation) -> None:
+        """Take the step of a change; a full disk takes half of a write first."""
+        try:
+            self.step(operation.kind, operation.path, operation.kind)
+        except OSError as error:
+            if error.errno == errno.ENOSPC and operation.kind == "write" and len(operation.data) > 1:
+                self._write_half(operation)
+            raise
+
+    def _write_half(self, operation: Operation) -> None:
+        half = operation.data[: len(operation.data) // 2]
+        with contextlib.suppress(FileNotFoundError):
+            if operation.path.stat().st_ino != operation.inode:
+                return
+            with operation.path.open("r+b", buffering=0) as file:
+                os.pwrite(file.fileno(), half, operation.position)
+            self._disk.journal.enter(
+                Operation("write", operation.path, operation.inode, position=operation.position, data=half)
+            )
+
+    def after(self, operation: Operation) -> None:
+        """Enter the change in the journal."""
+        self._disk.journal.enter(operation)
+        if self._process.accidents:
+            self._process.has_changed_a_file()
+        if operation.kind in ("create", "rename", "remove"):
+            self._date_path(operation.path.parent)
+            if operation.kind == "create":
+                self._date_path(operation.path)
+
+    def date(self, descriptor: int) -> None:
+        """Give a file the simulated time."""
+        now_ns = self._disk.now_ns()
+        os.utime(descriptor, ns=(now_ns, now_ns))
+
+    def _date_path(self, path: Path) -> None:
+        now_ns = self._disk.now_ns()
+        os.utime(path, ns=(now_ns, now_ns))
+
+    def _watched(self, file: File) -> File:
+        watched = SimFile(file, self)
+        self._process.opened(watched)
+        return watched
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open as `FileSystem.open`."""
+        with disk_errors(path):
+            self.step("open", path, "open")
+        return super().open(path, write=write)
+
+    def stat(self, path: Path) -> os.stat_result:
+        """Return as `FileSystem.stat`."""
+        self._look("stat", path)
+        return super().stat(path)
+
+    def exists(self, path: Path) -> bool:
+        """Tell as `FileSystem.exists`."""
+        self._look("exists", path)
+        return super().exists(path)
+
+    def list_dir(self, path: Path) -> list[str]:
+        """List as `FileSystem.list_dir`."""
+        self._look("list", path)
+        return super().list_dir(path)
+
+    def list_files(self, path: Path) -> list[str]:
+        """List as `FileSystem.list_files`."""
+        self._look("list", path)
+        return super().list_files(path)
+
+    def list_dirs(self, path: Path) -> list[str]:
+        """List as `FileSystem.list_dirs`."""
+        self._look("list", path)
+        return super().list_dirs(path)
+
+    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
+        """List as `FileSystem.look_through`, by name: the system's order is not the seed's."""
+        self._look("list", directory)
+        return sorted(super().look_through(directory, suffixes))
+
+    def find(self, directory: Path, names: Sequence[str]) -> list[str]:
+        """Find as `FileSystem.find`."""
+        self._look("find", directory)
+        return super().find(directory, names)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename as `FileSystem.rename`; a directory has its new name durably."""
+        if not source.is_dir():
+            super().rename(source, target)
+            return
+        self._look("rename_dir", source)
+        FileSystem.rename(self, source, target)
+        self._disk.journal.rename_directory(source, target)
+
+    def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
+        """Make as `FileSystem.make_dir`; a directory is durable at once."""
+        self._look("make_dir", path)
+        super().make_dir(path, mode, like=like)
+        self._disk.journal.add_directory(path)
+
+    def space(self, path: Path) -> Space:
+        """Return a room that does not depend on this machine."""
+        self._look("space", path)
+        trouble = self._disk.trouble
+        is_full = trouble is not None and trouble.error == errno.ENOSPC
+        is_read_only = trouble is not None and trouble.error == errno.EROFS
+        return Space(0 if is_full else TOTAL_BYTES // 2, TOTAL_BYTES, is_read_only)
+
+    def _look(self, what: str, path: Path) -> None:
+        with disk_errors(path):
+            self.step(what, path, "read")

@@ -1,0 +1,327 @@
+"""
+One world from its beginning to its end: lives of the writer, accidents between them, and the judgement.
+
+A supervisor, which no accident reaches, begins a writer, waits for its end, has the disk forget what a power cut lets
+it forget, and begins the next writer, until all operations are done. Then everything heals: a round has to clean all
+that is due, and the log has to close in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cleaner.errors import CleanerError
+from tests.simulation.clients import TOPIC, Bench, Client, clean_once
+from tests.simulation.daemon import serve
+from tests.simulation.disk import Trouble
+from tests.simulation.oracle import Found, Wrong, checkpoints_of, left_overs
+from tests.simulation.plan import Accident, Plan
+from tests.simulation.processes import Process
+from tests.simulation.scheduler import Task
+from tests.simulation.world import World
+
+_MOST_LIVES = 30
+_TROUBLE_STEPS = 400
+_PATIENCE_NS = 120_000_000_000
+_LONGEST_JUMP_MS = 3_600_000
+
+
+@dataclass
+class Report:
+    """What a seed came to: the failure if any, and figures."""
+
+    seed: int | str
+    plan: Plan
+    failure: str = ""
+    steps: int = 0
+    lives: int = 0
+    operations: int = 0
+    accidents: list[str] = field(default_factory=list)
+    outcomes: dict[str, int] = field(default_factory=dict)
+    trace: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Life:
+    """
+    The course of one world.
+
+    Args:
+        world: installed.
+        log_dir: of one topic with one partition, closed in order.
+        plan: what happens.
+    """
+
+    def __init__(self, world: World, log_dir: Path, plan: Plan) -> None:
+        self._world = world
+        self._plan = plan
+        self._bench = Bench(world, log_dir, dict(plan.settings), plan.operations)
+        self._bench.begun = self._operation_begins
+        self._accidents = list(plan.accidents)
+        self._rounds = list(plan.rounds)
+        self._supervisor = Process("supervisor")
+        self._writer: Process | None = None
+        self._cleaner: Process | None = None
+        self._daemon: Process | None = None
+        self._daemon_stops = world.primitives.Event()
+        self._has_power = True
+        self._is_healing = False
+        self._was_cut = False  # since the log was last judged
+        self._place = -1
+        self._failed_opens = 0
+        self.report = Report(world.seed, plan)
+
+    def run(self) -> Report:
+        """Run the world; what goes wrong is in the report."""
+        scheduler = self._world.scheduler
+        scheduler.spawn("supervisor", self._supervisor, self._supervise)
+        try:
+            scheduler.run()
+        except AssertionError as failure:
+            self._fail(failure)
+        for task, error in scheduler.errors:
+            self._fail(error, f"{task.owner.name}/{task.name}: ")
+        self.report.steps = scheduler.step
+        self.report.operations = self._bench.done
+        self.report.outcomes = self._bench.outcomes
+        self.report.trace = scheduler.trace
+        return self.report
+
+    def _fail(self, error: BaseException, where: str = "") -> None:
+        import traceback
+
+        if not self.report.failure:
+            steps = "".join(traceback.format_tb(error.__traceback__)[-6:])
+            self.report.failure = f"{where}{type(error).__name__}: {error}\n{steps}"
+
+    # ---- lives -----------------------------------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        while any(self._bench.operations.values()):
+            self.report.lives += 1
+            if self.report.lives > _MOST_LIVES:
+                raise Wrong(f"the writer did not come through in {_MOST_LIVES} lives")
+            self._live()
+            if self._failed_opens > 2:
+                self._world.disk.trouble = None  # the operator has repaired it
+            if not self._has_power:
+                self._restore_power()
+        self._heal()
+
+    def _live(self) -> None:
+        bench = self._bench
+        bench.troubled = self._world.disk.trouble is not None
+        bench.stopping = False
+        process, fs = self._world.process("writer")
+        self._writer = process
+        if self._plan.has_daemon and (self._daemon is None or self._daemon.is_dead):
+            self._daemon, _ = self._world.begin("daemon", lambda fs: serve(bench, fs, self._daemon_stops))
+
+        def main() -> None:
+            try:
+                manager = bench.open(fs)
+            except (CleanerError, OSError) as error:
+                bench.count(f"open: {type(error).__name__}")
+                self._failed_opens += 1
+                if not bench.troubled:
+                    raise
+                return
+            if manager.failed:
+                error = next(iter(manager.failed.values()))
+                bench.count(f"load: {type(error).__name__}")
+                if not bench.troubled:
+                    raise error
+                self._close(process, manager)
+                return
+            self._judge()
+            bench.writer = process
+            clients = [Client(bench, manager, number) for number in bench.operations]
+            threads = [self._world.primitives.Thread(target=client.run, name="client") for client in clients]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self._close(process, manager)
+
+        self._run_process(process, main)
+
+    def _run_process(self, process: Process, main: Callable[[], None]) -> None:
+        """Run a process from its beginning to its end; one that was closed in order has no other thread left."""
+        world = self._world
+        task = world.spawn(process, "main", main)
+        self._wait_for([task])
+        if process.closed_in_order and not process.is_dead:
+            left = [other.name for other in world.scheduler.tasks if other.owner is process and not other.has_ended]
+            if left:
+                raise Wrong(f"threads are left after the close: {left}")
+            if process.open_files():
+                raise Wrong(f"files are left open: {[file.path.name for file in process.open_files()]}")
+        world.kill(process)  # the end of a process
+
+    def _close(self, process: Process, manager: Any) -> None:
+        self._bench.writer = None
+        try:
+            manager.close()
+            process.closed_in_order = True
+            self._bench.count("close")
+        except (CleanerError, OSError) as error:
+            self._bench.count(f"close: {type(error).__name__}")
+            if not self._bench.troubled:
+                raise
+
+    def _wait_for(self, tasks: list[Task]) -> None:
+        scheduler = self._world.scheduler
+        supervisor = next(task for task in scheduler.tasks if task.owner is self._supervisor)
+        for task in tasks:
+            while not task.has_ended:
+                task.on_end.append(lambda: scheduler.wake(supervisor))
+                scheduler.block("wait for a process")
+
+    def _judge(self) -> None:
+        bench = self._bench
+        bench.oracle.judge(checkpoints_of(bench.log_dir, TOPIC), power_was_cut=self._was_cut)
+        self._was_cut = False
+
+    # ---- accidents -------------------------------------------------------------------------------------------------
+
+    def _operation_begins(self, place: int) -> None:
+        """Begin the rounds and accidents that belong to operations up to this one."""
+        self._place = max(self._place, place)
+        while self._rounds and self._rounds[0] <= self._place:
+            self._rounds.pop(0)
+            self._clean()
+        while self._accidents and self._accidents[0].after_operation <= self._place:
+            accident = self._accidents.pop(0)
+            scheduler = self._world.scheduler
+            happen = partial(self._happen, accident)
+            process = self._daemon if self._plan.has_daemon else self._cleaner
+            if accident.in_round and process is not None:
+                process.accidents.append((accident.steps, happen))
+            else:
+                scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
+
+    def _clean(self) -> Task | None:
+        if self._cleaner is not None and not self._cleaner.is_dead and self._runs(self._cleaner):
+            return None
+        self._cleaner, task = self._world.begin("cleaner", lambda fs: clean_once(self._bench, fs))
+        return task
+
+    def _runs(self, process: Process) -> bool:
+        return any(task.owner is process and not task.has_ended for task in self._world.scheduler.tasks)
+
+    def _happen(self, accident: Accident) -> None:
+        world, bench = self._world, self._bench
+        if self._is_healing:
+            return
+        self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
+        match accident.kind:
+            case "kill":
+                if self._writer is not None:
+                    world.kill(self._writer)
+            case "kill cleaner":
+                if self._cleaner is not None:
+                    world.kill(self._cleaner)
+            case "kill daemon":
+                if self._daemon is not None:
+                    world.kill(self._daemon)
+            case "power":
+                self._has_power = False
+                world.kill_all()
+            case "stop":
+                bench.stopping = True
+            case "interrupt":
+                self._interrupt(accident.number)
+            case "full":
+                self._trouble(Trouble.full())
+            case "failing":
+                self._trouble(Trouble.failing((0.02, 0.2, 1.0)[accident.number % 3]))
+            case "clock":
+                jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
+                world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
+
+    def _interrupt(self, number: int) -> None:
+        """Have a client of the writer get Ctrl-C, or no memory, at its next step."""
+        tasks = [task for task in self._world.scheduler.tasks if task.name == "client" and not task.has_ended]
+        if tasks and self._writer is not None and not self._writer.is_dead:
+            self._bench.troubled = True
+            tasks[number % len(tasks)].interrupt = KeyboardInterrupt() if number % 3 else MemoryError()
+
+    def _trouble(self, trouble: Trouble) -> None:
+        world = self._world
+        world.disk.trouble = trouble
+        self._bench.troubled = True
+
+        def end() -> None:
+            world.disk.trouble = None
+
+        world.scheduler.at_step(world.scheduler.step + _TROUBLE_STEPS, end)
+
+    def _restore_power(self) -> None:
+        tasks = self._world.scheduler.tasks
+        self._wait_for([task for task in tasks if task.owner is not self._supervisor])
+        self._world.disk.trouble = None
+        self._world.disk.cut_power()
+        self._has_power = self._was_cut = True
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """All is well again: everything due is cleaned, and everything ends in order."""
+        world, bench = self._world, self._bench
+        self._accidents.clear()
+        self._is_healing = True
+        world.disk.trouble = None
+        self._daemon_stops.set()
+        others = [task for task in world.scheduler.tasks if task.owner is not self._supervisor]
+        self._wait_for(others)
+        bench.troubled = False
+        bench.stopping = False
+        process, fs = world.process("writer")
+
+        def main() -> None:
+            with bench.open(fs) as manager:
+                self._judge()
+                log = manager.log(TOPIC)
+                log.roll()
+                log.flush()
+                end = log.log_end_offset
+                manager.upkeep.note_all()
+                bench.clock.sleep(6)  # tombstones may go
+                self._clean_all(end)
+                bench.clock.sleep(6)  # deleted files have waited long enough
+                self._judge()
+                if self._clean_to() < end:
+                    raise Wrong(
+                        f"all is well, and the log is cleaned up to {self._clean_to()}, not to {end}: {bench.outcomes}"
+                    )
+                if left_overs(bench.directory):
+                    raise Wrong(f"all is well, and these files are left: {left_overs(bench.directory)}")
+            process.closed_in_order = True
+
+        self._run_process(process, main)
+        if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
+            raise Wrong("it was closed in order, and left no marker")
+        Found.of(bench.directory)
+
+    def _clean_all(self, end: int) -> None:
+        """Have the daemon, or one round, clean all that is due."""
+        world, bench = self._world, self._bench
+        if not self._plan.has_daemon:
+            cleaning = self._clean()
+            while cleaning is not None and not cleaning.has_ended:
+                bench.clock.sleep(1)
+            return
+        stop = world.primitives.Event()
+        _, task = world.begin("daemon", lambda fs: serve(bench, fs, stop))
+        until_ns = bench.clock.monotonic_ns() + _PATIENCE_NS
+        while self._clean_to() < end and bench.clock.monotonic_ns() < until_ns and not task.has_ended:
+            bench.clock.sleep(0.2)
+        stop.set()
+        while not task.has_ended:
+            bench.clock.sleep(0.2)
+
+    def _clean_to(self) -> int:
+        return checkpoints_of(self._bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0)

@@ -1,0 +1,87 @@
+"""Runs many seeds on several processes, and tells what they came to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from tests.simulation.defects import DEFECTS
+from tests.simulation.life import Report
+from tests.simulation.run import remove_scratch, run_seed
+
+_TRACE_STEPS = 60
+_CHUNK = 20
+_MOST_FAILURES = 10
+
+
+def planted(name: str | None) -> contextlib.AbstractContextManager[object]:
+    """Return a planted defect, or nothing."""
+    return DEFECTS[name]() if name else contextlib.nullcontext()
+
+
+def told(report: Report) -> str:
+    """Return what a failure needs to be understood: seed, commit, accidents, the last steps."""
+    lines = [f"seed {report.seed} at commit {_commit()}; accidents: {', '.join(report.accidents) or 'none'}"]
+    if report.failure:
+        lines += [f"  thread {number}: {what}" for number, what in report.trace[-_TRACE_STEPS:]]
+        lines += [report.failure, f"replay: python -m tests.simulation --seed {report.seed}"]
+    return "\n".join(lines)
+
+
+def _commit() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def run_chunk(seeds: range, name: str | None) -> tuple[list[str], Counter[str], Counter[str], list[tuple[int, int]]]:
+    """Run some seeds in this process: the failures, outcomes, kinds of accidents, and (operations, accidents) each."""
+    failures, outcomes, accidents, sizes = [], Counter[str](), Counter[str](), []
+    with planted(name):
+        for seed in seeds:
+            report = run_seed(seed)
+            outcomes.update(report.outcomes)
+            accidents.update(each.partition(" at step")[0] for each in report.accidents)
+            sizes.append((report.operations, len(report.accidents)))
+            if report.failure:
+                failures.append(told(report))
+    remove_scratch()
+    return failures, outcomes, accidents, sizes
+
+
+def _pin(cores: list[int]) -> None:
+    """Keep a process on one core: its threads only ever run one at a time."""
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+
+
+def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
+    """Run seeds and print failures and figures; returns the exit code."""
+    began = time.monotonic()
+    failures: list[str] = []
+    outcomes, accidents, sizes = Counter[str](), Counter[str](), list[tuple[int, int]]()
+    chunks = [range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)]
+    cores = sorted(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_pin, initargs=(cores,)) as pool:
+        for future in [pool.submit(run_chunk, chunk, name) for chunk in chunks]:
+            if len(failures) >= _MOST_FAILURES:
+                future.cancel()
+                continue
+            found, its_outcomes, its_accidents, its_sizes = future.result()
+            failures += found
+            outcomes += its_outcomes
+            accidents += its_accidents
+            sizes += its_sizes
+            for told in found:
+                print(told, flush=True)
+    seconds = time.monotonic() - began
+    operations = sorted(size for size, _ in sizes)[len(sizes) // 2]
+    happened = sorted(size for _, size in sizes)[len(sizes) // 2]
+    print(f"{len(sizes)} seeds in {seconds:.0f} s: {len(sizes) * 60 / seconds:.0f} a minute on {jobs} processes")
+    print(f"median: {operations} operations, {happened} accidents; {len(failures)} failures")
+    print(f"accidents: {dict(accidents.most_common())}")
+    print(f"outcomes: {dict(outcomes.most_common())}")
+    return 1 if failures else 0

@@ -1,0 +1,367 @@
+"""
+What must be true of a log, told by what its clients were answered: nothing here asks the product.
+
+Each record carries a number in a header, so it is known wherever it turns up. `Oracle` notes what was sent, what was
+answered, and what a reader was shown; `judge` reads the files with the tests' own reader of batches and compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.reference.batches import Batch, Rec, read_batches, read_records
+from tests.support.batch_reader import read_marker
+
+ID_HEADER = "id"
+_COMMIT = 1
+_TEMPORARY = (".cleaned", ".swap", ".deleted")
+
+
+class Wrong(AssertionError):
+    """The product has broken a promise."""
+
+
+@dataclass
+class Transaction:
+    """A transaction: what its client asked for, and was answered."""
+
+    asked: bool | None = None  # True: to commit; False: to abort; None: nothing yet
+    answered: bool | None = None
+    is_durable: bool = False
+
+
+@dataclass
+class Sent:
+    """
+    A record that was sent.
+
+    Attributes:
+        offset: as answered, or as found later.
+        is_durable: answered as durable, or shown to a reader that is shown durable records only.
+        at_least: its offset cannot be lower: others had those before.
+        has_failed: answered with an error that promises that nothing was appended.
+        is_lost: it is not in the log, and must not come back.
+    """
+
+    number: int
+    key: str
+    value: bytes | None
+    transaction: Transaction | None
+    at_least: int
+    offset: int | None = None
+    is_answered: bool = False
+    is_durable: bool = False
+    has_failed: bool = False
+    is_lost: bool = False
+
+
+@dataclass
+class Found:
+    """What the files of a partition hold."""
+
+    records: dict[int, Rec] = field(default_factory=dict)
+    producers: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    markers: list[tuple[int, int, bool]] = field(default_factory=list)
+    end: int = 0
+
+    @staticmethod
+    def of(directory: Path) -> Found:
+        """Read all segments."""
+        found = Found()
+        for path in sorted(directory.glob("*.log")):
+            base = int(path.name.partition(".")[0])
+            data = path.read_bytes()
+            batches = read_batches(data)
+            whole = sum(len(batch.raw) for batch in batches)
+            if whole != len(data):
+                raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
+            found.end = max(found.end, base)
+            for batch in batches:
+                if batch.base_offset < found.end:
+                    raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
+                found._take(batch)
+        return found
+
+    def _take(self, batch: Batch) -> None:
+        self.end = batch.last_offset + 1
+        if batch.control:
+            if batch.count:
+                self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
+            return
+        for record in read_records(batch):
+            self.records[record.offset] = record
+            self.producers[record.offset] = (batch.producer_id, batch.transactional)
+
+    def outcome(self, offset: int) -> bool | None:
+        """Tell how the transaction of a record ended: committed, aborted, or not yet (None)."""
+        producer_id = self.producers[offset][0]
+        return next((commit for at, producer, commit in self.markers if at > offset and producer == producer_id), None)
+
+
+class Oracle:
+    """The truth about one partition; `directory` is its."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._rounds = 0
+        self._appends: list[list[Sent]] = []  # since the log was last judged
+        self.sent: dict[int, Sent] = {}
+        self._by_offset: dict[int, Sent] = {}
+        self._cleaned_to = 0  # up to where rounds may have removed something
+
+    # ---- what clients do -------------------------------------------------------------------------------------------
+
+    def send(self, keys: str, padding: int, transaction: Transaction | None) -> list[Sent]:
+        """Note records that are about to be sent in one append; an upper-case key: a tombstone."""
+        at_least, first = max(self._by_offset, default=-1) + 1, len(self.sent)
+        sent = []
+        for number, key in enumerate(keys, first):
+            value = None if key.isupper() else f"{number}:{key}".encode() + b"." * padding
+            sent.append(Sent(number, key.lower(), value, transaction, at_least))
+            self.sent[number] = sent[-1]
+        self._appends.append(sent)
+        return sent
+
+    def answered(self, records: list[Sent], base_offset: int) -> None:
+        """Note the answer to an append."""
+        for offset, sent in enumerate(records, base_offset):
+            before = self._by_offset.get(offset)
+            if before is not None and before is not sent:
+                raise Wrong(f"offset {offset} was given to record {before.number}, and now to {sent.number}")
+            if sent.offset is not None and sent.offset != offset:
+                raise Wrong(f"record {sent.number} was at offset {sent.offset}, and is answered with {offset}")
+            sent.offset, sent.is_answered = offset, True
+            self._by_offset[offset] = sent
+
+    def durable(self, records: list[Sent]) -> None:
+        """Note that records were answered as durable."""
+        for sent in records:
+            sent.is_durable = True
+
+    def durable_below(self, offset: int) -> None:
+        """Note that all below an offset was answered as durable."""
+        for at, sent in self._by_offset.items():
+            if at < offset:
+                sent.is_durable = True
+
+    def highest_durable(self) -> int:
+        """Return the first offset behind all that has to survive a power cut."""
+        return max((at + 1 for at, sent in self._by_offset.items() if sent.is_durable), default=0)
+
+    @contextlib.contextmanager
+    def round_runs(self) -> Iterator[None]:
+        """Note, during a round, that it may remove records below the active segment: the one when it looks."""
+        self._rounds += 1
+        try:
+            yield
+        finally:
+            self._note_cleaned()
+            self._rounds -= 1
+
+    def _note_cleaned(self) -> None:
+        if self._rounds:
+            bases = [int(path.name.partition(".")[0]) for path in self._directory.glob("*.log")]
+            self._cleaned_to = max([self._cleaned_to, *bases])
+
+    # ---- what readers are shown ------------------------------------------------------------------------------------
+
+    def must_be_shown(self) -> dict[int, Sent]:
+        """Return what a reader of committed records that begins now has to be shown, by offset."""
+        undecided = [
+            sent.at_least if sent.offset is None else sent.offset
+            for sent in self.sent.values()
+            if _is_undecided(sent) and not sent.has_failed and not sent.is_lost
+        ]
+        stable = min(undecided, default=1 << 62)
+        return {
+            at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and _is_committed(sent)
+        }
+
+    def shown(self, records: list[tuple[int, str, bytes | None, int]], expected: dict[int, Sent]) -> None:
+        """
+        Judge what a committed reader in another process was shown: offset, key, value and number of each record.
+
+        Raises:
+            Wrong: it must not have been shown, or something is missing.
+        """
+        self._note_cleaned()
+        last = -1
+        for offset, key, value, number in records:
+            sent = self.sent.get(number)
+            if sent is None or (sent.key, sent.value) != (key, value):
+                raise Wrong(f"a reader was shown {key}={value!r} at {offset}, which was never sent")
+            if offset <= last:
+                raise Wrong(f"a reader was shown offset {offset} after {last}")
+            last = offset
+            if sent.is_answered and sent.offset != offset:
+                raise Wrong(f"a reader was shown record {number} at {offset}, it was answered with {sent.offset}")
+            if sent.has_failed or sent.is_lost:
+                raise Wrong(f"a reader was shown record {number}, which was answered with an error or lost")
+            if sent.transaction is not None and sent.transaction.asked is not True:
+                raise Wrong(f"a committed reader was shown record {number} of a transaction that was not committed")
+            self._place(sent, offset)
+            sent.is_durable = True
+        seen = {offset for offset, *_ in records}
+        last_of_keys = self._last_of_keys(seen)
+        for offset, sent in expected.items():
+            if offset not in seen and not self._may_be_gone(sent, last_of_keys):
+                raise Wrong(f"a committed reader was not shown record {sent.number} at {offset}")
+
+    def _place(self, sent: Sent, offset: int) -> None:
+        other = self._by_offset.get(offset)
+        if other is not None and other is not sent:
+            raise Wrong(f"offset {offset} holds record {sent.number}, and was given to {other.number}")
+        sent.offset = offset
+        self._by_offset[offset] = sent
+
+    # ---- the files -------------------------------------------------------------------------------------------------
+
+    def judge(self, checkpoints: dict[str, int], *, power_was_cut: bool) -> None:
+        """
+        Judge a partition's files when the log has been opened: what survived is the truth from now on.
+
+        Raises:
+            Wrong: something durable is missing, something is there that was not sent, or a checkpoint is ahead.
+        """
+        found = Found.of(self._directory)
+        self._note_cleaned()
+        self._judge_presence(found)
+        for append in self._appends:
+            offsets = [sent.offset for sent in append]
+            whole = [offset for offset in offsets if offset is not None]
+            if None in offsets and whole and min(whole) >= self._cleaned_to:
+                raise Wrong(f"an append of {len(append)} records is there in part, at {whole}")
+        self._appends.clear()
+        least = 0
+        for offset, sent in self._by_offset.items():
+            if sent.is_durable or (sent.is_answered and not power_was_cut):
+                least = max(least, offset + 1)
+        # The opening may have put markers, of transactions that it has aborted, where lost records were.
+        end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
+        if end < least:
+            raise Wrong(f"the log ends at {end}, though records below {least} were answered")
+        for offset in [offset for offset in self._by_offset if offset >= end]:
+            self._by_offset.pop(offset).is_lost = True
+        for sent in self.sent.values():
+            if not sent.is_answered and sent.offset is None:
+                sent.is_lost = True  # it did not come to the disk, and will not
+        # Opening a log forces it to disk.
+        for sent in self._by_offset.values():
+            sent.is_durable = True
+        last_of_keys = self._last_of_keys(set(found.records))
+        for offset, sent in self._by_offset.items():
+            if offset not in found.records and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
+                raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
+        self._judge_transactions(found)
+        self._judge_checkpoints(found, checkpoints)
+
+    def _judge_presence(self, found: Found) -> None:
+        numbers: set[int] = set()
+        for offset, record in found.records.items():
+            number = number_of(record.headers)
+            sent = self.sent.get(number)
+            if sent is None or record.key is None or (sent.key, sent.value) != (record.key.decode(), record.value):
+                raise Wrong(f"the log holds {record.key!r}={record.value!r} at {offset}, which was never sent")
+            if number in numbers:
+                raise Wrong(f"record {number} is in the log twice, the second time at {offset}")
+            numbers.add(number)
+            if sent.has_failed or sent.is_lost:
+                raise Wrong(f"record {number} is in the log, though its append failed or it was lost before")
+            if sent.offset is not None and sent.offset != offset:
+                raise Wrong(f"record {number} is at {offset}, and was at {sent.offset}")
+            self._place(sent, offset)
+
+    def _may_be_gone(self, sent: Sent, last: dict[str, int]) -> bool:
+        """
+        Tell whether cleaning may have removed a record.
+
+        Args:
+            last: of each key, the highest offset below which its records may be gone: a record of it that is there, or
+                a tombstone, which may be gone itself.
+        """
+        if sent.offset is None or sent.offset >= self._cleaned_to:
+            return False
+        return sent.value is None or not _may_count(sent) or sent.offset < last.get(sent.key, -1)
+
+    def _last_of_keys(self, present: set[int]) -> dict[str, int]:
+        """Return `last` for `_may_be_gone`: only what a round could see supersedes."""
+        last: dict[str, int] = {}
+        for offset, sent in self._by_offset.items():
+            if offset < self._cleaned_to and _may_count(sent) and (sent.value is None or offset in present):
+                last[sent.key] = max(last.get(sent.key, -1), offset)
+        return last
+
+    def _judge_transactions(self, found: Found) -> None:
+        for offset in found.records:
+            sent = self._by_offset[offset]
+            transaction = sent.transaction
+            if (transaction is not None) != found.producers[offset][1]:
+                raise Wrong(f"record {sent.number} at {offset} is in a transaction, or in none, unlike when sent")
+            if transaction is None:
+                continue
+            outcome = found.outcome(offset)
+            if outcome is True and transaction.asked is not True:
+                raise Wrong(f"record {sent.number} at {offset} is committed, which nobody asked for")
+            if outcome is not True and transaction.answered is True and transaction.is_durable:
+                raise Wrong(f"record {sent.number} at {offset} is not committed, though that was answered as durable")
+            transaction.answered = transaction.asked = bool(outcome)
+            transaction.is_durable = True
+
+    def _judge_checkpoints(self, found: Found, checkpoints: dict[str, int]) -> None:
+        for name, offset in checkpoints.items():
+            if offset > found.end:
+                raise Wrong(f"{name} says {offset}, but the log ends at {found.end}")
+        clean_to = checkpoints.get("cleaner-offset-checkpoint", 0)
+        keys: dict[bytes | None, int] = {}
+        for offset, record in found.records.items():
+            if offset < clean_to:
+                if record.key in keys:
+                    raise Wrong(f"{record.key!r} is at {keys[record.key]} and {offset}, both below {clean_to}")
+                keys[record.key] = offset
+
+
+def _is_undecided(sent: Sent) -> bool:
+    transaction = sent.transaction
+    return transaction is not None and not (transaction.answered is not None and transaction.is_durable)
+
+
+def _is_committed(sent: Sent) -> bool:
+    transaction = sent.transaction
+    return transaction is None or (transaction.answered is True and transaction.is_durable)
+
+
+def _may_count(sent: Sent) -> bool:
+    transaction = sent.transaction
+    return (
+        transaction is None
+        or transaction.answered is True
+        or (transaction.answered is None and bool(transaction.asked))
+    )
+
+
+def number_of(headers: object) -> int:
+    """Return the number in a record's headers."""
+    for name, value in headers:  # type: ignore[attr-defined]
+        if (name if isinstance(name, str) else name.decode()) == ID_HEADER:
+            return int(value)
+    raise Wrong(f"a record without its number: {headers!r}")
+
+
+def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:
+    """Read the lines of a topic's partition 0 from the four checkpoints."""
+    found = {}
+    for path in log_dir.glob("*-checkpoint"):
+        with contextlib.suppress(ValueError):
+            for line in path.read_text().splitlines()[2:]:
+                name, partition, offset = line.split(" ")
+                if name == topic and partition == "0":
+                    found[path.name] = int(offset)
+    return found
+
+
+def left_overs(directory: Path) -> list[str]:
+    """Return the files of unfinished work."""
+    return sorted(path.name for path in directory.iterdir() if path.name.endswith(_TEMPORARY))

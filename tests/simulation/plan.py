@@ -1,0 +1,151 @@
+"""
+What happens in one world: drawn from its seed before it begins, so that a plan can be printed, cut down and run again.
+
+Swarm testing (Groce et al., ISSTA 2012): each seed leaves out some kinds of operations and accidents, so that those
+that hide others do not hide them everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+KEYS = "abcdefgh"
+ACCIDENTS = ("kill", "power", "stop", "kill cleaner", "full", "failing", "clock", "interrupt", "kill daemon")
+_WEIGHTS = {
+    "append": 50,
+    "repeat": 8,
+    "transact": 14,
+    "end": 9,
+    "flush": 5,
+    "roll": 4,
+    "sleep": 3,
+    "note": 2,
+    "read": 2,
+}
+_MEDIAN_OPERATIONS = 200
+_CHANGES_OF_A_ROUND = 80
+
+
+@dataclass(frozen=True)
+class Operation:
+    """
+    One operation of a client.
+
+    Attributes:
+        client: which one.
+        kind: see `clients.py`.
+        keys: of the records; upper case: a tombstone.
+        is_waited: wait until it is durable.
+        is_committed: how a transaction ends.
+        number: seconds of a sleep, bytes of padding.
+    """
+
+    client: int
+    kind: str
+    keys: str = ""
+    is_waited: bool = False
+    is_committed: bool = True
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Accident:
+    """
+    An accident.
+
+    Attributes:
+        kind: see `Life`.
+        after_operation: it comes some steps after this operation has begun.
+        steps: how many.
+        number: its size.
+        in_round: instead, it comes after so many changes of files by the round that begins with that operation.
+    """
+
+    kind: str
+    after_operation: int
+    steps: int
+    number: int = 0
+    in_round: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """
+    A world's operations and accidents.
+
+    Attributes:
+        rounds: after which operations a round of `cleaner clean` begins.
+        settings: of writer and cleaners.
+        has_daemon: the daemon runs, from the first writer's start to the end.
+    """
+
+    operations: tuple[Operation, ...]
+    accidents: tuple[Accident, ...]
+    rounds: tuple[int, ...]
+    settings: tuple[tuple[str, str], ...]
+    has_daemon: bool = False
+
+    @staticmethod
+    def of(seed: int | str) -> Plan:
+        """Draw the plan of a seed."""
+        rng = Random(f"{seed}/plan")
+        count = max(20, min(400, round(rng.gauss(_MEDIAN_OPERATIONS, 60))))
+        weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind == "append" or rng.random() < 0.8}
+        clients = rng.randint(1, 3)
+        wait_share = rng.choice((0.05, 0.3, 0.6))
+        kinds = rng.choices(list(weights), list(weights.values()), k=count)
+        operations = [_operation(rng, kind, clients, wait_share) for kind in kinds]
+        chosen = [kind for kind in ACCIDENTS if rng.random() < 0.6] or ["power"]
+        rounds = tuple(sorted(rng.randrange(count // 2, count) for _ in range(rng.choice((1, 1, 1, 2)))))
+        for place in rounds:
+            # So that the round finds something below the active segment and the high watermark that others know.
+            client = operations[place].client
+            operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
+        accidents = sorted(
+            (_accident(rng, chosen, count, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))),
+            key=lambda accident: accident.after_operation,
+        )
+        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), rng.random() < 0.25)
+
+
+def _operation(rng: Random, kind: str, clients: int, wait_share: float) -> Operation:
+    client, is_waited = rng.randrange(clients), rng.random() < wait_share
+    if kind in ("append", "repeat", "transact"):
+        keys = "".join(rng.choice(KEYS) for _ in range(rng.choice((1, 1, 2, 4))))
+        if rng.random() < 0.12:
+            keys = keys[:-1] + keys[-1].upper()
+        return Operation(client, kind, keys, is_waited, number=rng.choice((0, 0, 30, 200)))
+    if kind == "end":
+        return Operation(client, kind, is_waited=is_waited, is_committed=rng.random() < 0.6)
+    return Operation(client, kind, number=rng.choice((0, 1, 1, 2, 6, 65)))
+
+
+def _accident(rng: Random, kinds: list[str], count: int, rounds: tuple[int, ...]) -> Accident:
+    """Draw an accident, anywhere or during a round."""
+    kind, number = rng.choice(kinds), rng.randrange(1 << 16)
+    if rng.random() < 0.35:
+        kind = rng.choice((kind, "power")) if "power" in kinds else kind
+        return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, in_round=True)
+    return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
+
+
+def _settings(rng: Random) -> tuple[tuple[str, str], ...]:
+    settings = {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": rng.choice(("2000", "6000", "12000")),
+        "delete.retention.ms": rng.choice(("0", "5000")),
+        "file.delete.delay.ms": "1000",
+        "index.interval.bytes": rng.choice(("100", "1000")),
+        "compression.type": rng.choice(("producer", "producer", "lz4", "zstd")),
+        "num.recovery.threads.per.data.dir": "1",
+        "cleaner.pipeline.threads": "1",
+        "log.cleaner.dedupe.buffer.size": "1048576",
+    }
+    if rng.random() < 0.7:
+        settings["replica.high.watermark.checkpoint.interval.ms"] = "60000"
+    if rng.random() < 0.3:
+        settings["flush.messages"] = rng.choice(("1", "7"))
+    if rng.random() < 0.3:
+        settings["flush.ms"] = rng.choice(("100", "5000"))
+    return tuple(settings.items())

@@ -1,0 +1,102 @@
+"""
+Simulated processes: what dies together.
+
+A process has threads, open files, locks, and the state that the product keeps once in a process. Killed, it loses its
+files and locks at once; each of its threads gets `Killed` at its next step, and nothing that it does on its way out has
+an effect: every call of a file or a lock raises again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from cleaner.storage.lock import byte_ranges, log_dir_lock
+from tests.simulation.scheduler import Scheduler
+
+
+class _Handle(Protocol):
+    def close(self) -> None: ...
+
+
+class Process:
+    """
+    One simulated process.
+
+    Attributes:
+        closed_in_order: it has done its work to the end.
+        accidents: by how many more changes of files it makes before them.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.closed_in_order = False
+        self.accidents: list[tuple[int, Callable[[], None]]] = []
+        self.files: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.locked: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.locks_of_ours: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def has_changed_a_file(self) -> None:
+        """Count a change, and have the accident happen whose turn it is."""
+        due = [accident for left, accident in self.accidents if left <= 0]
+        self.accidents = [(left - 1, accident) for left, accident in self.accidents if left > 0]
+        for accident in due:
+            accident()
+
+    def opened(self, file: _Handle) -> None:
+        """Note an open file."""
+        self.files.add(file)
+
+    def open_files(self) -> list[Any]:
+        """Return the files that are open now."""
+        return [file for file in self.files if not file.is_closed]
+
+    def die(self) -> None:
+        """Lose all files and locks."""
+        self.is_dead = True
+        for file in [*self.files, *self.locked]:
+            with contextlib.suppress(OSError, ValueError):
+                if hasattr(file, "handle"):
+                    file.handle.close()
+                else:
+                    file.close()
+
+
+class _PerProcess:
+    """Stands for a set that the product keeps once in a process."""
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self._scheduler = scheduler
+        self._name = name
+        self._world: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def _own(self) -> weakref.WeakSet[Any]:
+        task = self._scheduler.current
+        return self._world if task is None else getattr(task.owner, self._name)  # type: ignore[no-any-return]
+
+    def add(self, item: Any) -> None:
+        self._own.add(item)
+
+    def discard(self, item: Any) -> None:
+        self._own.discard(item)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._own)
+
+
+@contextlib.contextmanager
+def state_per_process(scheduler: Scheduler) -> Iterator[None]:
+    """Have each simulated process see its own of what the product keeps once in a process."""
+    places = ((byte_ranges, "_locked", "locked"), (log_dir_lock, "_ours", "locks_of_ours"))
+    before = [(module, name, getattr(module, name)) for module, name, _ in places]
+    for module, name, own in places:
+        setattr(module, name, _PerProcess(scheduler, own))
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

@@ -1,0 +1,73 @@
+"""Runs seeds: sets a world up in memory, lets it live, and reports."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from cleaner.log.manager import LogManager
+from tests.simulation.clients import TOPIC
+from tests.simulation.life import Life, Report
+from tests.simulation.plan import Plan
+from tests.simulation.world import World
+
+
+def scratch() -> Path:
+    """Return this process's directory in memory."""
+    base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")  # noqa: S108 - in memory where it can be
+    return base / f"cleaner-simulation-{os.getpid()}"
+
+
+def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
+    """Run one seed's world, or another plan with its choices."""
+    root = scratch()
+    disk = root / "disk"
+    if not (root / "template").exists():
+        atexit.register(remove_scratch)
+        _make_template(root / "template")
+        run_seed("warm")  # what a process does only once, such as loading kernels, is done now
+        gc.collect()
+        gc.freeze()  # so that collecting after each world looks at that world's objects only
+    shutil.rmtree(disk, ignore_errors=True)
+    shutil.copytree(root / "template", disk)
+    world = World(seed, disk)
+    with _no_collector(), world.installed():
+        report = Life(world, disk / "log-dir", plan or Plan.of(seed)).run()
+    _close_strays(disk)
+    return report
+
+
+def _make_template(root: Path) -> None:
+    root.mkdir(parents=True)
+    with LogManager(root / "log-dir", create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic(TOPIC, settings={"cleanup.policy": "compact"})
+    (root / "state").mkdir(mode=0o700)
+
+
+def remove_scratch() -> None:
+    """Remove this process's directory."""
+    shutil.rmtree(scratch(), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """Collect garbage between worlds only: when it comes depends on what the process has done before."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _close_strays(disk: Path) -> None:
+    """Close descriptors that killed threads have left, once no object is there that would close them later."""
+    gc.collect()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if link.readlink().is_relative_to(disk):
+                os.close(int(link.name))

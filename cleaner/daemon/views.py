@@ -91,7 +91,7 @@ class LogViews:
     ) -> tuple[LogStatus, CleaningStatus | None, int | None, LogView]:
         last = known.last_round_ms.get(log.partition)
         before = self._made.get((log.partition, log.log_dir))
-        if before is not None and before[0] is log and before[1] == verdict and before[2] == last:
+        if before is not None and before[0] is log and before[2] == last and verdict in before[1:2]:
             return before
         return log, verdict, last, log_view(log, verdict, last)
 

@@ -24,13 +24,23 @@ from cleaner.storage.segment.names import (
     LOG,
     SNAPSHOT,
     SWAP,
+    TIME_INDEX,
     offset_of,
     parse_file_name,
     segment_file_name,
 )
 from cleaner.storage.segment.segment import Segment
 
-_ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
+_ENDINGS = (LOG, TIME_INDEX, SNAPSHOT, CLEANED, SWAP, DELETED)
+
+
+def state_of(about: os.stat_result) -> tuple[int, int, int, int]:
+    """
+    Return what stays the same only as long as a file does: inode, bytes, and both times (ns).
+
+    `cp -p` and `rsync` set the time of modification back, but no program sets the other one.
+    """
+    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
 
 
 class ListedSegment:
@@ -41,42 +51,46 @@ class ListedSegment:
         base_offset: lower bound of its offsets.
         size: bytes of the `.log` file.
         mtime_ns: modification time of the `.log` file.
+        state: its inode, size and times; unchanged as long as the file is.
     """
 
     __slots__ = (
         "_directory",
         "_first_timestamp",
         "_fs",
-        "_inode",
         "_largest_timestamp",
+        "_time_index",
         "base_offset",
         "mtime_ns",
         "size",
+        "state",
     )
 
-    def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry, time_index: int = 0) -> None:
         self.base_offset = offset_of(found.name)
         self.size = found.size
         self.mtime_ns = found.mtime_ns
-        self._inode = found.inode
+        self.state = found[1:]
+        self._time_index = time_index  # a hash of its name and state, 0: it has none; timestamps are read from it
         self._fs = fs
         self._directory = directory
         self._largest_timestamp: int | None = None
         self._first_timestamp: int | None = None
 
-    def is_still(self, found: DirectoryEntry) -> bool:
-        """Tell whether this is the same file, unchanged."""
-        return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
+    def is_still(self, found: DirectoryEntry, time_index: int) -> bool:
+        """Tell whether this is the same file, unchanged, with the same time index."""
+        return self.state == found[1:] and self._time_index == time_index
 
     def shortened(self, size: int) -> ListedSegment:
         """Return the segment as it would be with a file of `size` bytes."""
-        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self._inode, size, self.mtime_ns)
+        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self.state[0], size, self.mtime_ns)
         return ListedSegment(self._fs, self._directory, found)
 
     def follow(self, about: os.stat_result) -> None:
-        """Take over the file's new size and time; for an active segment."""
-        if (self._inode, self.size, self.mtime_ns) != (about.st_ino, about.st_size, about.st_mtime_ns):
-            self._inode, self.size, self.mtime_ns = about.st_ino, about.st_size, about.st_mtime_ns
+        """Take over the file's new size and times; for an active segment."""
+        state = state_of(about)
+        if self.state != state:
+            self.state, self.size, self.mtime_ns = state, about.st_size, about.st_mtime_ns
             self._largest_timestamp = self._first_timestamp = None
 
     def largest_timestamp(self) -> int:
@@ -157,12 +171,12 @@ class ListedFiles:
 
     Attributes:
         segments: ascending; the last is the active one. Empty only in a directory that needs a recovery.
-        snapshots: offsets of the producer snapshots, ascending, with their sizes.
+        snapshots: offsets of the producer snapshots, ascending, each with the state of its file (see `state_of`).
         temporary_files: how many there are.
     """
 
     segments: tuple[ListedSegment, ...] = ()
-    snapshots: tuple[tuple[int, int], ...] = ()
+    snapshots: tuple[tuple[int, tuple[int, ...]], ...] = ()
     temporary_files: TemporaryFiles = field(default=TemporaryFiles())
 
 
@@ -177,21 +191,28 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         OSError: it cannot be listed.
     """
     known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
-    segments, snapshots = [], []
+    logs: list[tuple[int, DirectoryEntry]] = []
+    snapshots = []
+    time_indexes: dict[str, int] = {}
     unfinished = deleted = 0
     for found in fs.scan_dir(directory, _ENDINGS):
-        file = parse_file_name(found.name)
         if found.name.endswith(DELETED):
             deleted += 1
         elif found.name.endswith((CLEANED, SWAP)):
             unfinished += 1
-        elif file is not None and file.suffix == LOG:
-            segment = known.get(file.offset)
-            if segment is None or not segment.is_still(found):
-                segment = ListedSegment(fs, directory, found)
-            segments.append(segment)
-        elif file is not None:
-            snapshots.append((file.offset, found.size))
+        elif found.name.endswith(TIME_INDEX):
+            time_indexes[found.name.removesuffix(TIME_INDEX)] = hash(found)
+        elif (file := parse_file_name(found.name)) is not None:
+            if file.suffix == LOG:
+                logs.append((file.offset, found))
+            else:
+                snapshots.append((file.offset, found[1:]))
+    segments = []
+    for offset, found in logs:
+        segment, time_index = known.get(offset), time_indexes.get(found.name.removesuffix(LOG), 0)
+        if segment is None or not segment.is_still(found, time_index):
+            segment = ListedSegment(fs, directory, found, time_index)
+        segments.append(segment)
     segments.sort(key=lambda segment: segment.base_offset)
     return ListedFiles(tuple(segments), tuple(sorted(snapshots)), TemporaryFiles(unfinished, deleted))
 

@@ -169,6 +169,7 @@ def _make_recopier(
         before_read=context.throttle,
         before_chunk=before_chunk,
         after_write=context.throttle,
+        most_bytes=context.window_bytes,
         damage=damage,
     )
 

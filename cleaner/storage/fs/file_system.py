@@ -51,12 +51,13 @@ UNFINISHED = ".tmp"
 
 
 class DirectoryEntry(NamedTuple):
-    """A file of a directory: name, inode, bytes, and modification time (ns)."""
+    """A file of a directory: name, inode, bytes, and when its content (`mtime`) or anything (`ctime`) changed (ns)."""
 
     name: str
     inode: int
     size: int
     mtime_ns: int
+    ctime_ns: int = 0
 
 
 class Space(NamedTuple):
@@ -238,7 +239,8 @@ class FileSystem:
                 if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
                     with contextlib.suppress(FileNotFoundError):
                         about = entry.stat(follow_symlinks=False)
-                        found.append(DirectoryEntry(entry.name, about.st_ino, about.st_size, about.st_mtime_ns))
+                        times = about.st_mtime_ns, about.st_ctime_ns
+                        found.append(DirectoryEntry(entry.name, about.st_ino, about.st_size, *times))
         return found
 
     def list_dirs(self, path: Path) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,30 @@ def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(by_ha
     by_hand.manager.give_back(assignment, None)
     by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 90))}, began_ns)
     assert by_hand.grab() is None
+
+
+def test_log_given_back_waits_until_it_is_judged_however_many_looks_that_takes(by_hand: ManagerByHand) -> None:
+    """A look that had no time for it knows only what was true before its round."""
+    by_hand.see(log_status("a-0"))
+    by_hand.manager.give_back(by_hand.must_take(), None)
+    for _ in range(3):
+        by_hand.clock.move_on(1)
+        behind = replace(look(log_status("a-0")), behind=frozenset({A}))
+        by_hand.manager.take_looks({LOG_DIR: behind}, by_hand.clock.monotonic_ns())
+        assert by_hand.grab() is None
+        assert by_hand.reasons() == {"a-0": Reason.TO_BE_LOOKED_AT}
+    by_hand.see(log_status("a-0", 80))
+    assert by_hand.grab() == A
+
+
+def test_job_does_not_end_by_what_was_known_before_its_log_changed(by_hand: ManagerByHand) -> None:
+    """Nothing to clean is an answer only when the log was judged."""
+    by_hand.see(log_status("a-0", 0))
+    job = by_hand.manager.request(A, UID)
+    by_hand.manager.take_looks({LOG_DIR: replace(look(log_status("a-0", 0)), behind=frozenset({A}))}, 0)
+    assert by_hand.manager.snapshot().jobs[0].state == "queued"
+    by_hand.see(log_status("a-0", 10))
+    assert by_hand.grab() == job.partition
 
 
 def test_other_logs_stay_in_the_queue_when_one_is_done(by_hand: ManagerByHand) -> None:

@@ -30,6 +30,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.storage.lock.log_dir_lock import LockMode
+from cleaner.storage.log_dir import Use
 
 Outcome = CleanReport | Refusal | Skipped
 
@@ -69,7 +70,7 @@ def clean_log_dir(
         if options.keep_old is not None:
             check_outside(session, options.keep_old, "--keep-old")
         todo = choose_partitions(session, named)
-        is_clean = session.beside_writer or session.log_dir.has_clean_shutdown_marker()
+        is_clean = session.use is not Use.TORN
         if not is_clean and not options.recover:
             raise NotCleanlyShutDownError(
                 f"{session.log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; "

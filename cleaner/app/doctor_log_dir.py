@@ -18,7 +18,6 @@ from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.sizes import human_bytes
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, NoSpaceError, UncleanableError, describe, disk_error
-from cleaner.read.open_transactions import Use
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
@@ -28,7 +27,7 @@ from cleaner.storage.fs.mounts import kind_of_file_system, missing_guarantee
 from cleaner.storage.fs.ownership import Owner, can_own, code_closed_to
 from cleaner.storage.fs.space import require_room
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.log_dir import LogDir, find_conflicts
+from cleaner.storage.log_dir import LogDir, Use, find_conflicts
 from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import why_no_log_dir
 
@@ -125,9 +124,8 @@ class _Examination:
 
     def marker(self) -> Answer:
         """Was it left in order?"""
-        is_marked = self._log_dir.has_clean_shutdown_marker()
         is_held = self._lock.holder is not LockHolder.NOBODY
-        match Use.of(is_marked=is_marked, has_writer=self._lock.has_writer, is_held=is_held):
+        match self._log_dir.use(has_writer=self._lock.has_writer, is_held=is_held):
             case Use.CLOSED:
                 return passed("marker", "closed cleanly: it has its clean-shutdown marker")
             case Use.TORN if self._seen:

@@ -18,10 +18,11 @@ from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import Cleanable, cleanable
 from cleaner.read.log_end import RecoveredEnd, recovered_end
-from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, LogSummary, summarize
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.log_dir import Use
 from cleaner.storage.segment.names import LEADER_EPOCHS
 
 # A load opens three files per segment; this many segments take a third of a second.

@@ -150,7 +150,7 @@ class Keeper:
         old = self._fs.find(source, wanted)
         keep_files(self._fs, source, self._directory / name, [(each, each) for each in old])
         new_base = group[0].base_offset
-        cleaned = [names.segment_file_name(new_base, suffix, names.CLEANED) for suffix in names.SEGMENT_SUFFIXES]
+        cleaned = [names.cleaned_file_name(new_base, suffix) for suffix in names.SEGMENT_SUFFIXES]
         entry = KeptGroup(name, self._files(old, ""), self._files(self._fs.find(source, cleaned), names.CLEANED))
         file.save(replace(found, groups=(*found.groups, entry)))
 

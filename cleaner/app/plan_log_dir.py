@@ -31,12 +31,12 @@ from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, ov
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
-from cleaner.read.open_transactions import Use, undecided_at
+from cleaner.read.open_transactions import undecided_at
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.sources import Sources
 from cleaner.storage.lock.lock_probe import LockHolder, probe
-from cleaner.storage.log_dir import CachedLogDir
+from cleaner.storage.log_dir import CachedLogDir, Use
 from cleaner.storage.segment.segment import Segment
 
 _UNREADABLE = Reason.UNREADABLE.words.line
@@ -88,25 +88,23 @@ class _DirState(NamedTuple):
     """
     The state that all partitions of a log dir share.
 
-    `in_use` names the process at work in it; `keeps_out` says whether that keeps a cleaner out; `is_marked` whether it
-    has a clean-shutdown marker; `use` is the resulting mode for a load.
+    `in_use` names the process at work in it; `keeps_out` says whether that keeps a cleaner out; `use` is the resulting
+    mode for a load.
     """
 
     in_use: str
     keeps_out: bool
-    is_marked: bool
     use: Use
 
     @staticmethod
     def of(session: Session) -> _DirState:
         """Find out which process holds the lock, without locking anything even for a moment."""
         report = probe(session.context.fs, session.log_dir.path)
-        is_marked = session.log_dir.has_clean_shutdown_marker()
         keeps_out = report.holder is not LockHolder.NOBODY
         pid = f" (process {report.pid})" if report.pid is not None else ""
         beside = "a writer" if report.has_writer else ""
-        use = Use.of(is_marked=is_marked, has_writer=report.has_writer, is_held=keeps_out)
-        return _DirState(report.holder.value + pid if keeps_out else beside, keeps_out, is_marked, use)
+        use = session.log_dir.use(has_writer=report.has_writer, is_held=keeps_out)
+        return _DirState(report.holder.value + pid if keeps_out else beside, keeps_out, use)
 
 
 @dataclass(frozen=True)
@@ -181,7 +179,7 @@ class _View:
             return entry
         if self.state.keeps_out:
             return replace(entry, why=Reason.LOG_DIR_LOCKED, reason=f"{entry.reason}; in use by {self.state.in_use}")
-        if not self.state.is_marked and not self.state.in_use:
+        if self.state.use is Use.TORN:
             return replace(
                 entry, why=Reason.LOG_DIR_NEEDS_RECOVERY, reason=f"{entry.reason}; the log dir has to be recovered"
             )

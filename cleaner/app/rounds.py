@@ -23,9 +23,10 @@ from cleaner.app.reports import SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.base.clock import require_set
 from cleaner.base.model import TopicPartition
+from cleaner.base.segments import segments_between
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, WriterWaitingError
-from cleaner.policy.cleanable import Cleanable, cleanable, segments_between
+from cleaner.policy.cleanable import Cleanable, cleanable
 from cleaner.policy.due import Due, due
 from cleaner.policy.retention import count_expired, limits
 from cleaner.storage.load.loaded_log import LoadedLog

@@ -33,7 +33,7 @@ from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import real_path
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
-from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
+from cleaner.storage.log_dir import LogDir, OffsetKind, Use, find_conflicts
 from cleaner.storage.segment.generation import raise_generation
 from cleaner.storage.segment.names import LOG, PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
@@ -85,6 +85,11 @@ class Session:
         Closing logs is then the writer's work; see `docs/coexistence.md`.
         """
         return self.lock is not None and self.lock.is_beside_writer
+
+    @property
+    def use(self) -> Use:
+        """How the log dir was left: TORN if its logs must be recovered first. Looks for the marker each time."""
+        return self.log_dir.use(has_writer=self.beside_writer)
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> ResolvedTopic:
         """

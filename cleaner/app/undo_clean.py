@@ -33,6 +33,7 @@ from cleaner.state.state_file import BadStateError
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
+from cleaner.storage.log_dir import Use
 from cleaner.storage.segment import names
 from cleaner.storage.swap.backup import crc32_of, keep_files
 from cleaner.storage.swap.swap import replace_by_several
@@ -90,7 +91,7 @@ def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterat
         fs.hold(kept_dir),
         open_session(log_dir, sources, context, mode=LockMode.SHARED) as session,
     ):
-        if not session.beside_writer and not session.log_dir.has_clean_shutdown_marker():
+        if session.use is Use.TORN:
             raise NotCleanlyShutDownError(
                 f"{log_dir}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; recover them "
                 "first (cleaner recover)"

@@ -34,11 +34,10 @@ from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
-from cleaner.read.open_transactions import Use
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind
+from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind, Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
 JUDGING_NS = 100_000_000
@@ -56,7 +55,8 @@ class DirLook:
         facts: its condition; `workers` and `max_workers` are the manager's to fill in.
         beside_writer: one of our writers holds it too: no marker is expected and the end of active segments may be
             torn.
-        needs_recovery: there is neither a marker nor a writer, and `cleaner.recover` allows a round to recover first.
+        needs_recovery: there is no marker and no process has it open, and `cleaner.recover` allows a round to recover
+            first.
         free_bytes, total_bytes: of its file system; None when it does not answer.
         looked_at_ms: when it was last looked at with success; None: never.
         logs: in order of partition; as of that moment, except for those that are behind.
@@ -170,11 +170,9 @@ class WatchedLogDir:
             self._read_offsets(kind, now_ms)
         self._list()
         self._settings.refresh(self._names or (), now_ms)
-        has_marker = self._log_dir.has_clean_shutdown_marker()
-        needs_recovery = bool(self._logs) and not has_marker and not lock.has_writer
-        watches_retention = self._config.retention_enable and has_marker and not lock.has_writer
-        is_held = lock.holder is not LockHolder.NOBODY
-        use = Use.of(is_marked=has_marker, has_writer=lock.has_writer, is_held=is_held)
+        use = self._log_dir.use(has_writer=lock.has_writer, is_held=lock.holder is not LockHolder.NOBODY)
+        needs_recovery = bool(self._logs) and use is Use.TORN
+        watches_retention = self._config.retention_enable and use is Use.CLOSED
         trusts_default = self._settings.trusts_default_policy
         now_ns = self._clock.monotonic_ns()
         moment = Moment(self._fs, self._settings, now_ms, now_ns, watches_retention, use, trusts_default)

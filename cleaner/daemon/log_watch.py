@@ -38,13 +38,14 @@ from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
 from cleaner.policy.selection_context import LogFacts
 from cleaner.read.log_end import recovered_end
-from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, ListedSegment, LogSummary, list_log_files, state_of, summarize
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
+from cleaner.storage.log_dir import Use
 from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
 
 # A file that changed this shortly before it was read may have changed again within the same tick of the file system's

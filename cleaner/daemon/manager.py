@@ -350,21 +350,6 @@ class CleanerManager:
         with self._change:
             return not self._activities
 
-    def validate(self) -> None:
-        """
-        Check the invariants that hold between any two calls; for tests.
-
-        Raises:
-            AssertionError: one of them does not hold.
-        """
-        with self._change:
-            states = self._choices.states
-            states.validate()
-            held = {tp: state.holder for tp, state in states.not_idle.items() if state.holder is not None}
-            at_work = {activity.partition: worker for worker, activity in self._activities.items()}
-            if held != at_work:
-                raise AssertionError(f"held by state {held}, at work {at_work}")
-
     # --- the methods below are called with the lock held --------------------------------------------------------
 
     def _assign(self, worker: str) -> Assignment | None:

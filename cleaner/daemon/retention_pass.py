@@ -35,7 +35,7 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.lock_probe import probe
 from cleaner.storage.lock.partition_lock import partition_lock
-from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.log_dir import LogDir, OffsetKind, Use
 from cleaner.storage.remove.expiry import cut_epochs, list_deleted, rename_to_deleted
 from cleaner.storage.remove.removals import Removals
 from cleaner.storage.segment.generation import raise_generation
@@ -164,7 +164,7 @@ class RetentionPass:
         if not wanted:
             return 0
         with as_cleaner_errors(log_dir.path), lock() as still_held:
-            if probe(self._fs, log_dir.path).has_writer or not log_dir.has_clean_shutdown_marker():
+            if log_dir.use(has_writer=probe(self._fs, log_dir.path).has_writer) is not Use.CLOSED:
                 return 0
             with self._taken(wanted) as taken:
                 return self._delete(log_dir, taken, still_held, producer_id_expiration_ms)

@@ -29,7 +29,7 @@ from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected
 from cleaner.spark.clean.large_logs import LargeLogs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
-from cleaner.storage.log_dir import LogDir
+from cleaner.storage.log_dir import LogDir, Use
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,7 @@ def _clean(
     found_settings = tools.settings_of(log_dir.path)
     session = Session(log_dir, found_settings, context, tools.throttle, lock)
     session.check_done()
-    is_in_order = lock.is_beside_writer or tools.locks.is_kept(log_dir.path) or log_dir.has_clean_shutdown_marker()
-    if not is_in_order:
+    if not tools.locks.is_kept(log_dir.path) and session.use is Use.TORN:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
     resolved = session.topic(log.partition, log.directory)
     origins.update(resolved.origins)

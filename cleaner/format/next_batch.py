@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.format.checksums import crc32c
 from cleaner.format.chunks import Batches, Bytes, Mask, ReadableFile
 from cleaner.kernels.batch_header import (
@@ -40,7 +41,6 @@ _ANY_MAGIC = 255
 _LARGEST_BATCH_BYTES = 256 << 20
 _CASTAGNOLI, _IEEE = 0x82F63B78, 0xEDB88320  # polynomials of CRC-32C and CRC-32, bits reversed
 _FIRST_CANDIDATES = 8  # usually the first one is right
-_MAX_OFFSETS = 2**31  # of a segment
 
 # Up to and including the checksum; magic 0 and 1 have it in the place of the leader epoch of magic 2.
 _HEAD = np.dtype(HEADER_DTYPE.descr[:5])
@@ -130,7 +130,7 @@ def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs,
     fits = (sizes >= np.take(MIN_BATCH_BYTES, heads["magic"])) & (sizes <= most)
     fits &= heads["baseOffset"] >= 0
     if base_offset is not None:
-        fits &= heads["baseOffset"] - base_offset < _MAX_OFFSETS
+        fits &= heads["baseOffset"] - base_offset <= MAX_RELATIVE_OFFSET
     fits[fits] = _legacy_lengths_fit(data, places[fits], heads["magic"][fits], sizes[fits])
     return places[fits], heads[fits], sizes[fits]
 

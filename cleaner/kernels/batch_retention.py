@@ -1,4 +1,4 @@
-"""The retention of a chunk's batches (R-540..R-545); `policy/record_filter.py` has the rules in plain form."""
+"""The retention of a chunk's batches (R-540..R-545), in the order of the rules: the first that fits decides."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def decide_retention(
         batches: rows of BATCH_DTYPE.
         can_discard: uint8 a batch, from `discard_batches`.
         producers, slots, key: a table of the active producers, with LAST_OFFSET (or NO_OFFSET) and EPOCH.
-        first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
-        removal_ms: the time with which horizons are compared (see `removal_moment_ms`).
+        first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b), so
+            that the log end offset can be read from the files (R-651).
+        removal_ms: the time with which horizons are compared.
         retention: int8 a batch to fill: BATCH_... (R-541).
         discarded: uint8 a batch to fill: 1 drops all its records (R-540).
         unread: uint8 a batch to fill: 1 for batches that are dropped whole.

@@ -257,7 +257,7 @@ def judge_records(
     state,
 ):
     """
-    Decide on every record of some batches (R-550, R-551), and check every record.
+    Decide on every record of some batches (R-550 to R-552), and check every record.
 
     Args:
         data, unpacked, batches, keys: as for `digest_records`.
@@ -266,7 +266,7 @@ def judge_records(
         unread: uint8 a batch; 1 skips its records (the batch is dropped whole, R-541 c).
         discarded: uint8 a batch; 1 drops all its records (R-550, first case).
         latest_offset: last offset in the map; records above it stay.
-        removal_ms: a tombstone stays while this is below its batch's delete horizon (see `removal_moment_ms`).
+        removal_ms: a tombstone stays while this is below its batch's delete horizon.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay (R-551).
         verdicts: uint8 a record, numbered through all batches except the unread ones, whose counts may be wrong.
         state: STATE_BATCH, STATE_STATUS and STATE_RECORD_POSITION describe a bad record.

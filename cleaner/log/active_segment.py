@@ -23,12 +23,13 @@ import numpy as np
 
 from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.index_builder import WRITTEN_DTYPE, IndexBuilder, IndexMark
-from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, txn_index_bytes
+from cleaner.storage.segment.indexes import txn_index_bytes
 from cleaner.storage.segment.segment import Segment
 
 _WRITEBACK_BYTES = 8 << 20

@@ -11,18 +11,14 @@ stable (above the high watermark, or of an open transaction), or is younger than
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
-from cleaner.policy.log_views import CleanableLog, HasBaseOffset, SegmentView
+from cleaner.base.segments import non_active_from, segments_between
+from cleaner.policy.log_views import CleanableLog, SegmentView
 
 if TYPE_CHECKING:
     from cleaner.config.values import TopicConfig
-
-
-AnySegment = TypeVar("AnySegment", bound=HasBaseOffset)
 
 
 @dataclass(frozen=True)
@@ -69,32 +65,6 @@ class Bound:
 
     name: str
     offset: int
-
-
-def segments_between(segments: Sequence[AnySegment], from_offset: int, to_offset: int) -> Sequence[AnySegment]:
-    """
-    Return the segments from the one that holds `from_offset` to the last with a base below `to_offset` (R-401).
-
-    Args:
-        segments: ascending by base offset.
-        from_offset: lies in the first segment returned, unless it is below all of them.
-        to_offset: exclusive; if equal to `from_offset`, the result is empty.
-    Raises:
-        ValueError: `to_offset` is below `from_offset`.
-    """
-    if to_offset < from_offset:
-        raise ValueError(f"segments from {from_offset} to {to_offset}")
-    if from_offset == to_offset:
-        return []
-    floor = bisect_right(segments, from_offset, key=_base_offset) - 1
-    end = bisect_left(segments, to_offset, key=_base_offset)
-    return segments[max(0, floor) : end]
-
-
-def non_active_from(segments: Sequence[AnySegment], from_offset: int) -> Sequence[AnySegment]:
-    """Return the segments from the one that holds `from_offset`, without the active one (R-402)."""
-    active_base = segments[-1].base_offset
-    return [] if from_offset > active_base else segments_between(segments, from_offset, active_base)
 
 
 def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now_ms: int) -> Cleanable:
@@ -158,7 +128,3 @@ def bounds_of(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_m
     if young is not None:
         bounds.append(Bound("min.compaction.lag.ms", young.base_offset))
     return bounds
-
-
-def _base_offset(segment: HasBaseOffset) -> int:
-    return segment.base_offset

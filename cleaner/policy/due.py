@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cleaner.base.segments import non_active_from
 from cleaner.base.sizes import duration
 from cleaner.config.table import LONG_MAX
-from cleaner.policy.cleanable import Cleanable, non_active_from
+from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.log_views import CleanableLog
 from cleaner.policy.reasons import Reason
 

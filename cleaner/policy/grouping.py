@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Protocol, TypeVar
 
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.policy.log_views import SizedSegment
-
-MAX_RELATIVE_OFFSET = 2**31 - 1
-"""An offset index stores offsets relative to the segment's base as a signed 32-bit integer (R-301)."""
 
 
 class SegmentSizes(SizedSegment, Protocol):

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-
-class HasBaseOffset(Protocol):
-    """Anything that starts at a base offset."""
-
-    @property
-    def base_offset(self) -> int:
-        """Lower bound of the segment's offsets."""
+from cleaner.base.segments import HasBaseOffset
 
 
 class SizedSegment(HasBaseOffset, Protocol):

@@ -8,7 +8,6 @@ from typing import ClassVar, Protocol
 
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.log_views import LogExtent, SizedSegment
-from cleaner.policy.record_filter import legacy_delete_horizon_ms
 
 
 class DatedSegment(SizedSegment, Protocol):
@@ -119,6 +118,17 @@ def shared(sizes: Sequence[int], width: int, least: int = 1) -> list[int]:
         missing = [exact - given if given else -1.0 for exact, given in zip(ideal, found, strict=True)]
         found[missing.index(max(missing))] += 1
     return found
+
+
+def legacy_delete_horizon_ms(last_clean_segment_mtime_ms: int | None, delete_retention_ms: int) -> int:
+    """
+    Return the file time up to which tombstones of magic 0 and 1 are old enough to be removed (R-502).
+
+    Args:
+        last_clean_segment_mtime_ms: of the last segment of the clean section; None without one.
+        delete_retention_ms: the topic's `delete.retention.ms`.
+    """
+    return 0 if last_clean_segment_mtime_ms is None else last_clean_segment_mtime_ms - delete_retention_ms
 
 
 def _count_past_retention(clean: Sequence[DatedSegment], delete_retention_ms: int) -> int:

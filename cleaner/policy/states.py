@@ -81,17 +81,6 @@ class PartitionState:
     pauses: int = 0
     holder: str | None = None
 
-    def validate(self) -> None:
-        """
-        Check the invariants of a state.
-
-        Raises:
-            AssertionError: one does not hold.
-        """
-        is_held = self.phase in (Phase.IN_PROGRESS, Phase.ABORTED)
-        if (self.pauses > 0) is not (self.phase is Phase.PAUSED) or (self.holder is not None) is not is_held:
-            raise AssertionError(f"impossible state: {self!r}")
-
     def __str__(self) -> str:
         if self.holder is not None:
             return f"{self.phase.value} ({self.holder})"
@@ -222,22 +211,6 @@ class PartitionStates:
     def history(self, partition: TopicPartition) -> list[Transition]:
         """Return a partition's remembered transitions, oldest first."""
         return [transition for transition in self._history if transition.partition == partition]
-
-    def validate(self) -> None:
-        """
-        Check the invariants between any two calls.
-
-        Raises:
-            AssertionError: an impossible state, an entry for an idle partition, or a state that does not follow from
-                the last transition.
-        """
-        last = {transition.partition: transition.after for transition in self._history}
-        for partition, state in self._states.items():
-            state.validate()
-            if state == IDLE:
-                raise AssertionError(f"{partition} is idle and entered")
-            if last.get(partition, state) != state:
-                raise AssertionError(f"{partition} is {state}, but its last transition led to {last[partition]}")
 
     def _apply(self, partition: TopicPartition, event: Event, holder: str | None = None) -> PartitionState:
         before = self.of(partition)

@@ -13,7 +13,6 @@ behind the snapshot is unstable until its marker is replicated.
 
 from __future__ import annotations
 
-import enum
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,35 +29,12 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.producer_state import ProducerState
 from cleaner.storage.load.replay import replay
 from cleaner.storage.load.snapshots import Snapshots
+from cleaner.storage.log_dir import Use
 from cleaner.storage.segment.names import LOG, segment_file_name
 from cleaner.storage.segment.segment import Segment
 
 # Python walks about 100 000 batches a second; a look at thousands of logs must not wait for one of them.
 MAX_BATCHES = 20_000
-
-
-class Use(enum.Enum):
-    """
-    How a log dir is used; this determines what a load of its logs would find.
-
-    CLOSED: there is a clean-shutdown marker, so the logs are as they were closed. WRITTEN: one of our writers is at
-    work; a log is loaded as it was when its active segment began. SERVED: another process has it open. TORN: no process
-    has it open and there is no marker; a recovery comes first, which takes a snapshot at the log end.
-    """
-
-    CLOSED = enum.auto()
-    WRITTEN = enum.auto()
-    SERVED = enum.auto()
-    TORN = enum.auto()
-
-    @staticmethod
-    def of(*, is_marked: bool, has_writer: bool, is_held: bool) -> Use:
-        """Return the use, by the marker and the holder of the lock."""
-        if has_writer:
-            return Use.WRITTEN
-        if is_marked:
-            return Use.CLOSED
-        return Use.SERVED if is_held else Use.TORN
 
 
 class OpenTransactions:

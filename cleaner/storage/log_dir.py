@@ -49,6 +49,21 @@ class OffsetKind(enum.Enum):
     LOG_START = names.LOG_START_CHECKPOINT
 
 
+class Use(enum.Enum):
+    """
+    How a log dir is used; this determines what a load of its logs would find.
+
+    CLOSED: there is a clean-shutdown marker, so the logs are as they were closed. WRITTEN: one of our writers is at
+    work; a log is loaded as it was when its active segment began. SERVED: another process has it open. TORN: no process
+    has it open and there is no marker; a recovery comes first, which takes a snapshot at the log end.
+    """
+
+    CLOSED = enum.auto()
+    WRITTEN = enum.auto()
+    SERVED = enum.auto()
+    TORN = enum.auto()
+
+
 @dataclass(frozen=True)
 class LogDirListing:
     """
@@ -250,6 +265,14 @@ class LogDir:
     def has_clean_shutdown_marker(self) -> bool:
         """Tell whether the directory was shut down cleanly; only the marker's existence counts (R-112, D-02)."""
         return self.fs.exists(self.path / names.CLEAN_SHUTDOWN)
+
+    def use(self, *, has_writer: bool, is_held: bool = False) -> Use:
+        """Return how the log dir is used, by its marker and by the processes that have it open."""
+        if has_writer:
+            return Use.WRITTEN
+        if self.has_clean_shutdown_marker():
+            return Use.CLOSED
+        return Use.SERVED if is_held else Use.TORN
 
     def write_marker(self) -> None:
         """Write the clean-shutdown marker with no broker epoch, durably: a lost one would cost a needless recovery."""

@@ -15,6 +15,7 @@ from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.settings.sources import SetOption
 from cleaner.storage.fs.file_system import FileSystem
+from tests.support.invariants import check_manager
 
 WAIT_SECONDS = 30.0  # only ever waited for in full by a test that fails
 UID = 4711
@@ -119,7 +120,7 @@ def daemon(settings: dict[str, str], fs: FileSystem | None = None) -> Iterator[R
         yield running
     finally:
         assert running.service.stop(WAIT_SECONDS)
-        running.service.manager.validate()
+        check_manager(running.service.manager)
 
 
 def scoped(topic: str, key: str, value: str) -> SetOption:

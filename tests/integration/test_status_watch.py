@@ -85,7 +85,7 @@ def test_watch_goes_on_when_the_daemon_comes_back_and_ends_with_ctrl_c(state_dir
         assert pages.startswith(b"cleaner 0.1.0")
     told = read_until(process.stderr.fileno(), b"\n")
     assert b"no daemon is running" in told
-    assert b"asked again every 0.1 s" in told
+    assert b"trying again every 0.1 s" in told
     with contextlib.suppress(BlockingIOError):
         os.set_blocking(out, False)
         while os.read(out, 65536):
@@ -105,7 +105,7 @@ def test_watch_is_no_wider_than_the_terminal(state_dir: Path, width: int) -> Non
         with daemon(state_dir):
             process = started(state_dir, stdout=slave)
             drawn = read_until(master, b"last rounds") + read_until(master, b"\x1b[J")
-        drawn += read_until(master, b"asked")
+        drawn += read_until(master, b"again every")
         assert end(process) == 0
     finally:
         os.close(master)
@@ -123,7 +123,7 @@ def test_watch_on_a_terminal_draws_in_the_same_place(state_dir: Path) -> None:
             process = started(state_dir, stdout=slave)
             drawn = read_until(master, b"\x1b[?7l\x1b[Hcleaner 0.1.0", count=3)
             assert b"not well" in drawn
-        assert b"no daemon is running" in read_until(master, b"asked")
+        assert b"no daemon is running" in read_until(master, b"trying again")
         assert end(process) == 0
     finally:
         os.close(master)

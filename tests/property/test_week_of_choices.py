@@ -28,6 +28,7 @@ from tests.property.week import (
     WeekLog,
 )
 from tests.reference.choices import Name, Twin, World
+from tests.support.invariants import check_states
 
 FIRST_DELAY_MS = 20 * MINUTE_MS
 LONGEST_DELAY_MS = 6 * HOUR_MS
@@ -80,7 +81,7 @@ class Product:
         self.quarantined.pop(TopicPartition(*name), None)
 
     def _survey(self, world: World) -> Survey:
-        self.states.validate()
+        check_states(self.states)
         logs = [self._facts_of(cast(WeekLog, log), world.now_ms) for log in world.logs]
         has_windows = world.now_ms >= WINDOWS_FROM_MS
         opens_at_ms = self.windows.next_opening_ms(world.now_ms) if has_windows else None

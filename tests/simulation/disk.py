@@ -255,10 +255,10 @@ class SimFiles(WatchedFileSystem):
         self._look("list", path)
         return super().list_dirs(path)
 
-    def look_through(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
-        """List as `FileSystem.look_through`, by name: the system's order is not the seed's."""
+    def scan_dir(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
+        """List as `FileSystem.scan_dir`, by name: the system's order is not the seed's."""
         self._look("list", directory)
-        return sorted(super().look_through(directory, suffixes))
+        return sorted(super().scan_dir(directory, suffixes))
 
     def find(self, directory: Path, names: Sequence[str]) -> list[str]:
         """Find as `FileSystem.find`."""

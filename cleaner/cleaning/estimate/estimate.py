@@ -20,6 +20,7 @@ from contextlib import closing
 
 import numpy as np
 
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.estimate.cells import OFFSETS_END, Cell, Cells
 from cleaner.cleaning.estimate.key_sample import GROUPS, KeySample
@@ -29,10 +30,10 @@ from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors, BlockRetention
 from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.kernels.retain import BATCH_DROP, BATCH_KEEP_IF_NOT_EMPTY
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.grouping import group_segments
-from cleaner.policy.record_filter import BatchRetention
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
 from cleaner.storage.segment.segment import Segment
 
@@ -40,7 +41,6 @@ MIN_SAMPLE_BYTES = 256 << 20
 MAX_SAMPLE_BYTES = 4 << 30
 SAMPLE_PART = 0.1
 _MAX_RECOPIED_BYTES = 64 << 20
-_MAX_SPREAD = 1 << 31  # between offsets of a segment
 _STANDARD_ERRORS = 2.26  # 95 % of Student's distribution, for ten groups
 _STRETCHES, _STRETCH_BYTES = 8, 4 << 20
 _INDEX_PART = 0.006  # index entries of 20 bytes for every 4 KiB
@@ -168,8 +168,8 @@ class _Estimator:
             records += len(goes) - int(goes.sum())
             places = offsets[goes].astype(np.int64) - 1
             bits = OffsetBits(int(places.min(initial=OFFSETS_END)))
-            bits.set(places[places < bits.base_offset + _MAX_SPREAD] - bits.base_offset)
-            kept_as = np.where(gone, BatchRetention.DROP, BatchRetention.KEEP_IF_NOT_EMPTY).astype(np.int8)
+            bits.set(places[places <= bits.base_offset + MAX_RELATIVE_OFFSET] - bits.base_offset)
+            kept_as = np.where(gone, BATCH_DROP, BATCH_KEEP_IF_NOT_EMPTY).astype(np.int8)
             known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)
             BitmapSurvivors(bits, OFFSETS_END, OFFSETS_END, self._context.now_ms).judge(path, block, known, verdicts)

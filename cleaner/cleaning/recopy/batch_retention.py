@@ -1,4 +1,4 @@
-"""Decides on all batches of a chunk at once (R-540..R-545); `policy/record_filter.py` has the rules one by one."""
+"""Decides on all batches of a chunk at once (R-540..R-545)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def decide_retention(
         can_discard: uint8 a batch, from `CleanedTransactions.discardable`.
         producers: the log's active producers.
         first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
-        removal_ms: the time with which horizons are compared (see `removal_moment_ms`).
+        removal_ms: the time with which horizons are compared.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay in this segment (R-551).
     """
     count = len(batches)

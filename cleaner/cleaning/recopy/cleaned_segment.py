@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.base.model import AbortedTxn
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.errors import UncleanableError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.index_builder import IndexBuilder
-from cleaner.storage.segment.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, abort_rows, txn_index_bytes
-from cleaner.storage.segment.names import CLEANED, SEGMENT_SUFFIXES, attempt_file_name, segment_file_name
+from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
+from cleaner.storage.segment.names import cleaned_file_name
 from cleaner.storage.swap.swap import discard_cleaned
 
 _MAX_FILE_BYTES = 2**31 - 1  # Kafka's file positions are 32 bits (R-597)
@@ -65,7 +66,7 @@ class CleanedSegment:
         self._like = like
         self._attempt = attempt
         self.base_offset = base_offset
-        self._discard_files()
+        discard_cleaned(fs, directory, base_offset, attempt)
         self.path = self._name("log")
         self.size = 0
         self.batch_count = 0
@@ -76,10 +77,7 @@ class CleanedSegment:
         self._file: File = fs.create(self.path, like=like)
 
     def _name(self, extension: str) -> Path:
-        suffix = f".{extension}"
-        if self._attempt:
-            return self._directory / attempt_file_name(self.base_offset, suffix, self._attempt)
-        return self._directory / segment_file_name(self.base_offset, suffix, CLEANED)
+        return self._directory / cleaned_file_name(self.base_offset, f".{extension}", self._attempt)
 
     def reserve(self, size: int, written: np.ndarray, largest_offset: int) -> int:
         """
@@ -150,11 +148,4 @@ class CleanedSegment:
     def discard(self) -> None:
         """Remove everything written so far."""
         self._file.close()
-        self._discard_files()
-
-    def _discard_files(self) -> None:
-        if self._attempt:
-            names = [attempt_file_name(self.base_offset, suffix, self._attempt) for suffix in SEGMENT_SUFFIXES]
-            self._fs.remove_all(self._directory, names)
-        else:
-            discard_cleaned(self._fs, self._directory, self.base_offset)
+        discard_cleaned(self._fs, self._directory, self.base_offset, self._attempt)

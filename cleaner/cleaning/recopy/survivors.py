@@ -2,7 +2,7 @@
 Verdicts on the records of a block: which of them are retained.
 
 `cleaning/recopy/group.py` calls the `Survivors` interface. One implementation uses an offset map, the other bitmaps
-that a Spark job has made. `policy/record_filter.py` has the rules one by one.
+that a Spark job has made.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BlockRetention:
     Decisions on a block's batches before their records are read.
 
     Attributes:
-        batches: int8 for each batch, the numbers of `policy.BatchRetention` (R-541), or BATCH_COPY for a damaged one.
+        batches: int8 for each batch, the BATCH_ numbers of `kernels/retain.py` (R-541).
         discarded: uint8 for each batch; 1 drops all its records (R-540).
         unread: uint8 for each batch; 1 removes the whole batch.
         is_empty_marker: uint8 for each batch; 1 for a marker none of whose data is left (R-542).

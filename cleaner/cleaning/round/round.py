@@ -10,7 +10,8 @@ from the first dirty offset on, may repeat keys of both. A round
        output back, and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
     4. writes the checkpoint: the next round's dirty section begins where this round's map ended.
 
-`docs/design.md` ("What stays") lists the records and batches that stay; `policy/record_filter.py` decides.
+`docs/design.md` ("What stays") lists the records and batches that stay; `kernels/batch_retention.py` and
+`kernels/offset_map.py` decide.
 
 A full map, or a limit of the caller's, ends the round early: the covered part is cleaned, the checkpoint advances that
 far, and the next round continues from there.

@@ -11,10 +11,12 @@ from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, LogChangedError, PolicyRefusedError
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.grouping import group_segments
-from cleaner.policy.record_filter import NEVER_MS, legacy_delete_horizon_ms, removal_moment_ms
+from cleaner.policy.sections import legacy_delete_horizon_ms
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import fsync_sources, remove_deleted, replace_segments
+
+_NEVER_MS = -(2**63)  # before every horizon
 
 
 def refuse_keyless(log: LoadedLog, keyless_messages: int, context: RoundContext) -> None:
@@ -52,15 +54,20 @@ def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offs
 
 
 def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: RoundContext) -> RecopyRules:
-    """Return the rules for the retention of batches; call before the first swap."""
+    """
+    Return the rules for the retention of batches; call before the first swap.
+
+    With `keep_tombstones`, tombstones and markers get horizons, but stay even after them: replicas that were offline
+    may not have read them (D-13).
+    """
     clean = log.segments_between(0, cleanable.first_dirty_offset)
     last_clean_ms = clean[-1].mtime_ms if clean else None
     legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)
     return RecopyRules(
         first_uncleanable_offset=cleanable.first_uncleanable_offset,
-        legacy_horizon_ms=NEVER_MS if context.keep_tombstones else legacy_horizon_ms,
+        legacy_horizon_ms=_NEVER_MS if context.keep_tombstones else legacy_horizon_ms,
         now_ms=context.now_ms,
-        removal_ms=removal_moment_ms(context.now_ms, keeps_tombstones=context.keep_tombstones),
+        removal_ms=_NEVER_MS if context.keep_tombstones else context.now_ms,
         delete_retention_ms=topic.delete_retention_ms,
     )
 

@@ -22,13 +22,11 @@ from cleaner.spark.clean.recopy_task import GroupResult
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.names import (
-    CLEANED,
     LOG,
     SEGMENT_SUFFIXES,
     TXN_INDEX,
-    attempt_file_name,
     attempt_of,
-    segment_file_name,
+    cleaned_file_name,
 )
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import discard_cleaned
@@ -73,12 +71,12 @@ class Installer:
         discard_cleaned(fs, directory, base_offset)
         try:
             for suffix in SEGMENT_SUFFIXES:
-                path = directory / attempt_file_name(base_offset, suffix, result.attempt)
+                path = directory / cleaned_file_name(base_offset, suffix, result.attempt)
                 like = group[0].path(suffix) if fs.exists(group[0].path(suffix)) else group[0].log_path
                 if suffix != TXN_INDEX or fs.exists(path):
-                    _take_file(fs, path, directory / segment_file_name(base_offset, suffix, CLEANED), like)
+                    _take_file(fs, path, directory / cleaned_file_name(base_offset, suffix), like)
             fs.fsync_dir(directory)
-            path = directory / segment_file_name(base_offset, LOG, CLEANED)
+            path = directory / cleaned_file_name(base_offset, LOG)
             taken = TakenSegment(path, base_offset, result.size, result.batch_count, result.offset_sum)
             if self._context.verify:
                 self._verify(taken, result)

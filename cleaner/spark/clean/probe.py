@@ -13,7 +13,7 @@ from pathlib import Path
 from cleaner.errors import LogDirOfflineError, SparkJobError
 from cleaner.spark.clean.plan import JobSettings
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.segment.names import attempt_file_name
+from cleaner.storage.segment.names import cleaned_file_name
 
 _SUFFIX = ".probe"
 
@@ -73,5 +73,5 @@ def at_work(fs: FileSystem, settings: JobSettings) -> Iterator[None]:
 
 
 def _places(settings: JobSettings) -> tuple[tuple[Path, Path], ...]:
-    name = attempt_file_name(0, _SUFFIX, settings.probe)
+    name = cleaned_file_name(0, _SUFFIX, settings.probe)
     return ((settings.directory / name, settings.directory), (settings.work_dir / "probe", settings.work_dir))

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 Work = TypeVar("Work")
 
 _ROW_SCHEMA = "sip bigint, murmur bigint, code bigint"
-_GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, crowded bigint"
+_GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, skewed bigint"
 _KEY = ("sip", "murmur")
 
 _REDUCER_BYTES = 32 << 20
@@ -254,7 +254,7 @@ def _gather_batches(
         verdicts.add(batch.column(0).to_numpy())
     saved = verdicts.save(fs, settings.work_dir) or GroupBits(-1, "", 0, 0)
     row = (saved.group, saved.name, saved.count, saved.checksum, verdicts.skewed)
-    names = ["group", "name", "count", "checksum", "crowded"]
+    names = ["group", "name", "count", "checksum", "skewed"]
     yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
 
 

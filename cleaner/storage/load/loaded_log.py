@@ -4,7 +4,7 @@ One partition's log as a cleaner sees it: its segments, its offsets and its prod
 `loader.load_log` returns a `LoadedLog`; `list_segments` returns only its segments (names and sizes). Loading changes
 (almost) nothing on disk; `settle` makes the changes Kafka's loader would have made.
 
-Source: rules R-401, R-402, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `LocalLog.java`, `LogSegments.java`.
+Source: rules R-401, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `LocalLog.java`, `LogSegments.java`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cleaner.base.model import LastRecord, TopicPartition
+from cleaner.base.segments import segments_between
 from cleaner.config.values import TopicConfig
 from cleaner.errors import LogChangedError
 from cleaner.storage.fs.file_system import FileSystem
@@ -21,7 +22,6 @@ from cleaner.storage.load.aborted_walk import AbortedWalk, replaced
 from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.load.load_changes import LoadChanges
 from cleaner.storage.load.producer_state import LastRecords, ProducerState
-from cleaner.storage.load.rebuild import segments_between
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
@@ -147,11 +147,6 @@ class LoadedLog:
     def segments_between(self, from_offset: int, to_offset: int) -> list[Segment]:
         """Return the segments from the one that holds `from_offset` to the last below `to_offset` (R-401)."""
         return segments_between(self.segments, from_offset, to_offset)
-
-    def non_active_from(self, from_offset: int) -> list[Segment]:
-        """Return the segments from the one that holds `from_offset`, without the active one (R-402)."""
-        active_base = self.active_segment.base_offset
-        return [] if from_offset > active_base else self.segments_between(from_offset, active_base)
 
     def collect_aborted(self, from_offset: int, upper_offset: int) -> Aborts:
         """

@@ -6,7 +6,6 @@ Source: rules R-202, R-323, R-640, R-652, D-04; `LogSegment.java` (recover), `Un
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleaner.base.model import AbortedTxn, EpochEntry
+from cleaner.base.segments import segments_between
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError, OffsetsOutOfOrderError
 from cleaner.format.chunks import Chunk, ReadBuffer
@@ -160,24 +160,6 @@ def _take_epochs(epochs: list[EpochEntry], batches: np.ndarray[tuple[int], np.dt
     for row in np.flatnonzero(maxima[1:] > maxima[:-1]).tolist():
         epochs = assign_epoch(epochs, int(modern["leader_epoch"][row]), int(modern["base_offset"][row]))
     return epochs
-
-
-def segments_between(segments: Sequence[Segment], from_offset: int, to_offset: int) -> list[Segment]:
-    """
-    Return the segments from the one that holds `from_offset` up to those that begin below `to_offset` (R-401).
-
-    Args:
-        segments: ascending.
-    Raises:
-        ValueError: `to_offset` is below `from_offset`.
-    """
-    if to_offset < from_offset:
-        raise ValueError(f"segments from {from_offset} to {to_offset}")
-    if from_offset == to_offset:
-        return []
-    bases = [segment.base_offset for segment in segments]
-    first = max(0, bisect_right(bases, from_offset) - 1)
-    return list(segments[first : bisect_left(bases, to_offset)])
 
 
 def rebuild_producer_state(

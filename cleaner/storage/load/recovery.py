@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cleaner.base.segments import segments_between
 from cleaner.errors import TruncationRefusedError
 from cleaner.format.next_batch import find_whole_batch
 from cleaner.storage.load.loading import Loading
-from cleaner.storage.load.rebuild import RebuiltSegment, segments_between
+from cleaner.storage.load.rebuild import RebuiltSegment
 from cleaner.storage.segment.segment import Segment
 
 _NO_END = 2**63 - 1

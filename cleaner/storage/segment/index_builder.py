@@ -20,10 +20,11 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.errors import OffsetsOutOfOrderError, UncleanableError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.kernels import index as kernel
-from cleaner.storage.segment.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY, TIME_ENTRY, Entries
+from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY, Entries
 
 BatchTable = npt.NDArray[np.void]
 IndexMark = npt.NDArray[np.int64]

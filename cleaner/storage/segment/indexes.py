@@ -40,8 +40,6 @@ if (OFFSET_ENTRY.itemsize, TIME_ENTRY.itemsize, TXN_ENTRY.itemsize) != (8, 12, 3
     raise AssertionError("an index entry has not the width of R-301 to R-303")
 
 TXN_VERSION = 0
-MAX_RELATIVE_OFFSET = 2**31 - 1
-"""Largest distance from the base offset an index entry can hold (R-304)."""
 
 _MIN_LIMIT_BYTES = 1 << 20  # a log may grow while it is inspected
 # Six times what a broker makes unless told otherwise (`segment.index.bytes`); of aborted transactions, as many as there

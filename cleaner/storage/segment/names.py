@@ -143,19 +143,21 @@ def segment_file_name(base_offset: int, suffix: str, temporary: str = "") -> str
     return offset_prefix(base_offset) + suffix + temporary
 
 
-def attempt_file_name(base_offset: int, suffix: str, attempt: str) -> str:
+def cleaned_file_name(base_offset: int, suffix: str, attempt: str = "") -> str:
     """
-    Name a segment's file that one of several attempts writes.
+    Name a segment's `.cleaned` file, or one that one of several attempts writes.
 
-    Invariant: the name begins with the highest possible number, not the segment's. A loader removes the file like every
-    other `.cleaned` file, and takes the lowest number of one as the point up to which a swap was complete. So a file
-    left by a process that died, or by an abandoned attempt, can never undo a swap that is decided.
+    Invariant: an attempt's name begins with the highest possible number, not the segment's. A loader removes the file
+    like every other `.cleaned` file, and takes the lowest number of one as the point up to which a swap was complete.
+    So a file left by a process that died, or by an abandoned attempt, can never undo a swap that is decided.
 
     Args:
         base_offset: the segment's base offset.
         suffix: one of `SEGMENT_SUFFIXES`.
-        attempt: unique name of the attempt; letters, digits and dashes.
+        attempt: unique name of the attempt, letters, digits and dashes; empty for the segment's own file.
     """
+    if not attempt:
+        return segment_file_name(base_offset, suffix, CLEANED)
     return f"{offset_prefix(_MAX_OFFSET)}.{offset_prefix(base_offset)}-{attempt}{suffix}{CLEANED}"
 
 

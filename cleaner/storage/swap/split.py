@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.index_builder import IndexBuilder
-from cleaner.storage.segment.indexes import LAST_OFFSET, MAX_RELATIVE_OFFSET, Aborts, txn_index_bytes
+from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, txn_index_bytes
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import discard_cleaned, replace_by_several
 
@@ -96,7 +97,7 @@ def _start(fs: FileSystem, segment: Segment, topic: TopicConfig, base_offset: in
         raise CorruptBatchError(segment.log_path, 0, f"offset {base_offset} is not above the offsets before it")
     bases.append(base_offset)
     discard_cleaned(fs, segment.directory, base_offset)
-    path = segment.directory / names.segment_file_name(base_offset, names.LOG, names.CLEANED)
+    path = segment.directory / names.cleaned_file_name(base_offset, names.LOG)
     builder = IndexBuilder(
         path, base_offset, interval_bytes=topic.index_interval_bytes, max_index_bytes=topic.segment_index_bytes
     )
@@ -124,7 +125,7 @@ def _finish(fs: FileSystem, segment: Segment, part: _Part, txns: Aborts) -> None
     fs.set_mtime_ns(part.log.path, mtime_ns)
     part.log.fsync()
     for suffix, data in contents:
-        path = segment.directory / names.segment_file_name(part.base_offset, suffix, names.CLEANED)
+        path = segment.directory / names.cleaned_file_name(part.base_offset, suffix)
         with fs.create(path, like=segment.log_path) as file:
             file.write(data, 0)
             fs.set_mtime_ns(path, mtime_ns)

@@ -44,7 +44,16 @@ from pathlib import Path
 
 from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.segment.names import CLEANED, DELETED, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, segment_file_name
+from cleaner.storage.segment.names import (
+    CLEANED,
+    DELETED,
+    LOG,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    SWAP,
+    cleaned_file_name,
+    segment_file_name,
+)
 
 # The index files follow their log in every step, in Kafka's order (R-601).
 _INDEX_SUFFIXES = tuple(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG)
@@ -66,13 +75,15 @@ def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None
     fs.fsync_dir(directory)
 
 
-def discard_cleaned(fs: FileSystem, directory: Path, base: int) -> None:
+def discard_cleaned(fs: FileSystem, directory: Path, base: int, attempt: str = "") -> None:
     """
-    Remove the `.cleaned` files of a base: leftovers before it is written (R-590), its own after a failure (R-595).
+    Remove a base's `.cleaned` files: leftovers before it is written (R-590), its own after a failure (R-595).
+
+    With `attempt`, those that this attempt writes (`cleaned_file_name`).
 
     Without a fence: the loader removes `.cleaned` files that come back after a crash.
     """
-    fs.remove_all(directory, [segment_file_name(base, suffix, CLEANED) for suffix in SEGMENT_SUFFIXES])
+    fs.remove_all(directory, [cleaned_file_name(base, suffix, attempt) for suffix in SEGMENT_SUFFIXES])
 
 
 def remove_deleted(fs: FileSystem, directory: Path, bases: Sequence[int], threads: int = 1) -> None:
@@ -129,7 +140,7 @@ def replace_segments(
 
 def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[int]) -> None:
     """Refuse a swap that could not be finished, before the first rename: every `.log` must exist (R-602)."""
-    wanted = [segment_file_name(new_base, LOG, CLEANED), *(segment_file_name(base, LOG) for base in old)]
+    wanted = [cleaned_file_name(new_base, LOG), *(segment_file_name(base, LOG) for base in old)]
     present = set(fs.find(directory, wanted))
     for name in wanted:
         if name not in present:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.errors import CorruptIndexError
 from cleaner.format.chunks import CONTROL_FLAG, control_batches
 from cleaner.format.key_digests import NO_OFFSET
@@ -18,7 +19,6 @@ from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
     FIRST_OFFSET,
     LAST_OFFSET,
-    MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,

@@ -13,8 +13,8 @@ from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.records import Unpacker
 from cleaner.kernels.offset_map import KEEP, KEEP_TOMBSTONE, SUPERSEDED
-from cleaner.policy.record_filter import BatchRetention
 from tests.reference.batches import Batch, Rec, read_batches, read_records, rebuild
+from tests.reference.record_filter import BatchRetention
 
 NOW_MS = 1_700_000_900_000
 PATH = Path("00000000000000000000.log")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cleaner.base.model import LastRecord
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.format.batch import BATCH_DTYPE, CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
-from cleaner.policy.record_filter import BatchRetention, batch_retention, discards_records, is_last_of_producer
+from tests.reference.record_filter import BatchRetention, batch_retention, discards_records, is_last_of_producer
 
 pytestmark = pytest.mark.kernels
 

@@ -12,7 +12,7 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
-from cleaner.policy.record_filter import BatchRetention
+from tests.reference.record_filter import BatchRetention
 from tests.support.batch_builder import Producer, Record, data_batch
 from tests.unit.cleaning.retaining import NOW_MS, PATH, only_chunk
 from tests.unit.kernels.digesting import index

@@ -17,8 +17,8 @@ from cleaner.errors import CorruptBatchError, UncleanableError
 from cleaner.format.records import Unpacker
 from cleaner.kernels import retain as kernel
 from cleaner.kernels.offset_map import DISCARDED, EXPIRED_TOMBSTONE, KEEP, KEEP_TOMBSTONE, KEYLESS, SUPERSEDED
-from cleaner.policy.record_filter import BatchRetention
 from tests.reference.batches import read_batches, read_records, rebuild_empty
+from tests.reference.record_filter import BatchRetention
 from tests.support.batch_builder import (
     Producer,
     Record,

@@ -12,7 +12,7 @@ from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.errors import CorruptBatchError
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
-from cleaner.policy.record_filter import BatchRetention, retains_deletes, retains_record
+from tests.reference.record_filter import BatchRetention, retains_deletes, retains_record
 from tests.support.batch_builder import Record, data_batch, encode_record, legacy_batch, marker_batch
 from tests.unit.cleaning.retaining import NOW_MS, PATH, only_chunk, records_of
 from tests.unit.kernels.digesting import digest, index
@@ -84,7 +84,7 @@ def test_verdicts_are_those_of_the_plain_rules(
     discarded: bool,
     stay: bool,
 ) -> None:
-    """Record by record, the same as from `policy.record_filter` (R-550, R-551)."""
+    """Record by record, the same as from `tests.reference.record_filter` (R-550, R-551)."""
     placed, offset = [], 0
     for key, value, step in content:
         placed.append(Record(key, value, offset, 1000))

@@ -28,6 +28,7 @@ from cleaner.policy.selection_context import DirCondition
 from cleaner.policy.states import InvalidTransitionError
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
+from tests.support.invariants import check_manager
 from tests.support.manual_clock import ManualClock
 from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
@@ -64,7 +65,7 @@ class ManagerByHand:
         """Do what `wait_for_work` does, without waiting."""
         with self.manager._change:
             assignment = self.manager._assign(worker)
-        self.manager.validate()
+        check_manager(self.manager)
         return assignment
 
     def must_take(self, worker: str = "w1") -> Assignment:
@@ -83,7 +84,7 @@ class ManagerByHand:
         """Give a log back after a failure."""
         fault = judge_failure(error, Path(LOG_DIR))
         self.manager.give_back(assignment, fault)
-        self.manager.validate()
+        check_manager(self.manager)
         return fault
 
 
@@ -508,7 +509,7 @@ def test_random_days_keep_what_must_hold(tmp_path: Path, seed: int) -> None:
         else:
             steer()
         by_hand.clock.move_on(chance.random() / 100)
-        by_hand.manager.validate()
+        check_manager(by_hand.manager)
         partitions = [assignment.log.partition for assignment in held.values()]
         assert len(set(partitions)) == len(partitions)
         assert len(by_hand.manager.snapshot().workers) == len(held)

@@ -17,6 +17,7 @@ from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
+from tests.support.invariants import check_manager
 from tests.support.manual_clock import ManualClock
 from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
@@ -58,7 +59,7 @@ class Hall:
     def close(self) -> None:
         self.manager.stop()
         assert self.pool.join(WAIT_SECONDS)
-        self.manager.validate()
+        check_manager(self.manager)
         assert self.manager.is_idle
 
 

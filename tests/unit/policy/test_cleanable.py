@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment, non_active_from, segments_between
+from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
 
 if TYPE_CHECKING:
     from cleaner.config.values import TopicConfig
@@ -55,38 +55,6 @@ def five_segments(**state: int) -> FakeLog:
 
 def offsets(found: Cleanable) -> tuple[int, int]:
     return found.first_dirty_offset, found.first_uncleanable_offset
-
-
-@pytest.mark.parametrize(
-    ("from_offset", "to_offset", "bases"),
-    [
-        pytest.param(0, 0, [], id="equal"),
-        pytest.param(10, 30, [10, 20], id="at-bases"),
-        pytest.param(15, 25, [10, 20], id="floor-of-from-is-included"),
-        pytest.param(-1, 20, [0, 10], id="below-all"),
-        pytest.param(45, 99, [40], id="inside-the-last"),
-        pytest.param(12, 13, [10], id="inside-one"),
-        pytest.param(-5, -1, [], id="nothing-there"),
-    ],
-)
-def test_segments_between_returns_floor_of_from_up_to_to(from_offset: int, to_offset: int, bases: list[int]) -> None:
-    """R-401: the segment holding the first offset is included, the end is exclusive."""
-    assert bases == [s.base_offset for s in segments_between(five_segments().segments, from_offset, to_offset)]
-
-
-def test_segments_between_end_below_start_is_refused() -> None:
-    """R-401: a reversed range is an internal error."""
-    with pytest.raises(ValueError, match="from 20 to 10"):
-        segments_between(five_segments().segments, 20, 10)
-
-
-@pytest.mark.parametrize(
-    ("from_offset", "bases"),
-    [(0, [0, 10, 20, 30]), (25, [20, 30]), (39, [30]), (40, []), (41, []), (99, [])],
-)
-def test_non_active_from_never_returns_the_active_segment(from_offset: int, bases: list[int]) -> None:
-    """R-402: the last segment is active and stays out; beyond its base there is nothing."""
-    assert bases == [s.base_offset for s in non_active_from(five_segments().segments, from_offset)]
 
 
 def test_range_of_a_stable_log_ends_at_the_active_segment() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.policy.grouping import MAX_RELATIVE_OFFSET, group_segments
+from cleaner.base.segments import MAX_RELATIVE_OFFSET
+from cleaner.policy.grouping import group_segments
 
 
 class Sizes(NamedTuple):

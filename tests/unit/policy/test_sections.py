@@ -10,7 +10,7 @@ import pytest
 
 from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
-from cleaner.policy.sections import Sections, sections_of
+from cleaner.policy.sections import Sections, legacy_delete_horizon_ms, sections_of
 from cleaner.read.summary import ListedSegment, LogSummary, summarize
 from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
 
@@ -82,3 +82,8 @@ def test_sections_of_a_log_that_is_not_compacted_are_uncleanable() -> None:
     found = sections_of(seen(log_start=13), None, 0)
     assert (found.clean_bytes, found.dirty_bytes, found.uncleanable_bytes, found.active_bytes) == (0, 0, 1000, 50)
     assert (found.log_start_offset, found.delete_retention_offset) == (13, None)
+
+
+def test_legacy_horizon_counts_back_from_the_last_clean_segment() -> None:
+    """R-502: zero without a clean section, so that no file is that old."""
+    assert (legacy_delete_horizon_ms(None, 300), legacy_delete_horizon_ms(1000, 300)) == (0, 700)

@@ -18,6 +18,7 @@ from cleaner.policy.states import (
     PartitionStates,
     Phase,
 )
+from tests.support.invariants import check_state, check_states
 
 PRICES = TopicPartition("prices", 0)
 ORDERS = TopicPartition("orders", 3)
@@ -87,7 +88,7 @@ def test_each_event_in_each_state_has_its_outcome(
             act(states)
     else:
         act(states)
-    states.validate()
+    check_states(states)
     assert states.of(PRICES) == (before if after is None else after)
 
 
@@ -181,7 +182,7 @@ def test_illegal_event_tells_state_and_history_of_its_partition() -> None:
 def test_impossible_state_does_not_validate(state: PartitionState) -> None:
     """Pauses go with paused, holders with in progress and aborted."""
     with pytest.raises(AssertionError, match="impossible state"):
-        state.validate()
+        check_state(state)
 
 
 class Partitions(RuleBasedStateMachine):
@@ -258,7 +259,7 @@ class Partitions(RuleBasedStateMachine):
     @invariant()
     def states_are_those_of_the_model(self) -> None:
         """One worker at most, every pause counted, idle partitions not entered."""
-        self.states.validate()
+        check_states(self.states)
         expected: dict[TopicPartition, PartitionState] = {}
         for partition, holder in self.holders.items():
             phase = Phase.ABORTED if partition in self.stops else Phase.IN_PROGRESS

@@ -14,7 +14,6 @@ from cleaner.format.batch import SegmentReader
 from cleaner.format.key_digests import SIP, KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels import offset_map as kernel
-from cleaner.policy.record_filter import retains_record
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.read.latest import Digest, LatestByKey
 from cleaner.spark.clean.digest_task import DigestRows, RangeDigester, RangeStart
@@ -85,17 +84,6 @@ def test_the_rule_is_the_latest_offset() -> None:
     assert LATEST_OFFSET.supersedes(8, 7)
     assert not LATEST_OFFSET.supersedes(7, 7)
     assert not LATEST_OFFSET.supersedes(7, 8)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_record_filter_asks_the_rule(rule: SurvivorRule) -> None:
-    """A record stays unless that of the map supersedes it."""
-    batch = {"discards_records": False, "is_control": False, "retains_deletes": True}
-    found = [
-        retains_record(offset=5, latest_offset=9, has_key=True, has_value=True, newest_offset=other, rule=rule, **batch)
-        for other in (-1, 4, 5, 6)
-    ]
-    assert found == ([True, True, True, False] if rule == LATEST_OFFSET else [True, False, True, True])
 
 
 @pytest.mark.parametrize("end_offset", [0, len(KEYS)])

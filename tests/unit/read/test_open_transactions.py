@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.read import open_transactions
-from cleaner.read.open_transactions import OpenTransactions, Use
+from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.log_dir import Use
 from tests.reference.log_state import Settings
 from tests.reference.log_state import load as load_by_twin
 from tests.support.batch_builder import Producer

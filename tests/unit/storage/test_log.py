@@ -59,12 +59,6 @@ def test_segments_between_refuses_a_range_that_goes_back(tmp_path: Path) -> None
         segmented(tmp_path).segments_between(30, 20)
 
 
-@pytest.mark.parametrize(("start", "expected"), [(0, [10, 20]), (25, [20]), (30, []), (31, [])])
-def test_non_active_from_leaves_out_the_active_segment(tmp_path: Path, start: int, expected: list[int]) -> None:
-    """R-402."""
-    assert bases(segmented(tmp_path).non_active_from(start)) == expected
-
-
 FIRST, SECOND = AbortedTxn(14, 14, 15, 16), AbortedTxn(22, 22, 25, 26)
 
 

@@ -11,7 +11,7 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.log_dir import CachedLogDir, LogDir, OffsetKind, find_conflicts
+from cleaner.storage.log_dir import CachedLogDir, LogDir, OffsetKind, Use, find_conflicts
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 UNIQUE = "0123456789abcdef" * 2
@@ -284,3 +284,24 @@ def test_still_log_dir_reads_each_checkpoint_once(tmp_path: Path) -> None:
     assert still.cleaner_offsets == {partition: 5}
     assert still.high_watermarks == {}
     assert CachedLogDir(fs, tmp_path).cleaner_offsets == {partition: 6}
+
+
+@pytest.mark.parametrize(
+    ("is_marked", "has_writer", "is_held", "expected"),
+    [
+        (True, False, False, Use.CLOSED),
+        (True, False, True, Use.CLOSED),
+        (True, True, False, Use.WRITTEN),
+        (False, True, True, Use.WRITTEN),
+        (False, False, True, Use.SERVED),
+        (False, False, False, Use.TORN),
+    ],
+)
+def test_use_of_a_log_dir_follows_from_marker_and_processes(
+    tmp_path: Path, is_marked: bool, has_writer: bool, is_held: bool, expected: Use
+) -> None:
+    """Only a log dir without a marker that no process has open needs recovery."""
+    log_dir = LogDir(FileSystem(), tmp_path)
+    if is_marked:
+        log_dir.write_marker()
+    assert log_dir.use(has_writer=has_writer, is_held=is_held) is expected

@@ -1,11 +1,8 @@
 """
-The survivor rules of a round: for batches, for records, and for the time from which a tombstone may be removed.
+What stays, in the plainest form: one batch and one record at a time, each function a rule (R-540 to R-552).
 
-A batch gets one of three `BatchRetention` values before its records are read; then each record is decided; what is left
-decides whether the batch is copied unchanged, rebuilt, kept as an empty header, or dropped.
-
-These functions are the rules in their plainest form, one batch and one record at a time. Kernels decide whole arrays
-at once; tests compare them with these functions.
+A batch gets one of three `BatchRetention` values before its records are read; then each record is decided. The kernels
+decide whole arrays at once (`kernels/batch_retention.py`, `kernels/offset_map.py`); tests hold them to these functions.
 """
 
 from __future__ import annotations
@@ -13,27 +10,17 @@ from __future__ import annotations
 from enum import IntEnum
 
 from cleaner.base.model import LastRecord
-from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
-
-NO_HORIZON = -1
-"""A delete horizon that is not set."""
+from cleaner.kernels.retain import BATCH_DROP, BATCH_KEEP_EVEN_EMPTY, BATCH_KEEP_IF_NOT_EMPTY
 
 NO_PRODUCER_ID = -1
 
-NEVER_MS = -(2**63)
-"""Before every horizon."""
-
 
 class BatchRetention(IntEnum):
-    """
-    What happens to a batch without surviving records.
+    """What happens to a batch without surviving records."""
 
-    The kernels use the same numbers, and one more for damaged batches (`kernels/retain.py`, BATCH_COPY).
-    """
-
-    KEEP_IF_NOT_EMPTY = 0
-    KEEP_EVEN_EMPTY = 1
-    DROP = 2
+    KEEP_IF_NOT_EMPTY = BATCH_KEEP_IF_NOT_EMPTY
+    KEEP_EVEN_EMPTY = BATCH_KEEP_EVEN_EMPTY
+    DROP = BATCH_DROP
 
 
 def discards_records(*, is_control: bool, can_discard: bool, delete_horizon_ms: int | None, now_ms: int) -> bool:
@@ -44,7 +31,7 @@ def discards_records(*, is_control: bool, can_discard: bool, delete_horizon_ms: 
         is_control: the batch has a marker.
         can_discard: data of an aborted transaction, or a marker whose transaction has no data left (R-532, R-533).
         delete_horizon_ms: the batch's own; None without one. Only markers wait for it: aborted data is removed at once.
-        now_ms: the result of `removal_moment_ms`.
+        now_ms: the time with which horizons are compared.
     """
     if not is_control:
         return can_discard
@@ -109,7 +96,6 @@ def retains_record(
     has_value: bool,
     newest_offset: int,
     retains_deletes: bool,
-    rule: SurvivorRule = LATEST_OFFSET,
 ) -> bool:
     """
     Decide whether a record stays (R-550).
@@ -125,14 +111,12 @@ def retains_record(
         has_key, has_value: whether key and value are not null.
         newest_offset: the map's offset for the key; -1 for a key that is not in the map.
         retains_deletes: the result of `retains_deletes` for the batch.
-        rule: which of two records of a key stays.
     """
     if discards_records:
         return False
     if is_control or offset > latest_offset:
         return True
-    is_superseded = newest_offset >= 0 and rule.supersedes(newest_offset, offset)
-    return has_key and not is_superseded and (has_value or retains_deletes)
+    return has_key and newest_offset <= offset and (has_value or retains_deletes)
 
 
 def retains_deletes(
@@ -149,57 +133,10 @@ def retains_deletes(
     Args:
         magic: for 2 the horizon in the batch counts; 0 and 1 have none, and the age of their segment's file counts.
         delete_horizon_ms: None without one: the tombstones are cleaned for the first time and stay.
-        now_ms: the result of `removal_moment_ms`.
+        now_ms: the time with which horizons are compared.
         segment_mtime_ms: of the source segment's `.log`.
-        legacy_horizon_ms: see `legacy_delete_horizon_ms`.
+        legacy_horizon_ms: the file time up to which they are removed (R-502).
     """
     if magic < 2:
         return segment_mtime_ms > legacy_horizon_ms
     return delete_horizon_ms is None or now_ms < delete_horizon_ms
-
-
-def legacy_delete_horizon_ms(last_clean_segment_mtime_ms: int | None, delete_retention_ms: int) -> int:
-    """
-    Return the file time up to which tombstones of magic 0 and 1 are old enough to be removed (R-502).
-
-    Args:
-        last_clean_segment_mtime_ms: of the last segment of the clean section; None without one.
-        delete_retention_ms: the topic's `delete.retention.ms`.
-    """
-    return 0 if last_clean_segment_mtime_ms is None else last_clean_segment_mtime_ms - delete_retention_ms
-
-
-def removal_moment_ms(now_ms: int, *, keeps_tombstones: bool) -> int:
-    """
-    Return the time with which horizons are compared, in `discards_records` and `retains_deletes`.
-
-    Args:
-        now_ms: the time of the round.
-        keeps_tombstones: tombstones and markers get horizons, but stay even after them: replicas that were offline may
-            not have read them (D-13). The legacy horizon is then this time too.
-    """
-    return NEVER_MS if keeps_tombstones else now_ms
-
-
-def needs_horizon(*, keeps_tombstone: bool, is_empty_transaction_marker: bool, delete_horizon_ms: int | None) -> bool:
-    """
-    Tell whether a batch gets its delete horizon in this round (R-561).
-
-    Args:
-        keeps_tombstone: a surviving record has a null value, with or without a key.
-        is_empty_transaction_marker: a marker that can be discarded (R-542).
-        delete_horizon_ms: the batch's current one; a horizon never changes once it is set.
-    """
-    return delete_horizon_ms is None and (keeps_tombstone or is_empty_transaction_marker)
-
-
-def delete_horizon(*, needs_horizon: bool, delete_horizon_ms: int | None, now_ms: int, delete_retention_ms: int) -> int:
-    """
-    Return the delete horizon (ms) of a rebuilt batch; negative: none (R-563, R-568).
-
-    The sum overflows as in Java: a huge `delete.retention.ms` gives a negative number, so the batch has no horizon, is
-    rebuilt in every round, and its tombstones stay forever.
-    """
-    if not needs_horizon:
-        return NO_HORIZON if delete_horizon_ms is None else delete_horizon_ms
-    return (now_ms + delete_retention_ms + 2**63) % 2**64 - 2**63

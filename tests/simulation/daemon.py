@@ -6,6 +6,7 @@ It follows the writer as a sidecar does, until it is asked to stop. An internal 
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from cleaner.log.cleaning import InProcessCleaner
 from cleaner.state.state_dir import STATE_DIR_KEY
 from tests.simulation.clients import Bench
 from tests.simulation.disk import SimFiles
-from tests.simulation.oracle import Wrong
+from tests.simulation.found import Wrong
 
 _SETTINGS = {
     "log.cleaner.backoff.ms": "1000",
@@ -31,13 +32,13 @@ class _Log:
 
     def info(self, event: str, **_known: object) -> None:
         """Count it."""
-        self._bench.count(f"daemon: {event}")
+        self._bench.count(f"daemon: {event.partition(':')[0]}")  # without a path of this process
 
     warning = info
 
     def error(self, event: str, **known: object) -> None:
         """Count it, or fail."""
-        self._bench.count(f"daemon: {event}")
+        self._bench.count(f"daemon: {event.partition(':')[0]}")
         task = self._bench.world.scheduler.current
         if task is None or task.owner.is_dead:
             return
@@ -51,7 +52,7 @@ def serve(bench: Bench, fs: SimFiles, stop: Any) -> None:
     state_dir: Path = bench.log_dir.parent / "state"
     settings = bench.settings | _SETTINGS | {STATE_DIR_KEY: str(state_dir)}
     try:
-        with bench.oracle.round_runs():
+        with bench.oracle.round_runs(math.inf):
             service = InProcessCleaner(fs, bench.clock, [bench.log_dir], settings, _Log(bench))
             service.start()
             stop.wait()

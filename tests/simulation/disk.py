@@ -22,7 +22,7 @@ from random import Random
 from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem, Space, disk_errors
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Killed, Scheduler
-from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
 from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
 
 TOTAL_BYTES = 1 << 30
@@ -41,6 +41,7 @@ class Trouble:
     error: int
     kinds: tuple[str, ...]
     share: float = 1.0
+    is_once: bool = False
 
     @staticmethod
     def full() -> Trouble:
@@ -51,6 +52,11 @@ class Trouble:
     def failing(share: float) -> Trouble:
         """Return a disk of which some calls fail."""
         return Trouble(errno.EIO, (*_CHANGING, "read"), share)
+
+    @staticmethod
+    def failing_once() -> Trouble:
+        """Return a disk of which the next change fails."""
+        return Trouble(errno.EIO, _CHANGING, is_once=True)
 
     @staticmethod
     def read_only() -> Trouble:
@@ -104,15 +110,24 @@ class Disk:
         scheduler.take_time(nanos)
         trouble = self.trouble
         if trouble is not None and wanted in trouble.kinds and self._rng.random() < trouble.share:
+            if trouble.is_once:
+                self.trouble = None
             raise OSError(trouble.error, os.strerror(trouble.error), str(path))
 
-    def cut_power(self) -> str:
+    def draw_state(self, journal: ForgetfulFileSystem) -> DiskState:
+        """Draw a state that a power cut at the end of a journal may leave."""
+        return journal.state_after_power_cut(self._rng)
+
+    def cut_power(self, journal: ForgetfulFileSystem | None = None) -> str:
         """
         Replace the files by what a power cut leaves; returns what was forgotten. No process may live.
 
         The page cache is gone with it: from now on all that is there is durable.
+
+        Args:
+            journal: of the time of the cut, to draw another state that the same cut may leave.
         """
-        state = self.journal.state_after_power_cut(self._rng)
+        state = self.draw_state(journal or self.journal)
         for entry in os.scandir(self.root):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -168,20 +183,22 @@ class SimFiles(WatchedFileSystem):
 
     def __init__(self, disk: Disk, process: Process) -> None:
         self._disk = disk
-        self._process = process
+        self.process = process
         # A call and its entry in the journal are one step: no thread is stopped between them.
         self._held._lock = threading.RLock()
 
     def step(self, what: str, path: Path, wanted: str) -> None:
         """Take a step; raises Killed in a dead process."""
-        if self._process.is_dead:
+        if self.process.is_dead:
             raise Killed
         self._disk.step(what, path, wanted)
-        if self._process.is_dead:
+        if self.process.is_dead:
             raise Killed
 
     def before(self, operation: Operation) -> None:
         """Take the step of a change; a full disk takes half of a write first."""
+        if operation.kind == "fsync_dir" and self.process.accidents_at_fences and not self.process.is_dead:
+            self.process.begins_a_fence()
         try:
             self.step(operation.kind, operation.path, operation.kind)
         except OSError as error:
@@ -203,8 +220,8 @@ class SimFiles(WatchedFileSystem):
     def after(self, operation: Operation) -> None:
         """Enter the change in the journal."""
         self._disk.journal.enter(operation)
-        if self._process.accidents:
-            self._process.has_changed_a_file()
+        if self.process.accidents:
+            self.process.has_changed_a_file()
         if operation.kind in ("create", "rename", "remove"):
             self._date_path(operation.path.parent)
             if operation.kind == "create":
@@ -221,7 +238,7 @@ class SimFiles(WatchedFileSystem):
 
     def _watched(self, file: File) -> File:
         watched = SimFile(file, self)
-        self._process.opened(watched)
+        self.process.opened(watched)
         return watched
 
     def open(self, path: Path, *, write: bool = False) -> File:

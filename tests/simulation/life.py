@@ -18,21 +18,24 @@ from cleaner.errors import CleanerError
 from tests.simulation.clients import TOPIC, Bench, Client, clean_once
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.oracle import Found, Wrong, checkpoints_of, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
+_OTHER_STATES = 3
+_RAW_STATES = 20
 _TROUBLE_STEPS = 400
+_LATER_STEPS = 500
 _PATIENCE_NS = 120_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
 
 
 @dataclass
 class Report:
-    """What a seed came to: the failure if any, and figures."""
+    """What a seed came to: the failure if any, and figures; `met`: at what kinds of steps accidents came."""
 
     seed: int | str
     plan: Plan
@@ -41,6 +44,7 @@ class Report:
     lives: int = 0
     operations: int = 0
     accidents: list[str] = field(default_factory=list)
+    met: set[tuple[str, str]] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
     trace: list[tuple[int, str]] = field(default_factory=list)
 
@@ -60,6 +64,9 @@ class Life:
         self._plan = plan
         self._bench = Bench(world, log_dir, dict(plan.settings), plan.operations)
         self._bench.begun = self._operation_begins
+        self._bench.stops_clock = plan.stops_clock
+        self._bench.has_read = lambda: self._comes("read")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -69,7 +76,9 @@ class Life:
         self._daemon_stops = world.primitives.Event()
         self._has_power = True
         self._is_healing = False
+        self._is_trying = False  # states that a power cut may leave
         self._was_cut = False  # since the log was last judged
+        self._was_cut_in_round = False
         self._place = -1
         self._failed_opens = 0
         self.report = Report(world.seed, plan)
@@ -114,6 +123,7 @@ class Life:
     def _live(self) -> None:
         bench = self._bench
         bench.troubled = self._world.disk.trouble is not None
+        bench.lacks_descriptors = False
         bench.stopping = False
         process, fs = self._world.process("writer")
         self._writer = process
@@ -167,6 +177,7 @@ class Life:
             manager.close()
             process.closed_in_order = True
             self._bench.count("close")
+            self._comes("close")
         except (CleanerError, OSError) as error:
             self._bench.count(f"close: {type(error).__name__}")
             if not self._bench.troubled:
@@ -189,6 +200,7 @@ class Life:
 
     def _operation_begins(self, place: int) -> None:
         """Begin the rounds and accidents that belong to operations up to this one."""
+        bench = self._bench
         self._place = max(self._place, place)
         while self._rounds and self._rounds[0] <= self._place:
             self._rounds.pop(0)
@@ -198,10 +210,22 @@ class Life:
             scheduler = self._world.scheduler
             happen = partial(self._happen, accident)
             process = self._daemon if self._plan.has_daemon else self._cleaner
-            if accident.in_round and process is not None:
+            if accident.place == "change" and process is not None:
                 process.accidents.append((accident.steps, happen))
+            elif accident.place == "fence" and process is not None:
+                process.accidents_at_fences.append((accident.steps, happen))
+            elif accident.place in self._later:
+                self._later[accident.place].append((accident.steps, happen))
+                bench.stopping |= accident.place == "close"
             else:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
+
+    def _comes(self, place: str) -> None:
+        """Begin the accidents that waited for the end of a read, or of a close."""
+        scheduler = self._world.scheduler
+        for steps, happen in self._later[place]:
+            scheduler.at_step(scheduler.step + 1 + steps, happen)
+        self._later[place].clear()
 
     def _clean(self) -> Task | None:
         if self._cleaner is not None and not self._cleaner.is_dead and self._runs(self._cleaner):
@@ -216,6 +240,11 @@ class Life:
         world, bench = self._world, self._bench
         if self._is_healing:
             return
+        if self._is_trying:
+            world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
+            return
+        if world.scheduler.trace:
+            self.report.met.add((accident.kind, world.scheduler.trace[-1][1].partition(" ")[0]))
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":
@@ -229,6 +258,8 @@ class Life:
                     world.kill(self._daemon)
             case "power":
                 self._has_power = False
+                is_alone = self._cleaner is not None and not self._plan.has_daemon  # whose swap it is is known
+                self._was_cut_in_round = is_alone and not self._cleaner.is_dead
                 world.kill_all()
             case "stop":
                 bench.stopping = True
@@ -237,21 +268,30 @@ class Life:
             case "full":
                 self._trouble(Trouble.full())
             case "failing":
-                self._trouble(Trouble.failing((0.02, 0.2, 1.0)[accident.number % 3]))
+                share = (0.0, 0.02, 0.2, 1.0)[accident.number % 4]
+                self._trouble(Trouble.failing(share) if share else Trouble.failing_once())
+            case "descriptors":
+                self._trouble(Trouble.no_descriptors())
             case "clock":
+                bench.oracle.note_time()
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
+                bench.oracle.note_time()
 
     def _interrupt(self, number: int) -> None:
-        """Have a client of the writer get Ctrl-C, or no memory, at its next step."""
+        """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
         tasks = [task for task in self._world.scheduler.tasks if task.name == "client" and not task.has_ended]
         if tasks and self._writer is not None and not self._writer.is_dead:
-            self._bench.troubled = True
+            self._bench.troubled, self._bench.lacks_descriptors = True, False
             tasks[number % len(tasks)].interrupt = KeyboardInterrupt() if number % 3 else MemoryError()
+            if number // 8 and not self._is_trying:
+                step = self._world.scheduler.step
+                self._world.scheduler.at_step(step + 1 + number % 61, partial(self._interrupt, number // 8))
 
     def _trouble(self, trouble: Trouble) -> None:
         world = self._world
         world.disk.trouble = trouble
+        self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.troubled
         self._bench.troubled = True
 
         def end() -> None:
@@ -263,8 +303,36 @@ class Life:
         tasks = self._world.scheduler.tasks
         self._wait_for([task for task in tasks if task.owner is not self._supervisor])
         self._world.disk.trouble = None
-        self._world.disk.cut_power()
         self._has_power = self._was_cut = True
+        self._is_trying = True
+        bench, disk = self._bench, self._world.disk
+        journal = disk.journal
+        if journal.is_pending():
+            if self._was_cut_in_round:
+                for _ in range(_RAW_STATES):
+                    judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
+            for _ in range(_OTHER_STATES):
+                disk.cut_power(journal)
+                self._try_state()
+        disk.cut_power(journal)
+        self._is_trying = False
+
+    def _try_state(self) -> None:
+        """Open the log in another state that the power cut may have left; what happens there is forgotten."""
+        bench = self._bench
+        oracle, bench.oracle = bench.oracle, bench.oracle.copy()
+        bench.troubled = bench.stopping = False
+        process, fs = self._world.process("trial")
+
+        def main() -> None:
+            manager = bench.open(fs)
+            if manager.failed:
+                raise next(iter(manager.failed.values()))
+            self._judge()
+
+        self._run_process(process, main)
+        self._wait_for([task for task in self._world.scheduler.tasks if task.owner is process])
+        bench.oracle, self._was_cut = oracle, True
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
@@ -273,6 +341,7 @@ class Life:
         world, bench = self._world, self._bench
         self._accidents.clear()
         self._is_healing = True
+        self._bench.stops_clock = False
         world.disk.trouble = None
         self._daemon_stops.set()
         others = [task for task in world.scheduler.tasks if task.owner is not self._supervisor]

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import NamedTuple
 
 from tests.simulation.defects import DEFECTS
 from tests.simulation.life import Report
@@ -38,19 +39,37 @@ def _commit() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
-def run_chunk(seeds: range, name: str | None) -> tuple[list[str], Counter[str], Counter[str], list[tuple[int, int]]]:
-    """Run some seeds in this process: the failures, outcomes, kinds of accidents, and (operations, accidents) each."""
-    failures, outcomes, accidents, sizes = [], Counter[str](), Counter[str](), []
+class Chunk(NamedTuple):
+    """What some seeds came to; `sizes`: operations and accidents of each; `met`: see `Report`."""
+
+    failures: list[str]
+    outcomes: Counter[str]
+    accidents: Counter[str]
+    sizes: list[tuple[int, int]]
+    met: set[tuple[str, str]]
+
+
+def coverage(met: set[tuple[str, str]]) -> str:
+    """Return at how many kinds of steps each kind of accident came."""
+    counts = Counter(kind for kind, _ in met)
+    steps = len({step for _, step in met})
+    return f"{steps} kinds of steps; accidents came at so many of them: {dict(counts.most_common())}"
+
+
+def run_chunk(seeds: range, name: str | None) -> Chunk:
+    """Run some seeds in this process."""
+    failures, outcomes, accidents, sizes, met = [], Counter[str](), Counter[str](), [], set[tuple[str, str]]()
     with planted(name):
         for seed in seeds:
             report = run_seed(seed)
             outcomes.update(report.outcomes)
             accidents.update(each.partition(" at step")[0] for each in report.accidents)
+            met |= report.met
             sizes.append((report.operations, len(report.accidents)))
             if report.failure:
                 failures.append(told(report))
     remove_scratch()
-    return failures, outcomes, accidents, sizes
+    return Chunk(failures, outcomes, accidents, sizes, met)
 
 
 def _pin(cores: list[int]) -> None:
@@ -63,6 +82,7 @@ def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
     began = time.monotonic()
     failures: list[str] = []
     outcomes, accidents, sizes = Counter[str](), Counter[str](), list[tuple[int, int]]()
+    met: set[tuple[str, str]] = set()
     chunks = [range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)]
     cores = sorted(os.sched_getaffinity(0))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_pin, initargs=(cores,)) as pool:
@@ -70,12 +90,13 @@ def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
             if len(failures) >= _MOST_FAILURES:
                 future.cancel()
                 continue
-            found, its_outcomes, its_accidents, its_sizes = future.result()
-            failures += found
-            outcomes += its_outcomes
-            accidents += its_accidents
-            sizes += its_sizes
-            for told in found:
+            chunk = future.result()
+            failures += chunk.failures
+            outcomes += chunk.outcomes
+            accidents += chunk.accidents
+            sizes += chunk.sizes
+            met |= chunk.met
+            for told in chunk.failures:
                 print(told, flush=True)
     seconds = time.monotonic() - began
     operations = sorted(size for size, _ in sizes)[len(sizes) // 2]
@@ -83,5 +104,6 @@ def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
     print(f"{len(sizes)} seeds in {seconds:.0f} s: {len(sizes) * 60 / seconds:.0f} a minute on {jobs} processes")
     print(f"median: {operations} operations, {happened} accidents; {len(failures)} failures")
     print(f"accidents: {dict(accidents.most_common())}")
+    print(coverage(met))
     print(f"outcomes: {dict(outcomes.most_common())}")
     return 1 if failures else 0

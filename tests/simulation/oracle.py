@@ -8,20 +8,11 @@ answered, and what a reader was shown; `judge` reads the files with the tests' o
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.reference.batches import Batch, Rec, read_batches, read_records
-from tests.support.batch_reader import read_marker
-
-ID_HEADER = "id"
-_COMMIT = 1
-_TEMPORARY = (".cleaned", ".swap", ".deleted")
-
-
-class Wrong(AssertionError):
-    """The product has broken a promise."""
+from tests.simulation.found import Found, Wrong, number_of
 
 
 @dataclass
@@ -58,55 +49,25 @@ class Sent:
     is_lost: bool = False
 
 
-@dataclass
-class Found:
-    """What the files of a partition hold."""
-
-    records: dict[int, Rec] = field(default_factory=dict)
-    producers: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    markers: list[tuple[int, int, bool]] = field(default_factory=list)
-    end: int = 0
-
-    @staticmethod
-    def of(directory: Path) -> Found:
-        """Read all segments."""
-        found = Found()
-        for path in sorted(directory.glob("*.log")):
-            base = int(path.name.partition(".")[0])
-            data = path.read_bytes()
-            batches = read_batches(data)
-            whole = sum(len(batch.raw) for batch in batches)
-            if whole != len(data):
-                raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
-            found.end = max(found.end, base)
-            for batch in batches:
-                if batch.base_offset < found.end:
-                    raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
-                found._take(batch)
-        return found
-
-    def _take(self, batch: Batch) -> None:
-        self.end = batch.last_offset + 1
-        if batch.control:
-            if batch.count:
-                self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
-            return
-        for record in read_records(batch):
-            self.records[record.offset] = record
-            self.producers[record.offset] = (batch.producer_id, batch.transactional)
-
-    def outcome(self, offset: int) -> bool | None:
-        """Tell how the transaction of a record ended: committed, aborted, or not yet (None)."""
-        producer_id = self.producers[offset][0]
-        return next((commit for at, producer, commit in self.markers if at > offset and producer == producer_id), None)
-
-
 class Oracle:
-    """The truth about one partition; `directory` is its."""
+    """
+    The truth about one partition.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: its directory.
+        retention_ms: `delete.retention.ms`.
+        now_ms: returns the wall clock.
+    """
+
+    def __init__(self, directory: Path, retention_ms: int, now_ms: Callable[[], int]) -> None:
         self._directory = directory
+        self._retention_ms = retention_ms
+        self._now_ms = now_ms
         self._rounds = 0
+        # Since the log was last judged: how many rounds there were, at the earliest and at the latest when.
+        self._round_count = 0.0
+        self._round_ms = (1 << 62, -1)
+        self._horizons: dict[int, int | None] = {}  # of tombstones and markers, as the log was last judged
         self._appends: list[list[Sent]] = []  # since the log was last judged
         self.sent: dict[int, Sent] = {}
         self._by_offset: dict[int, Sent] = {}
@@ -152,14 +113,27 @@ class Oracle:
         return max((at + 1 for at, sent in self._by_offset.items() if sent.is_durable), default=0)
 
     @contextlib.contextmanager
-    def round_runs(self) -> Iterator[None]:
-        """Note, during a round, that it may remove records below the active segment: the one when it looks."""
+    def round_runs(self, count: float = 1) -> Iterator[None]:
+        """Note, during rounds, that they may remove records below the active segment: the one when they look."""
         self._rounds += 1
+        self._round_count += count
+        self.note_time()
         try:
             yield
         finally:
             self._note_cleaned()
+            self.note_time()
             self._rounds -= 1
+
+    def note_time(self) -> None:
+        """Note the wall clock during a round; called before and after each jump."""
+        if self._rounds:
+            now_ms, (first, last) = self._now_ms(), self._round_ms
+            self._round_ms = min(first, now_ms), max(last, now_ms)
+
+    def horizons(self) -> list[int]:
+        """Return the delete horizons that were in the log when it was last judged."""
+        return sorted({horizon for horizon in self._horizons.values() if horizon is not None})
 
     def _note_cleaned(self) -> None:
         if self._rounds:
@@ -256,7 +230,50 @@ class Oracle:
             if offset not in found.records and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
         self._judge_transactions(found)
+        found.judge_aborts()
+        found.judge_epochs(self._directory)
+        self._judge_horizons(found)
         self._judge_checkpoints(found, checkpoints)
+
+    def _judge_horizons(self, found: Found) -> None:
+        """Judge tombstones and markers: they stay until their horizon, which is set once, by the first round."""
+        self.note_time()
+        first, last = self._round_ms
+        last_of_keys = self._last_of_keys(set(found.records))
+        for offset, horizon in self._horizons.items():
+            if offset >= found.end:
+                continue
+            sent = self._by_offset.get(offset)
+            is_superseded = sent is not None and (not _may_count(sent) or offset < last_of_keys.get(sent.key, -1))
+            may_go = (
+                last >= horizon
+                if horizon is not None
+                else (self._round_count > 1 and last >= first + self._retention_ms)
+            )
+            if offset not in found.horizons and not is_superseded and not may_go:
+                raise Wrong(f"the tombstone or marker at {offset} is gone, its horizon was {horizon}, now {last}")
+            now = found.horizons.get(offset, horizon)
+            if now != horizon and (horizon is not None or now is None or not first <= now - self._retention_ms <= last):
+                raise Wrong(f"the horizon of {offset} was {horizon}, and is {now}; rounds ran from {first} to {last}")
+        self._horizons = dict(found.horizons)
+        if not self._rounds:
+            self._round_count, self._round_ms = 0, (1 << 62, -1)
+
+    def copy(self) -> Oracle:
+        """Return an independent copy, to judge files that may not be the ones that stay."""
+        other = Oracle(self._directory, self._retention_ms, self._now_ms)
+        other._round_count, other._round_ms, other._horizons = self._round_count, self._round_ms, self._horizons
+        transactions = {
+            id(sent.transaction): replace(sent.transaction) for sent in self.sent.values() if sent.transaction
+        }
+        other.sent = {
+            number: replace(sent, transaction=transactions.get(id(sent.transaction)))
+            for number, sent in self.sent.items()
+        }
+        other._appends = [[other.sent[sent.number] for sent in append] for append in self._appends]
+        other._by_offset = {offset: other.sent[sent.number] for offset, sent in self._by_offset.items()}
+        other._cleaned_to = self._cleaned_to
+        return other
 
     def _judge_presence(self, found: Found) -> None:
         numbers: set[int] = set()
@@ -340,28 +357,3 @@ def _may_count(sent: Sent) -> bool:
         or transaction.answered is True
         or (transaction.answered is None and bool(transaction.asked))
     )
-
-
-def number_of(headers: object) -> int:
-    """Return the number in a record's headers."""
-    for name, value in headers:  # type: ignore[attr-defined]
-        if (name if isinstance(name, str) else name.decode()) == ID_HEADER:
-            return int(value)
-    raise Wrong(f"a record without its number: {headers!r}")
-
-
-def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:
-    """Read the lines of a topic's partition 0 from the four checkpoints."""
-    found = {}
-    for path in log_dir.glob("*-checkpoint"):
-        with contextlib.suppress(ValueError):
-            for line in path.read_text().splitlines()[2:]:
-                name, partition, offset = line.split(" ")
-                if name == topic and partition == "0":
-                    found[path.name] = int(offset)
-    return found
-
-
-def left_overs(directory: Path) -> list[str]:
-    """Return the files of unfinished work."""
-    return sorted(path.name for path in directory.iterdir() if path.name.endswith(_TEMPORARY))

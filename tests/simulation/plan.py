@@ -11,7 +11,19 @@ from dataclasses import dataclass
 from random import Random
 
 KEYS = "abcdefgh"
-ACCIDENTS = ("kill", "power", "stop", "kill cleaner", "full", "failing", "clock", "interrupt", "kill daemon")
+ACCIDENTS = (
+    "kill",
+    "power",
+    "stop",
+    "kill cleaner",
+    "full",
+    "failing",
+    "clock",
+    "interrupt",
+    "kill daemon",
+    "descriptors",
+)
+PLACES = ("operation", "change", "fence", "read", "close")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -25,6 +37,7 @@ _WEIGHTS = {
 }
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
+_IN_ROUNDS = ("power", "power", "kill cleaner", "failing")
 
 
 @dataclass(frozen=True)
@@ -59,14 +72,15 @@ class Accident:
         after_operation: it comes some steps after this operation has begun.
         steps: how many.
         number: its size.
-        in_round: instead, it comes after so many changes of files by the round that begins with that operation.
+        place: instead, so many changes of files or fences after the round of that operation has begun, or so many
+            steps after the next read, or the next close.
     """
 
     kind: str
     after_operation: int
     steps: int
     number: int = 0
-    in_round: bool = False
+    place: str = "operation"
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,7 @@ class Plan:
     Attributes:
         rounds: after which operations a round of `cleaner clean` begins.
         settings: of writer and cleaners.
+        stops_clock: it stands still during rounds, in the millisecond before a delete horizon if there is one.
         has_daemon: the daemon runs, from the first writer's start to the end.
     """
 
@@ -85,6 +100,7 @@ class Plan:
     rounds: tuple[int, ...]
     settings: tuple[tuple[str, str], ...]
     has_daemon: bool = False
+    stops_clock: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -94,39 +110,56 @@ class Plan:
         weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind == "append" or rng.random() < 0.8}
         clients = rng.randint(1, 3)
         wait_share = rng.choice((0.05, 0.3, 0.6))
+        # Small segments become one; few keys leave segments without a record that counts.
+        weights["roll"] = weights.get("roll", 0) * rng.choice((1, 1, 4))
+        keys = KEYS[: rng.choice((2, 4, len(KEYS)))]
         kinds = rng.choices(list(weights), list(weights.values()), k=count)
-        operations = [_operation(rng, kind, clients, wait_share) for kind in kinds]
+        operations = [_operation(rng, kind, clients, wait_share, keys) for kind in kinds]
         chosen = [kind for kind in ACCIDENTS if rng.random() < 0.6] or ["power"]
         rounds = tuple(sorted(rng.randrange(count // 2, count) for _ in range(rng.choice((1, 1, 1, 2)))))
         for place in rounds:
             # So that the round finds something below the active segment and the high watermark that others know.
             client = operations[place].client
             operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
-        accidents = sorted(
-            (_accident(rng, chosen, count, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))),
-            key=lambda accident: accident.after_operation,
-        )
-        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), rng.random() < 0.25)
+            operations[place + 1 : place + 3] = [Operation(client, "read")] * 2
+        accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))]
+        if "power" in chosen and rng.random() < 0.6:
+            accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
+        accidents.sort(key=lambda accident: accident.after_operation)
+        has_daemon = rng.random() < 0.2
+        stops_clock = not has_daemon and rng.random() < 0.3
+        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), has_daemon, stops_clock)
 
 
-def _operation(rng: Random, kind: str, clients: int, wait_share: float) -> Operation:
+def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
     client, is_waited = rng.randrange(clients), rng.random() < wait_share
     if kind in ("append", "repeat", "transact"):
-        keys = "".join(rng.choice(KEYS) for _ in range(rng.choice((1, 1, 2, 4))))
+        keys = "".join(rng.choice(some) for _ in range(rng.choice((1, 1, 2, 4))))
         if rng.random() < 0.12:
             keys = keys[:-1] + keys[-1].upper()
         return Operation(client, kind, keys, is_waited, number=rng.choice((0, 0, 30, 200)))
     if kind == "end":
-        return Operation(client, kind, is_waited=is_waited, is_committed=rng.random() < 0.6)
+        return Operation(client, kind, is_waited=is_waited, is_committed=rng.random() < 0.5)
     return Operation(client, kind, number=rng.choice((0, 1, 1, 2, 6, 65)))
 
 
-def _accident(rng: Random, kinds: list[str], count: int, rounds: tuple[int, ...]) -> Accident:
+def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds: tuple[int, ...]) -> Accident:
     """Draw an accident, anywhere or during a round."""
-    kind, number = rng.choice(kinds), rng.randrange(1 << 16)
-    if rng.random() < 0.35:
-        kind = rng.choice((kind, "power")) if "power" in kinds else kind
-        return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, in_round=True)
+    number, count = rng.randrange(1 << 16), len(operations)
+    kind = rng.choice([*kinds, "power"] if "power" in kinds else kinds)
+    if kind in ("interrupt", "descriptors"):
+        # In the middle of a change of several steps.
+        places = [place for place, each in enumerate(operations) if each.kind in ("roll", "transact", "repeat", "end")]
+        return Accident(kind, rng.choice(places or [0]), rng.randrange(30), number)
+    chance = rng.random()
+    if chance < 0.45:
+        kind = rng.choice([kind, *(each for each in _IN_ROUNDS if each in kinds)])
+        if chance < 0.15:
+            return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, "change")
+        return Accident(kind, rng.choice(rounds), rng.randrange(rng.choice((9, 25))), number, "fence")
+    if chance < 0.6 and "power" in kinds:
+        place = rng.choice(("read", "close"))
+        return Accident("power", rng.randrange(count), rng.randrange(rng.choice((1, 40))), number, place)
     return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
 
 

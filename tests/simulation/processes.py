@@ -28,6 +28,7 @@ class Process:
     Attributes:
         closed_in_order: it has done its work to the end.
         accidents: by how many more changes of files it makes before them.
+        accidents_at_fences: by how many more fsyncs of a directory it begins before them; they come right before one.
     """
 
     def __init__(self, name: str) -> None:
@@ -35,16 +36,18 @@ class Process:
         self.is_dead = False
         self.closed_in_order = False
         self.accidents: list[tuple[int, Callable[[], None]]] = []
+        self.accidents_at_fences: list[tuple[int, Callable[[], None]]] = []
         self.files: weakref.WeakSet[Any] = weakref.WeakSet()
         self.locked: weakref.WeakSet[Any] = weakref.WeakSet()
         self.locks_of_ours: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def has_changed_a_file(self) -> None:
         """Count a change, and have the accident happen whose turn it is."""
-        due = [accident for left, accident in self.accidents if left <= 0]
-        self.accidents = [(left - 1, accident) for left, accident in self.accidents if left > 0]
-        for accident in due:
-            accident()
+        self.accidents = _count_down(self.accidents)
+
+    def begins_a_fence(self) -> None:
+        """Count an fsync of a directory, and have the accident happen whose turn it is."""
+        self.accidents_at_fences = _count_down(self.accidents_at_fences)
 
     def opened(self, file: _Handle) -> None:
         """Note an open file."""
@@ -63,6 +66,14 @@ class Process:
                     file.handle.close()
                 else:
                     file.close()
+
+
+def _count_down(accidents: list[tuple[int, Callable[[], None]]]) -> list[tuple[int, Callable[[], None]]]:
+    """Have those happen whose turn it is; returns the others."""
+    for left, accident in accidents:
+        if left <= 0:
+            accident()
+    return [(left - 1, accident) for left, accident in accidents if left > 0]
 
 
 class _PerProcess:

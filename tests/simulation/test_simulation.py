@@ -12,20 +12,23 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.defects import found_by
+from tests.simulation.many import coverage
 from tests.simulation.run import remove_scratch, run_seed
 
 _ROOT = Path(__file__).parents[2]
-_SEEDS = range(24)
+_SEEDS = range(20)
 _REPLAYED = range(100, 104)
 
 # Each with a seed near one that finds it: where exactly changes with every change of the product.
 _FOUND = {
-    "flush without fsync": 4,
-    "answered as durable before the fsync": 1,
-    "committed readers go to the high watermark": 0,
-    "failed append is not undone": 5,
+    "flush without fsync": 0,
+    "old segments retired without second fence": 0,
+    "answered as durable before the fsync": 0,
+    "failed append is not undone": 0,
     "repeats are not recognised": 0,
     "flushes are not asked for again": 0,
+    "aborts are not indexed": 0,
+    "rounds leave a file open": 0,
 }
 
 
@@ -62,6 +65,7 @@ def _traces_elsewhere(seeds: range, hash_seed: str) -> list[int]:
 def test_worlds_of_some_seeds_break_no_promise() -> None:
     """The short form of `make simulate`."""
     reports = [run_seed(seed) for seed in _SEEDS]
+    print(f"seeds {_SEEDS.start} to {_SEEDS.stop - 1}: {coverage({pair for report in reports for pair in report.met})}")
     assert [report.failure for report in reports if report.failure] == []
     assert sum(len(report.accidents) for report in reports) > len(reports)
     assert sum(report.outcomes.get("round", 0) for report in reports) >= len(reports)

@@ -31,9 +31,12 @@ class SimClock:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.wall_offset_ms = 0
+        self.frozen_ms: int | None = None  # the wall clock stands still
 
     def now_ms(self) -> int:
         """Return the wall clock."""
+        if self.frozen_ms is not None:
+            return self.frozen_ms
         return EPOCH_MS + self.wall_offset_ms + self._scheduler.now_ns() // 1_000_000
 
     def monotonic_ns(self) -> int:

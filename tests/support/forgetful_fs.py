@@ -188,9 +188,31 @@ class ForgetfulFileSystem(WatchedFileSystem):
         disk = _Disk({}, {})
         for operation in self.journal[:settled]:
             disk.apply(operation, True, rng)
-        share = rng.choice((0.0, 1.0, 0.5, rng.random()))
-        forgotten = frozenset(place for place in pending if rng.random() < share)
-        return self._state(disk, settled, point, forgotten, rng)
+        return self._state(disk, settled, point, self._forgotten(pending, rng), rng)
+
+    def is_pending(self) -> bool:
+        """Tell whether a power cut now could forget something."""
+        return bool(self._pending(len(self.journal)))
+
+    def _forgotten(self, pending: list[int], rng: random.Random) -> frozenset[int]:
+        """Draw what is forgotten: any changes, all from one on, all but one, one, only names, a file's later ones."""
+        if not pending:
+            return frozenset()
+        place, share = rng.choice(pending), rng.choice((0.0, 1.0, 0.5, rng.random()))
+        some = frozenset(each for each in pending if rng.random() < share)
+        match rng.randrange(10):
+            case 0:
+                return frozenset(each for each in pending if each >= place)
+            case 1:
+                return frozenset(pending) - {place}
+            case 2:
+                return frozenset((place,))
+            case 3:
+                return self._rest_of_file(place, pending)
+            case 4 | 5:
+                names = [each for each in pending if self.journal[each].kind in ("create", "rename", "remove")]
+                return frozenset(each for each in names if rng.random() < 0.5)
+        return some
 
     def add_directory(self, path: Path) -> None:
         """Note a directory that was made since; it counts as durable."""

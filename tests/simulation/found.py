@@ -1,0 +1,215 @@
+"""
+What the files of a partition hold, read with the tests' own reader, and what must be true of them alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.reference.batches import Batch, Rec, read_batches, read_records
+from tests.support.batch_reader import read_marker
+from tests.support.forgetful_fs import DiskState
+
+ID_HEADER = "id"
+_COMMIT = 1
+_TEMPORARY = (".cleaned", ".swap", ".deleted")
+_ABORT = struct.Struct(">hqqqq")  # R-303
+_INDEX = struct.Struct(">ii")  # R-301
+
+
+class Wrong(AssertionError):
+    """The product has broken a promise."""
+
+
+@dataclass
+class Found:
+    """
+    What the files of a partition hold.
+
+    Attributes:
+        producers: of each record: its producer's id, and whether it is in a transaction.
+        markers: offset, producer id, and whether it commits.
+        in_transactions: of each batch in a transaction, empty ones too: last offset and producer id.
+        aborts: the entries of transaction indexes: segment, producer id, first offset and last.
+        segment_of: the segment of each marker.
+        epochs: leader epoch and base offset of each batch.
+        horizons: of each tombstone and marker: its batch's delete horizon (ms).
+    """
+
+    records: dict[int, Rec] = field(default_factory=dict)
+    producers: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    markers: list[tuple[int, int, bool]] = field(default_factory=list)
+    in_transactions: list[tuple[int, int]] = field(default_factory=list)
+    aborts: list[tuple[str, int, int, int]] = field(default_factory=list)
+    segment_of: dict[int, str] = field(default_factory=dict)
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    horizons: dict[int, int | None] = field(default_factory=dict)
+    end: int = 0
+
+    @staticmethod
+    def of(directory: Path) -> Found:
+        """Read all segments."""
+        found = Found()
+        for path in sorted(directory.glob("*.log")):
+            base = int(path.name.partition(".")[0])
+            data = path.read_bytes()
+            batches = read_batches(data)
+            whole = sum(len(batch.raw) for batch in batches)
+            if whole != len(data):
+                raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
+            found.end = max(found.end, base)
+            for batch in batches:
+                if batch.base_offset < found.end:
+                    raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
+                found._take(batch, path.stem)
+            found._take_index(path, batches, base)
+            index = path.with_suffix(".txnindex")
+            entries = index.read_bytes() if index.exists() else b""
+            if len(entries) % _ABORT.size:
+                raise Wrong(f"{index.name}: {len(entries)} bytes")
+            found.aborts += [(path.stem, *entry[1:4]) for entry in _ABORT.iter_unpack(entries)]  # type: ignore[misc]
+        return found
+
+    def _take(self, batch: Batch, segment: str) -> None:
+        self.end = batch.last_offset + 1
+        self.epochs.append((batch.leader_epoch, batch.base_offset))
+        if batch.transactional and not batch.control:
+            self.in_transactions.append((batch.last_offset, batch.producer_id))
+        if batch.control:
+            if batch.count:
+                self.segment_of[batch.base_offset] = segment
+                self.horizons[batch.base_offset] = batch.delete_horizon
+                self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
+            return
+        for record in read_records(batch):
+            self.records[record.offset] = record
+            if record.value is None:
+                self.horizons[record.offset] = batch.delete_horizon
+            self.producers[record.offset] = (batch.producer_id, batch.transactional)
+
+    def _take_index(self, path: Path, batches: list[Batch], base: int) -> None:
+        """Judge an offset index: each entry says where a batch begins, by its last offset."""
+        index = path.with_suffix(".index")
+        if not index.exists():
+            raise Wrong(f"{index.name} is missing")
+        at = {batch.position: batch.last_offset for batch in batches}
+        data = index.read_bytes()
+        for relative, position in _INDEX.iter_unpack(data[: len(data) // _INDEX.size * _INDEX.size]):
+            if (relative or position) and at.get(position) != base + relative:
+                raise Wrong(f"{index.name} says that offset {base + relative} is at {position}")
+
+    def judge_epochs(self, directory: Path) -> None:
+        """Judge the leader epochs: the file has each batch's, from its offset on or an earlier one."""
+        path = directory / "leader-epoch-checkpoint"
+        lines = path.read_text().splitlines()[2:] if path.exists() else []
+        starts = {int(epoch): int(start) for epoch, start in (line.split() for line in lines)}
+        for epoch, offset in self.epochs:
+            if epoch not in starts or starts[epoch] > offset:
+                raise Wrong(f"leader epoch {epoch} of the batch at {offset} is not in {path.name}: {starts}")
+
+    def outcome(self, offset: int) -> bool | None:
+        """Tell how the transaction of a record ended: committed, aborted, or not yet (None)."""
+        marker = self.marker_after(offset, self.producers[offset][0])
+        return None if marker is None else marker[1]
+
+    def marker_after(self, offset: int, producer_id: int) -> tuple[int, bool] | None:
+        """Return the marker that ends a producer's transaction at an offset: its own, and whether it commits."""
+        return next(
+            ((at, commit) for at, producer, commit in self.markers if at > offset and producer == producer_id), None
+        )
+
+    def judge_aborts(self) -> None:
+        """
+        Judge the transaction indexes: a reader that goes by them leaves out what is aborted, and nothing else.
+
+        Raises:
+            Wrong: an aborted transaction that still has a batch has no entry, or an entry has no marker.
+        """
+        ends = {(segment, producer, last): first for segment, producer, first, last in self.aborts}
+        if len(ends) != len(self.aborts):
+            raise Wrong(f"an aborted transaction is in an index twice: {self.aborts}")
+        for offset, producer in self.in_transactions:
+            marker = self.marker_after(offset, producer)
+            if marker is not None and not marker[1]:
+                first = ends.get((self.segment_of[marker[0]], producer, marker[0]))
+                if first is None or first > offset:
+                    raise Wrong(f"the transaction that the marker at {marker[0]} aborts is in no index")
+        aborting = {(self.segment_of[at], producer, at) for at, producer, commit in self.markers if not commit}
+        if not ends.keys() <= aborting:
+            raise Wrong(f"indexes name aborted transactions without a marker: {ends.keys() - aborting}")
+
+
+def number_of(headers: object) -> int:
+    """Return the number in a record's headers."""
+    for name, value in headers:  # type: ignore[attr-defined]
+        if (name if isinstance(name, str) else name.decode()) == ID_HEADER:
+            return int(value)
+    raise Wrong(f"a record without its number: {headers!r}")
+
+
+def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:
+    """Read the lines of a topic's partition 0 from the four checkpoints."""
+    found = {}
+    for path in log_dir.glob("*-checkpoint"):
+        with contextlib.suppress(ValueError):
+            offset = _line_of(path.read_text(), topic)
+            if offset is not None:
+                found[path.name] = offset
+    return found
+
+
+def _line_of(checkpoint: str, topic: str) -> int | None:
+    for line in checkpoint.splitlines()[2:]:
+        name, partition, offset = line.split(" ")
+        if name == topic and partition == "0":
+            return int(offset)
+    return None
+
+
+class RoundBegun(NamedTuple):
+    """What was there when a round began: the cleaner's checkpoint, and files of unfinished work."""
+
+    checkpoint: int
+    left_overs: frozenset[str]
+
+
+def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None:
+    """
+    Judge the names that a power cut during a round has left: no later phase of a swap without the earlier ones.
+
+    Raises:
+        Wrong: the phases are mixed.
+    """
+    names = {path.name for path, _ in state.files if path.parent == directory} - begun.left_overs
+    unfinished = sorted(name for name in names if name.endswith((".cleaned", ".swap")))
+    for path, file in state.files:
+        if path.name == "cleaner-offset-checkpoint" and unfinished:
+            offset = _line_of(file.data.decode(errors="replace"), directory.name.rpartition("-")[0])
+            if offset is not None and offset > begun.checkpoint:
+                raise Wrong(f"the checkpoint of the round is on disk, and these names are not final: {unfinished}")
+    for stem in sorted({name[:20] for name in names if name[:20].isdigit()}):
+        has = {name[20:] for name in names if name.startswith(stem)}
+        indexes = {suffix for suffix in (".index", ".timeindex", ".txnindex") if suffix + ".swap" in has}
+        is_decided = not any(name.endswith(".cleaned") for name in names)
+        if ".log" not in has and any(name.endswith(".cleaned") for name in has):
+            raise Wrong(f"{stem}.log is retired before the swap is decided: {sorted(has)}")
+        if ".log.swap" in has and is_decided and not {".index", ".timeindex"} <= indexes:
+            raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
+        if ".log" in has and ".log.deleted" not in has and is_decided and unfinished:
+            retired = [name for name in has if name.endswith("index.deleted")]
+            if retired:
+                raise Wrong(f"{stem}.log is there, and its indexes are retired: {sorted(has)}")
+        if ".log" in has and ".log.swap" not in has and indexes and is_decided:
+            if ".log.deleted" not in has:
+                raise Wrong(f"{stem}: the old log is removed before the new names are final: {sorted(has)}")
+            if indexes & has:
+                raise Wrong(f"{stem}.log is new beside old indexes: {sorted(has)}")
+
+
+def left_overs(directory: Path) -> list[str]:
+    """Return the files of unfinished work."""
+    return sorted(path.name for path in directory.iterdir() if path.name.endswith(_TEMPORARY))

@@ -1,0 +1,156 @@
+"""
+Planted defects: the product with one promise broken, so that it is known what the simulator would notice.
+
+Each is a context that replaces functions of the product. `found_by` runs seeds until one fails. A sync left out is a
+line of `LEFT_OUT`; any other defect a function with `@defect` in `writer_defects.py` or `round_defects.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from types import FrameType, FunctionType
+from typing import Any, NamedTuple
+
+from cleaner.cleaning.recopy import cleaned_segment
+from cleaner.log.active_segment import ActiveSegment, create_segment
+from cleaner.log.writable_log import WritableLog
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load import leftovers, load_changes
+from cleaner.storage.log_dir import LogDir
+from cleaner.storage.swap import swap
+from tests.simulation.disk import SimFile, SimFiles
+from tests.simulation.run import run_seed
+from tests.support.watched_fs import Operation
+
+Planting = Callable[[], AbstractContextManager[object]]
+
+
+class Found(NamedTuple):
+    """The first seed that notices a defect, and how."""
+
+    seed: int
+    failure: str
+
+
+DEFECTS: dict[str, Planting] = {}
+
+
+def defect(planting: Callable[[], Iterator[None]]) -> Planting:
+    """Register a defect by its function's name."""
+    DEFECTS[planting.__name__.replace("_", " ")] = context = contextlib.contextmanager(planting)
+    return context
+
+
+def found_by(name: str, *, most: int, first: int = 0) -> Found | None:
+    """Run seeds with a defect until one fails; None: none did."""
+    with DEFECTS[name]():
+        for seed in range(first, first + most):
+            report = run_seed(seed)
+            if report.failure:
+                return Found(seed, report.failure)
+    return None
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Replace an attribute for a `with` block."""
+    before = inspect.getattr_static(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+# ---- syncs left out -------------------------------------------------------------------------------------------------
+
+
+class LeftOut(NamedTuple):
+    """
+    A sync in a function: `call` is fsync, fsync_dir or fsync_all; the `number`-th such line of it, from 0.
+
+    `caller`: only when called by this function.
+    """
+
+    function: Any
+    call: str
+    number: int = 0
+    caller: Any = None
+
+
+LEFT_OUT = {
+    "flush without fsync": LeftOut(ActiveSegment._force, "fsync("),
+    "new segment without directory fsync": LeftOut(create_segment, "fsync_dir"),
+    "cleaned log without fsync": LeftOut(cleaned_segment.CleanedSegment.finish, "fsync("),
+    "cleaned names without directory fsync": LeftOut(cleaned_segment.CleanedSegment.finish, "fsync_dir"),
+    "swap announced without fence": LeftOut(swap._announce, "fsync_dir"),
+    "old segments retired without first fence": LeftOut(swap._retire_old, "fsync_dir", 0),
+    "old segments retired without second fence": LeftOut(swap._retire_old, "fsync_dir", 1),
+    "new segment installed without first fence": LeftOut(swap._install, "fsync_dir", 0),
+    "new segment installed without second fence": LeftOut(swap._install, "fsync_dir", 1),
+    "clean-shutdown marker removed without directory fsync": LeftOut(LogDir.remove_marker, "fsync_dir"),
+    "recovered log without fsync": LeftOut(load_changes._write_segment, "fsync("),
+    "closed without directory fsync": LeftOut(WritableLog.finish, "fsync_dir"),
+    "rolled without fsync": LeftOut(ActiveSegment._force, "fsync(", caller=ActiveSegment.fsync_all),
+    "leftovers completed without first fence": LeftOut(leftovers.complete_swap, "fsync_dir"),
+    "small file replaced without fsync": LeftOut(FileSystem.write_atomically, "fsync("),
+    "small file replaced without directory fsync": LeftOut(FileSystem.write_atomically, "fsync_dir"),
+}
+
+
+def current_task(files: Any) -> object:
+    """Return the thread that has the token, found by a file or its file system."""
+    return getattr(files, "_owner", files)._disk.scheduler.current
+
+
+@contextlib.contextmanager
+def _unsynced(task: object) -> Iterator[None]:
+    """Keep a thread's syncs out of the journal."""
+
+    def after(self: SimFiles, operation: Operation) -> None:
+        if operation.kind not in ("fsync", "fsync_dir") or current_task(self) is not task:
+            real(self, operation)
+
+    real = SimFiles.after
+    with replaced(SimFiles, "after", after):
+        yield
+
+
+@contextlib.contextmanager
+def leaving_out(left_out: LeftOut) -> Iterator[None]:
+    """Leave a sync out: its call succeeds and does nothing."""
+    code = left_out.function.__code__
+    lines, start = inspect.getsourcelines(left_out.function)
+    at = [start + number for number, line in enumerate(lines) if left_out.call in line and "def " not in line]
+    line, caller = at[left_out.number], left_out.caller
+
+    def is_wanted(frame: FrameType) -> bool:
+        if frame.f_code is not code or frame.f_lineno != line:
+            return False
+        return caller is None or (frame.f_back is not None and frame.f_back.f_code is caller.__code__)
+
+    def skipping(call: FunctionType) -> Callable[..., object]:
+        def maybe(*args: object) -> object:
+            is_it = is_wanted(sys._getframe(1))
+            # A step like any other: until the next power cut everything goes as without the defect.
+            if is_it:
+                with _unsynced(current_task(args[0])):
+                    return call(*args)
+            return call(*args)
+
+        return maybe
+
+    with (
+        replaced(SimFile, "fsync", skipping(SimFile.fsync)),  # type: ignore[arg-type]
+        replaced(SimFiles, "fsync_dir", skipping(SimFiles.fsync_dir)),  # type: ignore[arg-type]
+        replaced(SimFiles, "fsync_all", skipping(SimFiles.fsync_all)),  # type: ignore[arg-type]
+    ):
+        yield
+
+
+for _name, _left_out in LEFT_OUT.items():
+    DEFECTS[_name] = lambda left_out=_left_out: leaving_out(left_out)  # type: ignore[misc]

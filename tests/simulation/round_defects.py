@@ -1,0 +1,254 @@
+"""
+Planted defects of loading and rounds; see `planting.py`. Each function breaks one promise of the product.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cleaner.app import rounds, session
+from cleaner.cleaning.map import build_map
+from cleaner.cleaning.passes import transactions
+from cleaner.cleaning.recopy import batch_retention
+from cleaner.cleaning.recopy import group as recopy_group
+from cleaner.cleaning.round import round as cleaning_round
+from cleaner.cleaning.round import steps
+from cleaner.format.chunks import CONTROL_FLAG
+from cleaner.read import directory_view
+from cleaner.storage.load import leftovers, loaded_log, recovery
+from cleaner.storage.log_dir import LogDir
+from cleaner.storage.segment.segment import Segment
+from cleaner.storage.swap import swap
+from tests.simulation.planting import defect, replaced
+
+
+@defect
+def marker_stays_when_a_writer_begins() -> Iterator[None]:
+    """The clean-shutdown marker is not removed."""
+    with replaced(LogDir, "remove_marker", lambda _: None):
+        yield
+
+
+@defect
+def recovery_does_not_cut() -> Iterator[None]:
+    """A torn tail stays."""
+    with replaced(recovery, "cut_damage", lambda *_: False):
+        yield
+
+
+@defect
+def cleaned_files_are_left() -> Iterator[None]:
+    """What an unfinished round has written stays for good."""
+
+    def removals(self: leftovers.Leftovers) -> list[list[str]]:
+        return [group for group in (self.condemned_swaps, self.deleted) if group]
+
+    with (
+        replaced(leftovers.Leftovers, "removals", removals),
+        replaced(swap, "discard_cleaned", lambda *_: None),
+    ):
+        yield
+
+
+@defect
+def undecided_swaps_are_completed() -> Iterator[None]:
+    """A `.cleaned` file does not condemn the `.swap` files."""
+
+    def split(files: Sequence[str]) -> tuple[list[str], list[str]]:
+        decided, condemned = real(files)
+        return decided + condemned, []
+
+    real = leftovers.split_swaps
+    with replaced(leftovers, "split_swaps", split):
+        yield
+
+
+@defect
+def swaps_are_not_completed() -> Iterator[None]:
+    """A decided swap is thrown away like an undecided one."""
+
+    def split(files: Sequence[str]) -> tuple[list[str], list[str]]:
+        decided, condemned = real(files)
+        return [], decided + condemned
+
+    real = leftovers.split_swaps
+    with replaced(leftovers, "split_swaps", split):
+        yield
+
+
+@defect
+def checkpoint_is_written_before_the_swaps() -> Iterator[None]:
+    """A round says first how far it will have cleaned."""
+
+    def build(self: Any) -> Any:
+        built = real(self)
+        self._context.write_checkpoint(built.end_offset)
+        return built
+
+    real = build_map.MapBuilder.build
+    with replaced(build_map.MapBuilder, "build", build):
+        yield
+
+
+@defect
+def checkpoint_is_one_too_far() -> Iterator[None]:
+    """A round says that it has cleaned one offset more."""
+
+    def write(self: rounds.Work, offset: int) -> None:
+        real(self, offset + 1)
+
+    real = rounds.Work.write_checkpoint
+    with replaced(rounds.Work, "write_checkpoint", write):
+        yield
+
+
+@defect
+def rounds_go_beyond_open_transactions() -> Iterator[None]:
+    """The last stable offset is the high watermark."""
+
+    def find(self: loaded_log.LoadedLog) -> None:
+        self.last_stable_offset = self.high_watermark
+
+    with replaced(loaded_log.LoadedLog, "_find_last_stable", find):
+        yield
+
+
+@defect
+def aborted_data_supersedes() -> Iterator[None]:
+    """The map has keys of aborted transactions."""
+
+    def discardable(self: Any, path: Any, chunk: Any) -> Any:
+        flags = real(self, path, chunk)
+        return np.zeros_like(flags)
+
+    class Blind(transactions.CleanedTransactions):
+        pass
+
+    real = transactions.CleanedTransactions.discardable
+    Blind.discardable = discardable  # type: ignore[method-assign]
+    with replaced(build_map, "CleanedTransactions", Blind):
+        yield
+
+
+@defect
+def markers_go_at_once() -> Iterator[None]:
+    """A marker goes before its transaction's data, and before its horizon."""
+
+    def decide(batches: Any, can_discard: Any, *args: Any, **named: Any) -> Any:
+        is_control = (batches["attributes"] & CONTROL_FLAG) != 0
+        return real(batches, np.where(is_control, 1, can_discard).astype(np.uint8), *args, **named)
+
+    real = batch_retention.decide_retention
+    with replaced(recopy_group, "decide_retention", decide):
+        yield
+
+
+@defect
+def rounds_do_not_lock_the_partition() -> Iterator[None]:
+    """A cleaner swaps while a writer rolls."""
+    with replaced(session.Session, "partition_lock", lambda *_: contextlib.nullcontext()):
+        yield
+
+
+@defect
+def readers_are_not_told_of_swaps() -> Iterator[None]:
+    """The generation number stays."""
+    with replaced(session, "raise_generation", lambda *_: None):
+        yield
+
+
+@defect
+def rounds_leave_a_file_open() -> Iterator[None]:
+    """A leak: an old segment is opened for each swap, and stays open."""
+
+    def install(log: Any, group: Sequence[Segment], context: Any, **named: Any) -> None:
+        leaked.append(context.fs.open(group[0].log_path))
+        real(log, group, context, **named)
+
+    leaked: list[Any] = []
+    real = steps.install_group
+    with replaced(cleaning_round, "install_group", install):
+        yield
+
+
+@defect
+def readers_leave_a_file_open() -> Iterator[None]:
+    """A leak: a reader's files of high watermarks stay open."""
+
+    def close(self: directory_view.DirectoryView) -> None:
+        leaked.append(self._published)
+        self._published = None
+        real(self)
+
+    leaked: list[Any] = []
+    real = directory_view.DirectoryView.close
+    with replaced(directory_view.DirectoryView, "close", close):
+        yield
+
+
+@defect
+def maps_miss_a_segment() -> Iterator[None]:
+    """The first dirty segment's keys are not in the map."""
+
+    def init(self: build_map.MapBuilder, *args: Any) -> None:
+        real(self, *args)
+        self._segments = self._segments[1:] or self._segments
+
+    real = build_map.MapBuilder.__init__
+    with replaced(build_map.MapBuilder, "__init__", init):
+        yield
+
+
+@defect
+def first_group_is_not_cleaned() -> Iterator[None]:
+    """A round leaves a group out, and its checkpoint does not say so."""
+
+    def groups(*args: Any) -> Any:
+        return list(real(*args))[1:]
+
+    real = steps.groups_of
+    with replaced(cleaning_round, "groups_of", groups):
+        yield
+
+
+def _rules_with(**changes: Any) -> contextlib.AbstractContextManager[None]:
+    real = steps.rules_of
+
+    def rules(*args: Any) -> Any:
+        found = real(*args)
+        return replace(found, **{name: change(getattr(found, name)) for name, change in changes.items()})
+
+    return replaced(cleaning_round, "rules_of", rules)
+
+
+@defect
+def horizons_are_set_a_millisecond_early() -> Iterator[None]:
+    """A tombstone's or a marker's delete horizon is off by one."""
+    with _rules_with(delete_retention_ms=lambda retention_ms: retention_ms - 1):
+        yield
+
+
+@defect
+def horizons_pass_a_millisecond_early() -> Iterator[None]:
+    """What may go in a millisecond goes now."""
+    with _rules_with(removal_ms=lambda removal_ms: removal_ms + 1):
+        yield
+
+
+@defect
+def delete_retention_is_ignored() -> Iterator[None]:
+    """Horizons are the time of the round."""
+    with _rules_with(delete_retention_ms=lambda _: 0):
+        yield
+
+
+@defect
+def horizons_are_ignored() -> Iterator[None]:
+    """Tombstones and markers go whatever time their horizon names."""
+    with _rules_with(removal_ms=lambda _: 2**62):
+        yield

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from queue import SimpleQueue
 from threading import (
     Condition,
@@ -24,6 +23,10 @@ from threading import (
     local,
     main_thread,
 )
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 __all__ = [
     "FIRST_COMPLETED",
@@ -43,6 +46,15 @@ __all__ = [
     "report_uncaught",
     "wait",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load futures and pools when the first is used: they load `logging`, which most commands never need."""
+    if name not in __all__:
+        raise AttributeError(name)
+    import concurrent.futures
+
+    return getattr(concurrent.futures, name)
 
 
 def report_uncaught() -> None:

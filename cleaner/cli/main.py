@@ -16,6 +16,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn, TextIO
@@ -133,17 +134,15 @@ def _log_python_warning(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors raised on purpose are one line on standard error."""
-    try:
-        chosen = _parse(arguments)
-    except BrokenPipeError:  # of --version
-        return _end_without_reader()
-    with wide(chosen=getattr(chosen, "wide", False)):  # errors too
-        return _run(chosen)
+    with ExitStack() as stack:  # outside: --wide holds for errors, too
+        return _run(arguments, stack)
 
 
-def _run(chosen: argparse.Namespace) -> int:
-    """Run a command; returns its exit code."""
+def _run(arguments: Sequence[str] | None, stack: ExitStack) -> int:
+    """Run a command; returns its exit code. The stack gets what holds until after its errors are printed."""
     try:
+        chosen = _parse(arguments)  # prints --version
+        stack.enter_context(wide(chosen=getattr(chosen, "wide", False)))
         with warnings.catch_warnings():
             warnings.showwarning = _log_python_warning
             code: int = chosen.run(chosen)
@@ -155,7 +154,9 @@ def _run(chosen: argparse.Namespace) -> int:
         print_failure(error)
         return error.exit_code
     except BrokenPipeError:
-        return _end_without_reader()
+        # The reader of our output has gone; the cleaning is done. Keep Python from complaining at its exit.
+        sys.stderr.close()
+        return 1
     except OSError as error:
         print_error(f"{error.filename}: {error.strerror}" if error.filename else str(error))
         return 1
@@ -163,12 +164,6 @@ def _run(chosen: argparse.Namespace) -> int:
         print_error(f"{describe(error)}{_place_of(error)}; this is an internal error of the cleaner")
         return 1
     return code
-
-
-def _end_without_reader() -> int:
-    """The reader of our output has gone; the cleaning is done. Keeps Python from complaining at its exit."""
-    sys.stderr.close()
-    return 1
 
 
 def _place_of(error: Exception) -> str:

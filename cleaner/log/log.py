@@ -40,7 +40,38 @@ def _of_reader(method: Callable[Concatenate[LogReader, _P], _Result]) -> Callabl
     return read
 
 
-class Log:
+class _Reach:
+    """How far a log reaches, as its writer in this process knows it: for its user and for its readers."""
+
+    _writer: PartitionWriter
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that can be read."""
+        return self._writer.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._writer.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is on disk and survives a crash."""
+        return self._writer.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Readers of committed records go up to here."""
+        return self._writer.last_stable_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch new batches get; each opening after an unclean stop begins one, and so does a cut."""
+        return self._writer.leader_epoch
+
+
+class Log(_Reach):
     """
     One partition, open for writing; made by `LogManager.log`. Safe to share between threads, not with a forked child.
 
@@ -92,31 +123,6 @@ class Log:
     def directory(self) -> Path:
         """The partition's directory."""
         return self._writer.directory
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset that can be read."""
-        return self._writer.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
-        return self._writer.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Everything below is on disk and survives a crash."""
-        return self._writer.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Readers of committed records go up to here."""
-        return self._writer.last_stable_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch new batches get; each opening after an unclean stop begins one, and so does a cut."""
-        return self._writer.leader_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""
@@ -328,7 +334,7 @@ class Log:
             self.close()
 
 
-class WriterView:
+class WriterView(_Reach):
     """
     A `ReadView` of an open writer.
 
@@ -368,31 +374,6 @@ class WriterView:
     def longest_pause_seconds(self) -> float:
         """The signal is not relied on forever: the thread that should give it may be interrupted just then."""
         return _LONGEST_TRUST_SECONDS
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch that new batches get, and that a cut raises."""
-        return self._writer.leader_epoch
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset a reader may ask for."""
-        return self._writer.log_start_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """First offset that may still be lost in a crash."""
-        return self._writer.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """First offset of an undecided transaction, at most the high watermark."""
-        return self._writer.last_stable_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
-        return self._writer.log_end_offset
 
     def unlisted_aborts(self) -> Aborts | None:
         """Return None: the writer has them in its transaction index before they count as decided."""

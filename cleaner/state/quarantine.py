@@ -24,7 +24,7 @@ FILE_NAME = "quarantine.json"
 VERSION = 1  # Value on disk, never changes; another meaning of a field is another version.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuarantinedLog:
     """
     One quarantined log.
@@ -34,7 +34,7 @@ class QuarantinedLog:
         reason: what is wrong, for the operator.
         kind: the error's class.
         file: the damaged file, if known.
-        position: byte position in it.
+        position: byte position in it. An entry written by hand may lack both.
         since_ms: when, wall clock.
     """
 
@@ -44,8 +44,8 @@ class QuarantinedLog:
     log_dir: str
     reason: str
     kind: str
-    file: str | None
-    position: int | None
+    file: str | None = None
+    position: int | None = None
     since_ms: int
 
     @property
@@ -178,13 +178,9 @@ def _read(_version: int, values: Mapping[str, JsonValue]) -> _Entries:
     return {(entry.topic_partition, entry.log_dir): entry for entry in found}
 
 
-_NOWHERE: Mapping[str, JsonValue] = {"file": None, "position": None}
-
-
 def _entry(row: JsonValue, number: int) -> QuarantinedLog:
     try:
-        # Written by hand, an entry may say no more than which log and why.
-        entry = from_json(QuarantinedLog, {**_NOWHERE, **row} if isinstance(row, dict) else row)
+        entry = from_json(QuarantinedLog, row)
         TopicPartition.parse(str(entry.topic_partition))
         return entry
     except ValueError as error:

@@ -107,7 +107,7 @@ def test_daemon_in_a_read_only_root_gets_healthy_and_stops(slim: Image, log_dir:
 
 def test_spark_runs_in_a_read_only_root(work: Path, debian: Path, tmp_path: Path) -> None:
     """The other target: a local session counts as the image's user, with the image's Java and pyspark."""
-    image = build((ROOT / "Dockerfile").read_text(), "spark", ROOT, work, {"debian:bookworm-slim": debian})
+    image = build((ROOT / "Dockerfile").read_text(), "spark", ROOT, work / "spark", {"debian:bookworm-slim": debian})
     image.words["ENTRYPOINT"] = [
         "python3",
         "-c",

@@ -119,7 +119,13 @@ def _write_state(state: Path, log_dir: Path) -> None:
     journal.sync()
     quarantine = Quarantine(FileSystem(), state, lambda _: None)
     entry = QuarantinedLog(
-        TopicPartition.parse(TARGET), str(log_dir), "damaged", "CorruptBatchError", "a.log", 7, NOW_MS
+        topic_partition=TopicPartition.parse(TARGET),
+        log_dir=str(log_dir),
+        reason="damaged",
+        kind="CorruptBatchError",
+        file="a.log",
+        position=7,
+        since_ms=NOW_MS,
     )
     quarantine.add(entry)
     quarantine.save()

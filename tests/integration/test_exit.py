@@ -44,6 +44,18 @@ def test_command_whose_reader_has_gone_ends_without_a_traceback(tmp_path: Path, 
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_version_that_cannot_be_written_is_one_line() -> None:
+    """A full disk, met while the command line is read: exit code 1, and no traceback."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--version"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"], ids=["output", "errors", "both"])
 def test_command_whose_streams_are_closed_does_its_work(tmp_path: Path, closed: str) -> None:
     """And ends with its own exit code, whatever its output."""

@@ -140,10 +140,10 @@ class Life:
                     raise
                 return
             if manager.failed:
-                error = next(iter(manager.failed.values()))
-                bench.count(f"load: {type(error).__name__}")
+                failure = next(iter(manager.failed.values()))
+                bench.count(f"load: {type(failure).__name__}")
                 if not bench.troubled:
-                    raise error
+                    raise failure
                 self._close(process, manager)
                 return
             self._judge()

@@ -2,7 +2,8 @@
 Planted defects: the product with one promise broken, so that it is known what the simulator would notice.
 
 Each is a context that replaces functions of the product. `found_by` runs seeds until one fails. A sync left out is a
-line of `LEFT_OUT`; any other defect a function with `@defect` in `writer_defects.py` or `round_defects.py`.
+line of `LEFT_OUT`; any other defect a function in `writer_defects.py` or `round_defects.py`, with `@breaks` if it
+replaces one function and with `@defect` if it does more.
 """
 
 from __future__ import annotations
@@ -43,6 +44,31 @@ def defect(planting: Callable[[], Iterator[None]]) -> Planting:
     """Register a defect by its function's name."""
     DEFECTS[planting.__name__.replace("_", " ")] = context = contextlib.contextmanager(planting)
     return context
+
+
+def breaks(owner: Any, name: str) -> Callable[[Callable[..., Any]], Planting]:
+    """
+    Register a defect that replaces one function of the product, by its function's name.
+
+    Args:
+        owner: the class or module that has the function.
+        name: the function. The defect is called with the real one, and then with its arguments.
+    """
+
+    def register(broken: Callable[..., Any]) -> Planting:
+        def planting() -> Iterator[None]:
+            real = getattr(owner, name)
+
+            def planted(*args: Any, **named: Any) -> Any:
+                return broken(real, *args, **named)
+
+            with replaced(owner, name, planted):
+                yield
+
+        planting.__name__ = broken.__name__
+        return defect(planting)
+
+    return register
 
 
 def found_by(name: str, *, most: int, first: int = 0) -> Found | None:

@@ -24,7 +24,7 @@ from cleaner.storage.load import leftovers, loaded_log, recovery
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap import swap
-from tests.simulation.planting import defect, replaced
+from tests.simulation.planting import breaks, defect, replaced
 
 
 @defect
@@ -55,67 +55,38 @@ def cleaned_files_are_left() -> Iterator[None]:
         yield
 
 
-@defect
-def undecided_swaps_are_completed() -> Iterator[None]:
+@breaks(leftovers, "split_swaps")
+def undecided_swaps_are_completed(real: Any, files: Sequence[str]) -> tuple[list[str], list[str]]:
     """A `.cleaned` file does not condemn the `.swap` files."""
-
-    def split(files: Sequence[str]) -> tuple[list[str], list[str]]:
-        decided, condemned = real(files)
-        return decided + condemned, []
-
-    real = leftovers.split_swaps
-    with replaced(leftovers, "split_swaps", split):
-        yield
+    decided, condemned = real(files)
+    return decided + condemned, []
 
 
-@defect
-def swaps_are_not_completed() -> Iterator[None]:
+@breaks(leftovers, "split_swaps")
+def swaps_are_not_completed(real: Any, files: Sequence[str]) -> tuple[list[str], list[str]]:
     """A decided swap is thrown away like an undecided one."""
-
-    def split(files: Sequence[str]) -> tuple[list[str], list[str]]:
-        decided, condemned = real(files)
-        return [], decided + condemned
-
-    real = leftovers.split_swaps
-    with replaced(leftovers, "split_swaps", split):
-        yield
+    decided, condemned = real(files)
+    return [], decided + condemned
 
 
-@defect
-def checkpoint_is_written_before_the_swaps() -> Iterator[None]:
+@breaks(build_map.MapBuilder, "build")
+def checkpoint_is_written_before_the_swaps(real: Any, self: Any) -> Any:
     """A round says first how far it will have cleaned."""
-
-    def build(self: Any) -> Any:
-        built = real(self)
-        self._context.write_checkpoint(built.end_offset)
-        return built
-
-    real = build_map.MapBuilder.build
-    with replaced(build_map.MapBuilder, "build", build):
-        yield
+    built = real(self)
+    self._context.write_checkpoint(built.end_offset)
+    return built
 
 
-@defect
-def checkpoint_is_one_too_far() -> Iterator[None]:
+@breaks(rounds.Work, "write_checkpoint")
+def checkpoint_is_one_too_far(real: Any, self: rounds.Work, offset: int) -> None:
     """A round says that it has cleaned one offset more."""
-
-    def write(self: rounds.Work, offset: int) -> None:
-        real(self, offset + 1)
-
-    real = rounds.Work.write_checkpoint
-    with replaced(rounds.Work, "write_checkpoint", write):
-        yield
+    real(self, offset + 1)
 
 
-@defect
-def rounds_go_beyond_open_transactions() -> Iterator[None]:
+@breaks(loaded_log.LoadedLog, "_find_last_stable")
+def rounds_go_beyond_open_transactions(_: Any, self: loaded_log.LoadedLog) -> None:
     """The last stable offset is the high watermark."""
-
-    def find(self: loaded_log.LoadedLog) -> None:
-        self.last_stable_offset = self.high_watermark
-
-    with replaced(loaded_log.LoadedLog, "_find_last_stable", find):
-        yield
+    self.last_stable_offset = self.high_watermark
 
 
 @defect
@@ -191,17 +162,11 @@ def readers_leave_a_file_open() -> Iterator[None]:
         yield
 
 
-@defect
-def maps_miss_a_segment() -> Iterator[None]:
+@breaks(build_map.MapBuilder, "__init__")
+def maps_miss_a_segment(real: Any, self: build_map.MapBuilder, *args: Any) -> None:
     """The first dirty segment's keys are not in the map."""
-
-    def init(self: build_map.MapBuilder, *args: Any) -> None:
-        real(self, *args)
-        self._segments = self._segments[1:] or self._segments
-
-    real = build_map.MapBuilder.__init__
-    with replaced(build_map.MapBuilder, "__init__", init):
-        yield
+    real(self, *args)
+    self._segments = self._segments[1:] or self._segments
 
 
 @defect

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -34,8 +35,8 @@ def test_threads_that_lock_in_opposite_orders_deadlock_in_some_seed(stretch: flo
             with one, other:
                 pass
 
-        spawn(lambda first=first, second=second: take(first, second))
-        spawn(lambda first=first, second=second: take(second, first))
+        spawn(partial(take, first, second))
+        spawn(partial(take, second, first))
         try:
             scheduler.run()
         except Deadlock as deadlock:

@@ -29,22 +29,16 @@ from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.transactions import Transactions
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import OffsetKind
-from tests.simulation.planting import defect, replaced
+from tests.simulation.planting import breaks, defect, replaced
 
 
-@defect
-def answered_as_durable_before_the_fsync() -> Iterator[None]:
+@breaks(flusher.LogFlusher, "durable")
+def answered_as_durable_before_the_fsync(real: Any, self: flusher.LogFlusher, last_offset: int) -> Any:
     """A future is done when its flush is asked for."""
-
-    def durable(self: flusher.LogFlusher, last_offset: int) -> Any:
-        real(self, last_offset)
-        done: concurrency.Future[None] = concurrency.Future()
-        done.set_result(None)
-        return done
-
-    real = flusher.LogFlusher.durable
-    with replaced(flusher.LogFlusher, "durable", durable):
-        yield
+    real(self, last_offset)
+    done: concurrency.Future[None] = concurrency.Future()
+    done.set_result(None)
+    return done
 
 
 @defect
@@ -62,18 +56,12 @@ def committed_readers_go_to_the_high_watermark() -> Iterator[None]:
         yield
 
 
-@defect
-def high_watermark_is_the_log_end() -> Iterator[None]:
+@breaks(writable_log.WritableLog, "append")
+def high_watermark_is_the_log_end(real: Any, self: writable_log.WritableLog, *args: Any) -> int:
     """A writer tells other processes of records that are not on disk."""
-
-    def append(self: writable_log.WritableLog, *args: Any) -> int:
-        first = real(self, *args)
-        self._options.publish(self.log_end_offset)
-        return first
-
-    real = writable_log.WritableLog.append
-    with replaced(writable_log.WritableLog, "append", append):
-        yield
+    first = real(self, *args)
+    self._options.publish(self.log_end_offset)
+    return first
 
 
 @defect
@@ -93,45 +81,27 @@ def open_transactions_survive_an_opening() -> Iterator[None]:
         yield
 
 
-@defect
-def appends_do_not_exclude_each_other() -> Iterator[None]:
+@breaks(partition_writer.PartitionWriter, "__init__")
+def appends_do_not_exclude_each_other(real: Any, self: partition_writer.PartitionWriter, *args: Any) -> None:
     """The writer's lock is none."""
-
-    def init(self: partition_writer.PartitionWriter, *args: Any) -> None:
-        real(self, *args)
-        self._lock = contextlib.nullcontext()  # type: ignore[assignment]
-
-    real = partition_writer.PartitionWriter.__init__
-    with replaced(partition_writer.PartitionWriter, "__init__", init):
-        yield
+    real(self, *args)
+    self._lock = contextlib.nullcontext()  # type: ignore[assignment]
 
 
-@defect
-def flushes_are_not_asked_for_again() -> Iterator[None]:
+@breaks(flusher.LogFlusher, "_request")
+def flushes_are_not_asked_for_again(real: Any, self: flusher.LogFlusher) -> None:
     """A wake-up is missed: a request that has begun counts as one that will see what came after it."""
-
-    def request(self: flusher.LogFlusher) -> None:
-        if self._requested is None:
-            real(self)
-
-    real = flusher.LogFlusher._request
-    with replaced(flusher.LogFlusher, "_request", request):
-        yield
+    if self._requested is None:
+        real(self)
 
 
-@defect
-def interrupted_rolls_are_not_undone() -> Iterator[None]:
+@breaks(writable_log.WritableLog, "_undo")
+def interrupted_rolls_are_not_undone(real: Any, self: writable_log.WritableLog, *args: Any) -> None:
     """Only errors of the disk take an unfinished step back, not Ctrl-C."""
-
-    def undo(self: writable_log.WritableLog, *args: Any) -> None:
-        if isinstance(args[-1], CleanerError):
-            real(self, *args)
-        else:
-            self._lock.release()
-
-    real = writable_log.WritableLog._undo
-    with replaced(writable_log.WritableLog, "_undo", undo):
-        yield
+    if isinstance(args[-1], CleanerError):
+        real(self, *args)
+    else:
+        self._lock.release()
 
 
 @defect
@@ -151,17 +121,12 @@ def new_appends_may_count_as_repeats() -> Iterator[None]:
         yield
 
 
-@defect
-def interrupted_requests_prevent_later_ones() -> Iterator[None]:
+@breaks(flusher.LogFlusher, "_request")
+def interrupted_requests_prevent_later_ones(_: Any, self: flusher.LogFlusher) -> None:
     """A wake-up is lost: a flush counts as asked for before it is."""
-
-    def request(self: flusher.LogFlusher) -> None:
-        if self._end is None and (self._requested is None or self._requested.has_begun):
-            request = self._requested = flusher._Request()
-            self._submit(lambda: self._flush_in_background(request))
-
-    with replaced(flusher.LogFlusher, "_request", request):
-        yield
+    if self._end is None and (self._requested is None or self._requested.has_begun):
+        request = self._requested = flusher._Request()
+        self._submit(lambda: self._flush_in_background(request))
 
 
 @defect
@@ -189,36 +154,24 @@ def locks_are_taken_in_two_orders() -> Iterator[None]:
         yield
 
 
-@defect
-def out_of_descriptors_is_final() -> Iterator[None]:
+@breaks(writable_log.WritableLog, "_roll")
+def out_of_descriptors_is_final(real: Any, self: writable_log.WritableLog, base_offset: int) -> None:
     """A roll without a free descriptor counts as a failed fsync."""
-
-    def roll(self: writable_log.WritableLog, base_offset: int) -> None:
-        try:
-            real(self, base_offset)
-        except OutOfDescriptorsError as error:
-            raise FailedFsyncError(self.directory, error) from error
-
-    real = writable_log.WritableLog._roll
-    with replaced(writable_log.WritableLog, "_roll", roll):
-        yield
+    try:
+        real(self, base_offset)
+    except OutOfDescriptorsError as error:
+        raise FailedFsyncError(self.directory, error) from error
 
 
-@defect
-def undo_leaves_index_entries() -> Iterator[None]:
+@breaks(active_segment.ActiveSegment, "go_back")
+def undo_leaves_index_entries(real: Any, self: active_segment.ActiveSegment, mark: active_segment.AppendMark) -> None:
     """A failed append is cut off the log alone."""
-
-    def go_back(self: active_segment.ActiveSegment, mark: active_segment.AppendMark) -> None:
-        files, self._files = self._files, self._files[:1]
-        try:
-            with contextlib.suppress(ValueError):
-                real(self, mark)
-        finally:
-            self._files = files
-
-    real = active_segment.ActiveSegment.go_back
-    with replaced(active_segment.ActiveSegment, "go_back", go_back):
-        yield
+    files, self._files = self._files, self._files[:1]
+    try:
+        with contextlib.suppress(ValueError):
+            real(self, mark)
+    finally:
+        self._files = files
 
 
 @defect
@@ -228,15 +181,10 @@ def aborts_are_not_indexed() -> Iterator[None]:
         yield
 
 
-@defect
-def leader_epochs_are_not_written() -> Iterator[None]:
+@breaks(epochs.LeaderEpochs, "_put")
+def leader_epochs_are_not_written(_: Any, self: epochs.LeaderEpochs, entries: list[Any]) -> None:
     """An epoch begins in memory alone."""
-
-    def put(self: epochs.LeaderEpochs, entries: list[Any]) -> None:
-        self._entries = entries
-
-    with replaced(epochs.LeaderEpochs, "_put", put):
-        yield
+    self._entries = entries
 
 
 @defect
@@ -246,63 +194,36 @@ def no_snapshots_are_written() -> Iterator[None]:
         yield
 
 
-@defect
-def recovery_point_is_the_log_end() -> Iterator[None]:
+@breaks(upkeep.Upkeep, "note_recovery_points")
+def recovery_point_is_the_log_end(_: Any, self: upkeep.Upkeep) -> None:
     """The checkpoint says that all is on disk."""
-
-    def note(self: upkeep.Upkeep) -> None:
-        self._note(OffsetKind.RECOVERY_POINT, lambda served: served.writer.log_end_offset)
-
-    with replaced(upkeep.Upkeep, "note_recovery_points", note):
-        yield
+    self._note(OffsetKind.RECOVERY_POINT, lambda served: served.writer.log_end_offset)
 
 
-@defect
-def noted_high_watermark_is_the_log_end() -> Iterator[None]:
+@breaks(upkeep.Upkeep, "note_high_watermarks")
+def noted_high_watermark_is_the_log_end(_: Any, self: upkeep.Upkeep) -> None:
     """The checkpoint of high watermarks says more than is on disk."""
-
-    def note(self: upkeep.Upkeep) -> None:
-        self._note(OffsetKind.HIGH_WATERMARK, lambda served: served.writer.log_end_offset)
-
-    with replaced(upkeep.Upkeep, "note_high_watermarks", note):
-        yield
+    self._note(OffsetKind.HIGH_WATERMARK, lambda served: served.writer.log_end_offset)
 
 
-@defect
-def closes_without_a_flush() -> Iterator[None]:
+@breaks(writable_log.WritableLog, "finish")
+def closes_without_a_flush(real: Any, self: writable_log.WritableLog) -> None:
     """A log is closed in order, and what was not flushed stays in the page cache."""
-
-    def finish(self: writable_log.WritableLog) -> None:
-        with replaced(active_segment.ActiveSegment, "fsync_all", lambda _: None):
-            real(self)
-
-    real = writable_log.WritableLog.finish
-    with replaced(writable_log.WritableLog, "finish", finish):
-        yield
+    with replaced(active_segment.ActiveSegment, "fsync_all", lambda _: None):
+        real(self)
 
 
-@defect
-def marker_is_written_after_a_failed_close() -> Iterator[None]:
+@breaks(dir_state.DirState, "close")
+def marker_is_written_after_a_failed_close(real: Any, self: dir_state.DirState, *, in_order: bool) -> None:
     """A log dir gets its clean-shutdown marker whatever happened to its logs."""
-
-    def close(self: dir_state.DirState, *, in_order: bool) -> None:
-        del in_order
-        real(self, in_order=True)
-
-    real = dir_state.DirState.close
-    with replaced(dir_state.DirState, "close", close):
-        yield
+    del in_order
+    real(self, in_order=True)
 
 
-@defect
-def last_stable_offset_is_of_the_newest_transaction() -> Iterator[None]:
+@breaks(Transactions, "first_open")
+def last_stable_offset_is_of_the_newest_transaction(_: Any, self: Transactions, end_offset: int) -> int:
     """A reader stops at the last open transaction, not at the first."""
-
-    def first_open(self: Transactions, end_offset: int) -> int:
-        return max(self.open.values(), default=end_offset)
-
-    with replaced(Transactions, "first_open", first_open):
-        yield
+    return max(self.open.values(), default=end_offset)
 
 
 @defect
@@ -319,29 +240,18 @@ def threads_outlive_the_close() -> Iterator[None]:
         yield
 
 
-@defect
-def small_files_are_written_in_place() -> Iterator[None]:
+@breaks(FileSystem, "write_atomically")
+def small_files_are_written_in_place(_: Any, self: FileSystem, path: Path, data: bytes) -> None:
     """A checkpoint is overwritten, not replaced."""
-
-    def write(self: FileSystem, path: Path, data: bytes) -> None:
-        with self.open(path, write=True) if self.exists(path) else self.create(path, like=path.parent) as file:
-            file.truncate(0)
-            file.write(data, 0)
-            file.fsync()
-        self.fsync_dir(path.parent)
-
-    with replaced(FileSystem, "write_atomically", write):
-        yield
+    with self.open(path, write=True) if self.exists(path) else self.create(path, like=path.parent) as file:
+        file.truncate(0)
+        file.write(data, 0)
+        file.fsync()
+    self.fsync_dir(path.parent)
 
 
-@defect
-def aborted_records_are_shown() -> Iterator[None]:
+@breaks(AbortedTransactions, "hidden")
+def aborted_records_are_shown(real: Any, self: AbortedTransactions, *args: Any) -> Any:
     """A reader of committed records leaves nothing out."""
-
-    def hidden(self: AbortedTransactions, *args: Any) -> Any:
-        flags = real(self, *args)
-        return np.zeros_like(flags)
-
-    real = AbortedTransactions.hidden
-    with replaced(AbortedTransactions, "hidden", hidden):
-        yield
+    flags = real(self, *args)
+    return np.zeros_like(flags)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +83,15 @@ class Progress:
         before: the same sum without the last group.
     """
 
-    sizes: tuple[int, ...] = ()
-    swapped: int = 0
-    counts: CopyCounts = field(default_factory=CopyCounts)
-    before: CopyCounts = field(default_factory=CopyCounts)
+    sizes: tuple[int, ...]
+    swapped: int
+    counts: CopyCounts
+    before: CopyCounts
+
+    @staticmethod
+    def none() -> Progress:
+        """Return that of a job that has just begun."""
+        return Progress((), 0, CopyCounts(), CopyCounts())
 
 
 class JobFiles:
@@ -131,7 +136,7 @@ class JobFiles:
 
     def save(self, job: Job) -> None:
         """Save a new job, with no group swapped in."""
-        self._progress.save(Progress())
+        self._progress.save(Progress.none())
         self._job.save(job)
 
     def save_progress(self, progress: Progress) -> None:
@@ -185,6 +190,4 @@ def _read_job(_version: int, values: dict[str, Any]) -> Job:
 
 
 def _read_progress(_version: int, values: dict[str, Any]) -> Progress:
-    if missing := {each.name for each in fields(Progress)} - values.keys():
-        raise BadStateError(f"no progress of a job: {', '.join(sorted(missing))} missing")
     return from_json(Progress, values)

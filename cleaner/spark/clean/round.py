@@ -153,7 +153,7 @@ class _Round:
         """Run the round, or go on with one that an earlier process left; raises as a round in one process does."""
         clock = self._context.clock
         began_ns = clock.monotonic_ns()
-        job, progress = self._resume() or (None, Progress())
+        job, progress = self._resume() or (None, Progress.none())
         settings = self._settings(job)
         if job is None:
             self.files.begin()
@@ -215,7 +215,7 @@ class _Round:
         if swapped == len(progress.sizes):
             return job, replace(progress, swapped=swapped)
         # A group that was taken and not swapped is recopied; its counts are taken back.
-        return job, Progress(progress.sizes[:swapped], swapped, progress.before)
+        return job, Progress(progress.sizes[:swapped], swapped, progress.before, CopyCounts())
 
     def _result_settings(self) -> dict[str, int | str]:
         """Return the settings that the result depends on."""

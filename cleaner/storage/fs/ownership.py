@@ -33,9 +33,10 @@ from cleaner.storage.fs.file_system import FileSystem, real_path
 _PROGRAM = Path(__file__).parents[2]
 # Not loaded before giving up root: Spark starts new Python processes, which read it themselves; kernels have `warm_up`.
 _LEFT_OUT = ("cleaner.__main__", "cleaner.spark.clean", "cleaner.spark.source", "cleaner.kernels", "tests.support")
-# Modules that ours import inside functions, and the encodings they name.
+# Modules that ours import inside functions or on first use, and the encodings they name.
 LOADED_LATE = (
     "bcrypt",
+    "concurrent.futures.thread",
     "difflib",
     "encodings.idna",
     "encodings.unicode_escape",

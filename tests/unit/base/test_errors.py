@@ -7,7 +7,7 @@ import re
 import traceback
 import weakref
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import pytest
 
@@ -98,8 +98,10 @@ def drawn_tree() -> dict[str, tuple[str, int | None]]:
 
 def test_drawn_tree_of_errors_is_complete() -> None:
     """Every class with its parent, and the exit code with which it ends a command."""
-    classes: dict[str, type[CleanerError]] = {
-        name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)
+    classes = {
+        name: cast(type[CleanerError], kind)
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
     }
     drawn = drawn_tree()
     assert drawn.keys() == classes.keys()

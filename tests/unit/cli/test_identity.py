@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,3 +161,18 @@ def test_encodings_named_in_the_code_are_loaded_before_root_is_given_up() -> Non
     # As for every Python: loaded at its start, or known without.
     known = {"encodings.ascii", "encodings.iso8859_1", "encodings.utf_8"}
     assert modules - known <= set(LOADED_LATE)
+
+
+def test_threads_and_pools_are_loaded_before_root_is_given_up() -> None:
+    """The door to threads loads some of its names when they are first used, and so does Python's library behind it."""
+    code = """
+import sys
+from cleaner.base import concurrency
+from cleaner.storage.fs import ownership
+ownership._load_everything()
+before = set(sys.modules)
+for name in concurrency.__all__:
+    getattr(concurrency, name)
+print(set(sys.modules) - before)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -76,7 +76,8 @@ def test_lines_fit_the_terminal(columns: int) -> None:
     rng = random.Random(columns)
     for _ in range(100):
         sizes = [rng.choice((0, 1, rng.randrange(1, 10**6), rng.randrange(1, 10**13))) for _ in range(4)]
-        log = sections(*sizes, log_start_offset=rng.randrange(10**9), retention_part=rng.random())
+        start, share = rng.randrange(10**9), rng.random()
+        log = sections(*sizes, log_start_offset=start, retention_part=share)  # type: ignore[misc]
         drawn = picture(log, columns, PLAIN)
         told = "\n".join(drawn)
         for part in parts_of(log):

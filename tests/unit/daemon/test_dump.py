@@ -54,7 +54,11 @@ def _snapshot(*, detail: str = "") -> ServiceSnapshot:
         workers=(WorkerView("cleaner-0", PRICES, "/data", "map", 10, 20, 3, None),),
         worker_deaths=1,
         queue=tuple(log.partition for log in logs),
-        quarantine=(QuarantinedLog(PRICES, "/data", detail, "CorruptBatchError", None, None, 2),),
+        quarantine=(
+            QuarantinedLog(
+                topic_partition=PRICES, log_dir="/data", reason=detail, kind="CorruptBatchError", since_ms=2
+            ),
+        ),
         retries={PRICES: Retry(1, 2, 3, "no space")},
         jobs=(JobView(1, PRICES, "queued", 0, 1, None, 0.0, ""),),
         rounds=(),

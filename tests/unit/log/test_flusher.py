@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,8 +80,12 @@ def test_futures_of_many_appends_share_one_fsync_and_are_resolved_in_order() -> 
     flusher = _flusher(log, later)
     offsets = [_append(log, flusher) for _ in range(5)]
     order: list[int] = []
+
+    def note(offset: int, _: object) -> None:
+        order.append(offset)
+
     for offset in (3, 0, 4, 1, 2):
-        flusher.durable(offsets[offset]).add_done_callback(lambda _, offset=offset: order.append(offset))
+        flusher.durable(offsets[offset]).add_done_callback(partial(note, offset))
     assert len(later.asked) == 1
     later.run()
     assert (order, log.flushes) == ([0, 1, 2, 3, 4], 1)

@@ -661,7 +661,7 @@ def test_listeners_are_called_when_the_log_must_be_closed(tmp_path: Path) -> Non
             writer = place.open()
             writer.append([pair("a", "b")])
             calls: list[bool] = []
-            writer.on_append.append(lambda writer=writer, calls=calls: calls.append(writer.is_closed))
+            writer.on_append.append(lambda writer=writer, calls=calls: calls.append(writer.is_closed))  # type: ignore[misc]
             fs._fail_at = fs.calls
             with pytest.raises(FailedFsyncError):
                 fails(writer)

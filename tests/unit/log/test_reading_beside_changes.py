@@ -7,6 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -163,8 +164,8 @@ def test_readers_during_writing_and_cleaning_miss_nothing(tmp_path: Path) -> Non
 
         with open_reader(tmp_path, *TOPIC) as beside:
             works = [write, clean]
-            works += [lambda r=reader: follow(r) for reader in (log.reader, beside)]
-            works += [lambda r=reader: restore(r) for reader in (log.reader, beside)]
+            works += [partial(follow, reader) for reader in (log.reader, beside)]
+            works += [partial(restore, reader) for reader in (log.reader, beside)]
             works += [lambda: read_all(beside)]
             threads = [threading.Thread(target=guarded(work)) for work in works]
             for thread in threads:

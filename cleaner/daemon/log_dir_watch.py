@@ -35,7 +35,7 @@ from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings.sources import Sources
-from cleaner.storage.fs.file_system import FileSystem, Space, real_path
+from cleaner.storage.fs.file_system import FileState, FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind, Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
@@ -102,7 +102,7 @@ class WatchedLogDir:
         self._logs: dict[TopicPartition, WatchedLog] = {}
         self._linked: tuple[LogStatus, ...] = ()
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
-        self._offset_ids: dict[OffsetKind, tuple[int, int, int]] = {}
+        self._offset_states: dict[OffsetKind, FileState] = {}
         self._last = DirLook()
         self._failure: Retry | None = None
         self._progress = (0, 0)
@@ -155,7 +155,7 @@ class WatchedLogDir:
         delays = RetryDelays.of(self._config)
         self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None
-        self._offset_ids.clear()
+        self._offset_states.clear()
         facts = LogDirFacts(DirCondition.OFFLINE, detail, self._failure.not_before_ms)
         return replace(self._last, facts=facts, beside_writer=False, free_bytes=None, total_bytes=None)
 
@@ -275,14 +275,12 @@ class WatchedLogDir:
     def _read_offsets(self, kind: OffsetKind, now_ms: int) -> None:
         """Read a checkpoint if it is another file than last time: checkpoints are replaced, never changed in place."""
         try:
-            about = self._fs.stat(self.path / kind.value)
+            state = FileState.of(self._fs.stat(self.path / kind.value))
         except FileNotFoundError:
-            file_id = (0, 0, 0)
-        else:
-            file_id = (about.st_ino, about.st_size, about.st_mtime_ns)
-        if file_id != self._offset_ids.get(kind):
+            state = FileState()
+        if state != self._offset_states.get(kind):
             self._offsets[kind] = self._log_dir.offsets(kind)
-            if proves_unchanged(file_id[2], now_ms):
-                self._offset_ids[kind] = file_id
+            if proves_unchanged(state, now_ms):
+                self._offset_states[kind] = state
             else:
-                self._offset_ids.pop(kind, None)
+                self._offset_states.pop(kind, None)

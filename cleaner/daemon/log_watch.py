@@ -17,7 +17,6 @@ A worker that takes the log loads it and judges for itself; the look decides onl
 from __future__ import annotations
 
 import contextlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -39,26 +38,26 @@ from cleaner.policy.sections import sections_of
 from cleaner.policy.selection_context import LogFacts
 from cleaner.read.log_end import recovered_end
 from cleaner.read.open_transactions import OpenTransactions
-from cleaner.read.summary import ListedFiles, ListedSegment, LogSummary, list_log_files, state_of, summarize
+from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summarize
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileState, FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.log_dir import Use
-from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
+from cleaner.storage.segment.names import LOG, PARTITION_METADATA, segment_file_name
 
 # A file that changed this shortly before it was read may have changed again within the same tick of the file system's
-# clock; it is read again next time.
-_OLD_ENOUGH_NS = 2_000_000_000
+# clock; it is read again next time. The longest tick of any file system is two seconds.
+_OLD_ENOUGH_NS = 3_000_000_000
 AFRESH_NS = 3_600_000_000_000
 """How long a look may rely on what earlier looks have read: an hour, monotonic."""
 _ATTEMPTS = 3  # how often a log is looked at whose files change during the look
 
 
-def proves_unchanged(mtime_ns: int, now_ms: int) -> bool:
-    """Tell whether an unchanged modification time proves that a file or directory is unchanged."""
-    return mtime_ns + _OLD_ENOUGH_NS < now_ms * 1_000_000
+def proves_unchanged(state: FileState, now_ms: int) -> bool:
+    """Tell whether a file or directory whose state is still this one some time later is unchanged."""
+    return max(state.mtime_ns, state.ctime_ns) + _OLD_ENOUGH_NS < now_ms * 1_000_000
 
 
 class Lines(NamedTuple):
@@ -105,11 +104,10 @@ class WatchedLog:
 
     __slots__ = (
         "_active_path",
-        "_directory_id",
+        "_directory_state",
         "_end",
         "_files",
         "_fresh_ns",
-        "_has_all_indexes",
         "_judged_at_ms",
         "_judged_by",
         "_judged_until_ms",
@@ -128,12 +126,10 @@ class WatchedLog:
         self.log_dir = log_dir
         self.directory = directory
         self._files = ListedFiles()
-        self._directory_id = (0, 0, 0)
+        self._directory_state = FileState()
         self._proves_unchanged = False
         self._fresh_ns = 0
-        # Found since the listing, None: not asked for. The log end goes with a state of the active segment.
-        self._has_all_indexes: bool | None = None
-        self._end: tuple[object, int] | None = None
+        self._end: tuple[FileState, int] | None = None  # the log end, for a state of the active segment
         self._active_path = directory
         self._topic_id: UUID | None = None
         self._open: OpenTransactions | None = None
@@ -156,11 +152,10 @@ class WatchedLog:
         if at.now_ns - self._fresh_ns >= AFRESH_NS:
             return False
         try:
-            about = at.fs.stat(self.directory)
-            if (about.st_ino, about.st_mtime_ns, about.st_ctime_ns) != self._directory_id:
+            if FileState.of(at.fs.stat(self.directory)) != self._directory_state:
                 return False
-            about = at.fs.stat(self._active_path)
-            return self._judged_by == self._inputs(at, lines, state_of(about))
+            active = FileState.of(at.fs.stat(self._active_path))
+            return self._judged_by == self._inputs(at, lines, active)
         except (CleanerError, OSError):
             return False  # the look finds out why
 
@@ -220,27 +215,20 @@ class WatchedLog:
 
     def _list(self, at: Moment) -> None:
         """List the directory if it has changed; otherwise only get the size of the active segment."""
-        about = at.fs.stat(self.directory)
-        directory_id = (about.st_ino, about.st_mtime_ns, about.st_ctime_ns)
-        if self._proves_unchanged and directory_id == self._directory_id:
+        state = FileState.of(at.fs.stat(self.directory))
+        if self._proves_unchanged and state == self._directory_state:
             if self._files.segments:
-                self._follow(self._files.segments[-1], at.fs.stat(self._active_path))
+                self._files.segments[-1].follow(FileState.of(at.fs.stat(self._active_path)))
             return
-        if about.st_ino != self._directory_id[0]:
+        if state.inode != self._directory_state.inode:
             self._forget()  # another log of the same name
-        self._judged_by = self._has_all_indexes = self._end = None
+        self._judged_by = self._end = None
         self._files = list_log_files(at.fs, self.directory, self._files)
         self._topic_id = read_topic_id(at.fs, self.directory / PARTITION_METADATA)
         if self._files.segments:
             base_offset = self._files.segments[-1].base_offset
             self._active_path = self.directory / segment_file_name(base_offset, LOG)
-        self._directory_id = directory_id
-        self._proves_unchanged = proves_unchanged(about.st_mtime_ns, at.now_ms)
-
-    def _follow(self, active: ListedSegment, about: os.stat_result) -> None:
-        if about.st_size < active.size:
-            self._open = None  # cut back: what was read may be gone
-        active.follow(about)
+        self._directory_state, self._proves_unchanged = state, proves_unchanged(state, at.now_ms)
 
     def _failed(self, at: Moment, error: str) -> LogStatus:
         status = LogStatus(
@@ -333,13 +321,7 @@ class WatchedLog:
         Load a log that was closed but has lost an index: a load rebuilds the index, which may change producers and
         times. None if there is no need, or the log cannot be loaded: a round will report why.
         """
-        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished:
-            return None
-        if self._has_all_indexes is None:
-            there = set(at.fs.list_dir(self.directory))
-            names = (segment_file_name(segment.base_offset, INDEX) for segment in self._files.segments)
-            self._has_all_indexes = there.issuperset(names)
-        if self._has_all_indexes:
+        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished or not self._files.lacks_index:
             return None
         with contextlib.suppress(CleanerError):
             return load_log(

@@ -8,19 +8,19 @@ so a summary gives an upper bound of the dirty bytes that may be cleaned.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
-from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
+from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem
 from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.segment.batch_source import batch_headers
 from cleaner.storage.segment.names import (
     CLEANED,
     DELETED,
+    INDEX,
     LOG,
     SNAPSHOT,
     SWAP,
@@ -31,16 +31,7 @@ from cleaner.storage.segment.names import (
 )
 from cleaner.storage.segment.segment import Segment
 
-_ENDINGS = (LOG, TIME_INDEX, SNAPSHOT, CLEANED, SWAP, DELETED)
-
-
-def state_of(about: os.stat_result) -> tuple[int, int, int, int]:
-    """
-    Return what stays the same only as long as a file does: inode, bytes, and both times (ns).
-
-    `cp -p` and `rsync` set the time of modification back, but no program sets the other one.
-    """
-    return about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
+_ENDINGS = (LOG, INDEX, TIME_INDEX, SNAPSHOT, CLEANED, SWAP, DELETED)
 
 
 class ListedSegment:
@@ -49,9 +40,11 @@ class ListedSegment:
 
     Attributes:
         base_offset: lower bound of its offsets.
-        size: bytes of the `.log` file.
-        mtime_ns: modification time of the `.log` file.
-        state: its inode, size and times; unchanged as long as the file is.
+        state: of the `.log` file.
+
+    Args:
+        found: its `.log`.
+        time_index: the state of its time index, from which timestamps are read; None: it has none.
     """
 
     __slots__ = (
@@ -61,36 +54,43 @@ class ListedSegment:
         "_largest_timestamp",
         "_time_index",
         "base_offset",
-        "mtime_ns",
-        "size",
         "state",
     )
 
-    def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry, time_index: int = 0) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: Path, found: DirectoryEntry, time_index: FileState | None = None
+    ) -> None:
         self.base_offset = offset_of(found.name)
-        self.size = found.size
-        self.mtime_ns = found.mtime_ns
-        self.state = found[1:]
-        self._time_index = time_index  # a hash of its name and state, 0: it has none; timestamps are read from it
+        self.state = found.state
+        self._time_index = time_index
         self._fs = fs
         self._directory = directory
         self._largest_timestamp: int | None = None
         self._first_timestamp: int | None = None
 
-    def is_still(self, found: DirectoryEntry, time_index: int) -> bool:
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log` file."""
+        return self.state.size
+
+    @property
+    def mtime_ns(self) -> int:
+        """Modification time of the `.log` file."""
+        return self.state.mtime_ns
+
+    def is_still(self, found: DirectoryEntry, time_index: FileState | None) -> bool:
         """Tell whether this is the same file, unchanged, with the same time index."""
-        return self.state == found[1:] and self._time_index == time_index
+        return self.state == found.state and self._time_index == time_index
 
     def shortened(self, size: int) -> ListedSegment:
         """Return the segment as it would be with a file of `size` bytes."""
-        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self.state[0], size, self.mtime_ns)
+        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self.state._replace(size=size))
         return ListedSegment(self._fs, self._directory, found)
 
-    def follow(self, about: os.stat_result) -> None:
-        """Take over the file's new size and times; for an active segment."""
-        state = state_of(about)
+    def follow(self, state: FileState) -> None:
+        """Take over the file's new state; for an active segment."""
         if self.state != state:
-            self.state, self.size, self.mtime_ns = state, about.st_size, about.st_mtime_ns
+            self.state = state
             self._largest_timestamp = self._first_timestamp = None
 
     def largest_timestamp(self) -> int:
@@ -171,13 +171,15 @@ class ListedFiles:
 
     Attributes:
         segments: ascending; the last is the active one. Empty only in a directory that needs a recovery.
-        snapshots: offsets of the producer snapshots, ascending, each with the state of its file (see `state_of`).
+        snapshots: offsets of the producer snapshots, ascending, each with the state of its file.
         temporary_files: how many there are.
+        lacks_index: whether a segment has no offset index.
     """
 
     segments: tuple[ListedSegment, ...] = ()
-    snapshots: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    snapshots: tuple[tuple[int, FileState], ...] = ()
     temporary_files: TemporaryFiles = field(default=TemporaryFiles())
+    lacks_index: bool = False
 
 
 def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None = None) -> ListedFiles:
@@ -191,30 +193,25 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         OSError: it cannot be listed.
     """
     known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
-    logs: list[tuple[int, DirectoryEntry]] = []
-    snapshots = []
-    time_indexes: dict[str, int] = {}
+    files: dict[str, dict[int, DirectoryEntry]] = {suffix: {} for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT)}
     unfinished = deleted = 0
     for found in fs.scan_dir(directory, _ENDINGS):
         if found.name.endswith(DELETED):
             deleted += 1
         elif found.name.endswith((CLEANED, SWAP)):
             unfinished += 1
-        elif found.name.endswith(TIME_INDEX):
-            time_indexes[found.name.removesuffix(TIME_INDEX)] = hash(found)
         elif (file := parse_file_name(found.name)) is not None:
-            if file.suffix == LOG:
-                logs.append((file.offset, found))
-            else:
-                snapshots.append((file.offset, found[1:]))
+            files[file.suffix][file.offset] = found
     segments = []
-    for offset, found in logs:
-        segment, time_index = known.get(offset), time_indexes.get(found.name.removesuffix(LOG), 0)
+    for offset, found in sorted(files[LOG].items()):
+        time_index = files[TIME_INDEX][offset].state if offset in files[TIME_INDEX] else None
+        segment = known.get(offset)
         if segment is None or not segment.is_still(found, time_index):
             segment = ListedSegment(fs, directory, found, time_index)
         segments.append(segment)
-    segments.sort(key=lambda segment: segment.base_offset)
-    return ListedFiles(tuple(segments), tuple(sorted(snapshots)), TemporaryFiles(unfinished, deleted))
+    snapshots = tuple(sorted((offset, found.state) for offset, found in files[SNAPSHOT].items()))
+    lacks_index = not files[LOG].keys() <= files[INDEX].keys()
+    return ListedFiles(tuple(segments), snapshots, TemporaryFiles(unfinished, deleted), lacks_index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,8 +253,11 @@ class FileSystem:
         with missing, self._listed(directory) as listed, os.scandir(listed) as entries:
             for entry in entries:
                 if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(FileNotFoundError):
-                        found.append(DirectoryEntry(entry.name, FileState.of(entry.stat(follow_symlinks=False))))
+                    try:
+                        about = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    found.append(DirectoryEntry(entry.name, FileState.of(about)))
         return found
 
     def list_dirs(self, path: Path) -> list[str]:

@@ -176,14 +176,17 @@ class Choices:
         self.config = config
         self._order, self._windows = Order(config.selection), windows_of(config)
 
-    def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
-        """Take over the looks; a log that was worked on since looking began has to be looked at again."""
+    def take_looks(self, looks: Mapping[str, DirLook]) -> None:
+        """Take over the looks; a log that was worked on since its log dir's look began has to be looked at again."""
         before, self.looks = self.looks, dict(looks)
         if before.keys() != looks.keys() or any(look.logs is not before[path].logs for path, look in looks.items()):
             self._take_logs([log for look in looks.values() for log in look.logs])
         self._behind = frozenset().union(*(look.behind for look in looks.values()))
         self._stale_since_ns = {
-            tp: ns for tp, ns in self._stale_since_ns.items() if ns >= begun_ns or tp in self._behind
+            tp: ns
+            for tp, ns in self._stale_since_ns.items()
+            if tp in self._behind
+            or any(ns >= look.begun_ns for path, look in looks.items() if (tp, path) in self._logs)
         }
         self.invalidate()
         self._end_jobs_without_work()

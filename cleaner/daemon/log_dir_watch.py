@@ -59,6 +59,7 @@ class DirLook:
             first.
         free_bytes, total_bytes: of its file system; None when it does not answer.
         looked_at_ms: when it was last looked at with success; None: never.
+        begun_ns: when that look began, monotonic; a later change of a log is not in it.
         logs: in order of partition; as of that moment, except for those that are behind.
         behind: logs that have changed and were not judged again yet; the next look goes on with them.
         warnings: about the log dir and its settings as a whole.
@@ -70,6 +71,7 @@ class DirLook:
     free_bytes: int | None = None
     total_bytes: int | None = None
     looked_at_ms: int | None = None
+    begun_ns: int = 0
     logs: tuple[LogStatus, ...] = ()
     behind: frozenset[TopicPartition] = frozenset()
     warnings: tuple[str, ...] = ()
@@ -160,6 +162,7 @@ class WatchedLogDir:
         return replace(self._last, facts=facts, beside_writer=False, free_bytes=None, total_bytes=None)
 
     def _look(self, now_ms: int) -> DirLook:
+        begun_ns = self._clock.monotonic_ns()
         self._fs.accept(self.path)
         space = self._fs.space(self.path)
         if space.is_read_only:
@@ -174,11 +177,10 @@ class WatchedLogDir:
         needs_recovery = bool(self._logs) and use is Use.TORN
         watches_retention = self._config.retention_enable and use is Use.CLOSED
         trusts_default = self._settings.trusts_default_policy
-        now_ns = self._clock.monotonic_ns()
-        moment = Moment(self._fs, self._settings, now_ms, now_ns, watches_retention, use, trusts_default)
+        moment = Moment(self._fs, self._settings, now_ms, begun_ns, watches_retention, use, trusts_default)
         behind = self._look_at_logs(moment)
         look = self._assemble(space, lock, needs_recovery, self._statuses(), now_ms)
-        return replace(look, behind=behind) if behind else look
+        return replace(look, begun_ns=begun_ns, behind=behind)
 
     def _assemble(
         self, space: Space, lock: LockReport, needs_recovery: bool, logs: tuple[LogStatus, ...], now_ms: int

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,11 @@ _COMMIT = 1
 _TEMPORARY = (".cleaned", ".swap", ".deleted")
 _ABORT = struct.Struct(">hqqqq")
 _INDEX = struct.Struct(">ii")
+
+
+# Most of what is judged again has not changed since.
+_batches_in = lru_cache(64)(read_batches)
+_records_in = lru_cache(4096)(read_records)
 
 
 class Wrong(AssertionError):
@@ -57,7 +63,7 @@ class Found:
         for path in sorted(directory.glob("*.log")):
             base = int(path.name.partition(".")[0])
             data = path.read_bytes()
-            batches = read_batches(data)
+            batches = _batches_in(data)
             whole = sum(len(batch.raw) for batch in batches)
             if whole != len(data):
                 raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
@@ -85,7 +91,7 @@ class Found:
                 self.horizons[batch.base_offset] = batch.delete_horizon
                 self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
             return
-        for record in read_records(batch):
+        for record in _records_in(batch):
             self.records[record.offset] = record
             if record.value is None:
                 self.horizons[record.offset] = batch.delete_horizon

@@ -21,7 +21,7 @@ from tests.simulation.disk import Trouble
 from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
-from tests.simulation.scheduler import Task
+from tests.simulation.scheduler import Step, Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
@@ -46,7 +46,7 @@ class Report:
     accidents: list[str] = field(default_factory=list)
     met: set[tuple[str, str]] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
-    trace: list[tuple[int, str]] = field(default_factory=list)
+    trace: list[Step] = field(default_factory=list)
 
 
 class Life:
@@ -244,7 +244,7 @@ class Life:
             world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
             return
         if world.scheduler.trace:
-            self.report.met.add((accident.kind, world.scheduler.trace[-1][1].partition(" ")[0]))
+            self.report.met.add((accident.kind, world.scheduler.trace[-1].what))
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":
@@ -306,15 +306,15 @@ class Life:
         self._has_power = self._was_cut = True
         self._is_trying = True
         bench, disk = self._bench, self._world.disk
-        journal = disk.journal
-        if journal.is_pending():
+        cut = disk.journal.power_cut()
+        if cut.pending:
             if self._was_cut_in_round:
                 for _ in range(_RAW_STATES):
-                    judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
+                    judge_cut_swap(disk.draw_state(cut), bench.directory.relative_to(disk.root), bench.round_began)
             for _ in range(_OTHER_STATES):
-                disk.cut_power(journal)
+                disk.come_back(cut)
                 self._try_state()
-        disk.cut_power(journal)
+        disk.come_back(cut)
         self._is_trying = False
 
     def _try_state(self) -> None:

@@ -29,7 +29,7 @@ def told(report: Report) -> str:
     """Return what a failure needs to be understood: seed, commit, accidents, the last steps."""
     lines = [f"seed {report.seed} at commit {_commit()}; accidents: {', '.join(report.accidents) or 'none'}"]
     if report.failure:
-        lines += [f"  thread {number}: {what}" for number, what in report.trace[-_TRACE_STEPS:]]
+        lines += [f"  {step}" for step in report.trace[-_TRACE_STEPS:]]
         lines += [report.failure, f"replay: python -m tests.simulation --seed {report.seed}"]
     return "\n".join(lines)
 

@@ -41,7 +41,7 @@ def _no_scratch_left() -> Iterator[None]:
 def trace_of(seed: int) -> int:
     """Return a number of all that happened in a seed's world."""
     report = run_seed(seed)
-    return zlib.crc32(repr((report.trace, report.accidents, report.outcomes, report.failure)).encode())
+    return zlib.crc32(repr((list(map(str, report.trace)), report.accidents, report.outcomes, report.failure)).encode())
 
 
 def _traces_elsewhere(seeds: range, hash_seed: str) -> list[int]:

@@ -56,6 +56,13 @@ _MAX_NAME_LENGTH = 255
 _MIN_OFFSET, _MAX_OFFSET = -(2**63), 2**63 - 1
 _OFFSET = re.compile(r"[+-]?[0-9]{1,30}\Z")
 _UNIQUE = re.compile(r"[0-9a-f]{32}\Z")
+_PREFIX_LENGTH = 20
+# What may follow the prefix. Names are parsed for each file at each look into a directory, so one look-up does it.
+_KINDS = {
+    suffix + temporary: (suffix, temporary)
+    for suffix in (*SEGMENT_SUFFIXES, SNAPSHOT)
+    for temporary in ("", *TEMPORARY_SUFFIXES)
+}
 
 
 class DirKind(enum.Enum):
@@ -214,13 +221,12 @@ def parse_file_name(name: str) -> LogFile | None:
 
     Only names that Kafka itself writes are recognised: 20 digits, a known suffix, at most one temporary suffix.
     """
-    temporary = next((end for end in TEMPORARY_SUFFIXES if name.endswith(end)), "")
-    stem = name.removesuffix(temporary)
-    suffix = next((end for end in (*SEGMENT_SUFFIXES, SNAPSHOT) if stem.endswith(end)), "")
-    prefix = stem.removesuffix(suffix)
-    if not suffix or len(prefix) != 20 or not (prefix.isascii() and prefix.isdigit()) or int(prefix) > _MAX_OFFSET:
+    kind = _KINDS.get(name[_PREFIX_LENGTH:])
+    prefix = name[:_PREFIX_LENGTH]
+    if kind is None or not (prefix.isascii() and prefix.isdigit()):
         return None
-    return LogFile(int(prefix), suffix, temporary)
+    offset = int(prefix)
+    return LogFile(offset, *kind) if offset <= _MAX_OFFSET else None
 
 
 def is_deleted(name: str) -> bool:

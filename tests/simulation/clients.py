@@ -48,7 +48,6 @@ class Bench:
     What all who work share: the world, the truth, and the operations that are left.
 
     Attributes:
-        troubled: an accident that makes calls fail has happened in this life; without one, no call may fail.
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
@@ -66,7 +65,8 @@ class Bench:
         self.settings = settings
         self.oracle = Oracle(self.directory, int(settings["delete.retention.ms"]), self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
-        self.troubled = False
+        self._is_troubled = False
+        self._troubles = 0
         self.lacks_descriptors = False
         self.stopping = False
         self.operations: dict[int, deque[tuple[int, Operation]]] = {}
@@ -84,6 +84,24 @@ class Bench:
     def clock(self) -> SimClock:
         """The machine's clock."""
         return self.world.clock
+
+    @property
+    def troubled(self) -> bool:
+        """Whether an accident that makes calls fail has happened in this life."""
+        return self._is_troubled
+
+    @troubled.setter
+    def troubled(self, is_troubled: bool) -> None:
+        self._is_troubled = is_troubled
+        self._troubles += is_troubled
+
+    def calm(self) -> int:
+        """Return a mark for `is_calm_since`: the work of another process may begin in one life and end in the next."""
+        return self._troubles - self._is_troubled
+
+    def is_calm_since(self, mark: int) -> bool:
+        """Tell whether no call had to fail at any time since a mark."""
+        return self._troubles == mark
 
     def count(self, what: str) -> None:
         """Count an outcome, for the report."""
@@ -234,7 +252,7 @@ def _records(sent: list[Sent]) -> list[Record]:
 
 def read_committed(bench: Bench, fs: SimFiles) -> None:
     """Read the log from its start, as another process that only sees its files."""
-    expected = bench.oracle.must_be_shown()
+    expected, calm = bench.oracle.must_be_shown(), bench.calm()
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
@@ -245,7 +263,7 @@ def read_committed(bench: Bench, fs: SimFiles) -> None:
                 shown.append((record.offset, key, record.value, number_of(record.headers)))
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
-        if not bench.troubled:
+        if bench.is_calm_since(calm):
             raise
         return
     _require_closed(fs)

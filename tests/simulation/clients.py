@@ -54,6 +54,7 @@ class Bench:
         stops_clock: see `Plan`.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
+        has_noted: called when checkpoints were written.
         kept: each client's last append with a sequence, to be repeated in the next life.
         round_began: what was there when the last round began.
     """
@@ -78,6 +79,7 @@ class Bench:
         self.stops_clock = False
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
+        self.has_noted: Any = lambda: None
         self.round_began = RoundBegun(0, frozenset())
 
     @property
@@ -241,6 +243,7 @@ class Client:
 
     def _note(self, _operation: Operation) -> None:
         self._manager.upkeep.note_all()
+        self._bench.has_noted()
 
     def _read(self, _operation: Operation) -> None:
         self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs))

@@ -18,7 +18,7 @@ from cleaner.errors import CleanerError
 from tests.simulation.clients import TOPIC, Bench, Client, clean_once
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap, left_overs
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Step, Task
@@ -66,7 +66,8 @@ class Life:
         self._bench.begun = self._operation_begins
         self._bench.stops_clock = plan.stops_clock
         self._bench.has_read = lambda: self._comes("read")
-        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
+        self._bench.has_noted = lambda: self._comes("note")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": [], "note": []}
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -221,7 +222,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, or of a close."""
+        """Begin the accidents that waited for the end of a read, a close or a note."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)
@@ -313,6 +314,7 @@ class Life:
                     judge_cut_swap(disk.draw_state(cut), bench.directory.relative_to(disk.root), bench.round_began)
             for _ in range(_OTHER_STATES):
                 disk.come_back(cut)
+                judge_cut_checkpoints(bench.directory, checkpoints_of(bench.log_dir, TOPIC))
                 self._try_state()
         disk.come_back(cut)
         self._is_trying = False
@@ -358,6 +360,8 @@ class Life:
                 log.flush()
                 end = log.log_end_offset
                 manager.upkeep.note_all()
+                if self._plan.stops_clock:
+                    self._clean_at_horizons()
                 bench.clock.sleep(6)  # tombstones may go
                 self._clean_all(end)
                 bench.clock.sleep(6)  # deleted files have waited long enough
@@ -374,6 +378,16 @@ class Life:
         if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
             raise Wrong("it was closed in order, and left no marker")
         Found.of(bench.directory)
+
+    def _clean_at_horizons(self) -> None:
+        """Run a round that sets horizons, and one in the millisecond before one of them."""
+        self._bench.stops_clock = True
+        for _ in range(2):
+            cleaning = self._clean()
+            while cleaning is not None and not cleaning.has_ended:
+                self._bench.clock.sleep(1)
+            self._judge()
+        self._bench.stops_clock = False
 
     def _clean_all(self, end: int) -> None:
         """Have the daemon, or one round, clean all that is due."""

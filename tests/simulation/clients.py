@@ -48,13 +48,13 @@ class Bench:
     What all who work share: the world, the truth, and the operations that are left.
 
     Attributes:
-        troubled: an accident that makes calls fail has happened in this life; without one, no call may fail.
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
         stops_clock: see `Plan`.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
+        has_noted: called when checkpoints were written.
         kept: each client's last append with a sequence, to be repeated in the next life.
         round_began: what was there when the last round began.
     """
@@ -66,7 +66,8 @@ class Bench:
         self.settings = settings
         self.oracle = Oracle(self.directory, int(settings["delete.retention.ms"]), self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
-        self.troubled = False
+        self._is_troubled = False
+        self._troubles = 0
         self.lacks_descriptors = False
         self.stopping = False
         self.operations: dict[int, deque[tuple[int, Operation]]] = {}
@@ -78,12 +79,31 @@ class Bench:
         self.stops_clock = False
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
+        self.has_noted: Any = lambda: None
         self.round_began = RoundBegun(0, frozenset())
 
     @property
     def clock(self) -> SimClock:
         """The machine's clock."""
         return self.world.clock
+
+    @property
+    def troubled(self) -> bool:
+        """Whether an accident that makes calls fail has happened in this life."""
+        return self._is_troubled
+
+    @troubled.setter
+    def troubled(self, is_troubled: bool) -> None:
+        self._is_troubled = is_troubled
+        self._troubles += is_troubled
+
+    def calm(self) -> int:
+        """Return a mark for `is_calm_since`: the work of another process may begin in one life and end in the next."""
+        return self._troubles - self._is_troubled
+
+    def is_calm_since(self, mark: int) -> bool:
+        """Tell whether no call had to fail at any time since a mark."""
+        return self._troubles == mark
 
     def count(self, what: str) -> None:
         """Count an outcome, for the report."""
@@ -223,6 +243,7 @@ class Client:
 
     def _note(self, _operation: Operation) -> None:
         self._manager.upkeep.note_all()
+        self._bench.has_noted()
 
     def _read(self, _operation: Operation) -> None:
         self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs))
@@ -234,7 +255,7 @@ def _records(sent: list[Sent]) -> list[Record]:
 
 def read_committed(bench: Bench, fs: SimFiles) -> None:
     """Read the log from its start, as another process that only sees its files."""
-    expected = bench.oracle.must_be_shown()
+    expected, calm = bench.oracle.must_be_shown(), bench.calm()
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
@@ -245,7 +266,7 @@ def read_committed(bench: Bench, fs: SimFiles) -> None:
                 shown.append((record.offset, key, record.value, number_of(record.headers)))
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
-        if not bench.troubled:
+        if bench.is_calm_since(calm):
             raise
         return
     _require_closed(fs)

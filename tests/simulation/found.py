@@ -7,11 +7,14 @@ from __future__ import annotations
 import contextlib
 import struct
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.reference.batches import Batch, Rec, read_batches, read_records
-from tests.support.batch_reader import read_marker
+from tests.support.batch_builder import HEADER_BYTES
+from tests.support.batch_reader import batch_info, read_marker
+from tests.support.codecs import crc32c
 from tests.support.forgetful_fs import DiskState
 
 ID_HEADER = "id"
@@ -19,6 +22,11 @@ _COMMIT = 1
 _TEMPORARY = (".cleaned", ".swap", ".deleted")
 _ABORT = struct.Struct(">hqqqq")  # R-303
 _INDEX = struct.Struct(">ii")  # R-301
+
+
+# Most of what is judged again has not changed since.
+_batches_in = lru_cache(64)(read_batches)
+_records_in = lru_cache(4096)(read_records)
 
 
 class Wrong(AssertionError):
@@ -57,7 +65,7 @@ class Found:
         for path in sorted(directory.glob("*.log")):
             base = int(path.name.partition(".")[0])
             data = path.read_bytes()
-            batches = read_batches(data)
+            batches = _batches_in(data)
             whole = sum(len(batch.raw) for batch in batches)
             if whole != len(data):
                 raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
@@ -85,7 +93,7 @@ class Found:
                 self.horizons[batch.base_offset] = batch.delete_horizon
                 self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
             return
-        for record in read_records(batch):
+        for record in _records_in(batch):
             self.records[record.offset] = record
             if record.value is None:
                 self.horizons[record.offset] = batch.delete_horizon
@@ -168,6 +176,37 @@ def _line_of(checkpoint: str, topic: str) -> int | None:
         if name == topic and partition == "0":
             return int(offset)
     return None
+
+
+def judge_cut_checkpoints(directory: Path, checkpoints: dict[str, int]) -> None:
+    """
+    Judge what a power cut has left, before anybody opens it: these checkpoints only say what had been forced to disk.
+
+    Raises:
+        Wrong: one says more.
+    """
+    if left_overs(directory):
+        return  # the names of a swap say what is there, not these files
+    end = 0
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        end = max(end, int(path.stem))
+        at = 0
+        while (raw := _sound_batch(data, at)) is not None:
+            end, at = batch_info(raw).last_offset + 1, at + len(raw)
+        if at < len(data):
+            break
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        if checkpoints.get(name, 0) > end:
+            raise Wrong(f"{name} says {checkpoints[name]}, and what is on the disk ends at {end}")
+
+
+def _sound_batch(data: bytes, at: int) -> bytes | None:
+    """Return the batch that begins at a position; None if it is torn, or the data ends there."""
+    size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    raw = data[at : at + size]
+    is_sound = HEADER_BYTES <= size == len(raw) and int.from_bytes(raw[17:21], "big") == crc32c(raw[21:])
+    return raw if is_sound else None
 
 
 class RoundBegun(NamedTuple):

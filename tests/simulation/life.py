@@ -18,10 +18,10 @@ from cleaner.errors import CleanerError
 from tests.simulation.clients import TOPIC, Bench, Client, clean_once
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap, left_overs
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
-from tests.simulation.scheduler import Task
+from tests.simulation.scheduler import Step, Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
@@ -46,7 +46,7 @@ class Report:
     accidents: list[str] = field(default_factory=list)
     met: set[tuple[str, str]] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
-    trace: list[tuple[int, str]] = field(default_factory=list)
+    trace: list[Step] = field(default_factory=list)
 
 
 class Life:
@@ -66,7 +66,8 @@ class Life:
         self._bench.begun = self._operation_begins
         self._bench.stops_clock = plan.stops_clock
         self._bench.has_read = lambda: self._comes("read")
-        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
+        self._bench.has_noted = lambda: self._comes("note")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": [], "note": []}
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -221,7 +222,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, or of a close."""
+        """Begin the accidents that waited for the end of a read, a close or a note."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)
@@ -244,7 +245,7 @@ class Life:
             world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
             return
         if world.scheduler.trace:
-            self.report.met.add((accident.kind, world.scheduler.trace[-1][1].partition(" ")[0]))
+            self.report.met.add((accident.kind, world.scheduler.trace[-1].what))
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":
@@ -306,15 +307,16 @@ class Life:
         self._has_power = self._was_cut = True
         self._is_trying = True
         bench, disk = self._bench, self._world.disk
-        journal = disk.journal
-        if journal.is_pending():
+        cut = disk.journal.power_cut()
+        if cut.pending:
             if self._was_cut_in_round:
                 for _ in range(_RAW_STATES):
-                    judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
+                    judge_cut_swap(disk.draw_state(cut), bench.directory.relative_to(disk.root), bench.round_began)
             for _ in range(_OTHER_STATES):
-                disk.cut_power(journal)
+                disk.come_back(cut)
+                judge_cut_checkpoints(bench.directory, checkpoints_of(bench.log_dir, TOPIC))
                 self._try_state()
-        disk.cut_power(journal)
+        disk.come_back(cut)
         self._is_trying = False
 
     def _try_state(self) -> None:
@@ -358,6 +360,8 @@ class Life:
                 log.flush()
                 end = log.log_end_offset
                 manager.upkeep.note_all()
+                if self._plan.stops_clock:
+                    self._clean_at_horizons()
                 bench.clock.sleep(6)  # tombstones may go
                 self._clean_all(end)
                 bench.clock.sleep(6)  # deleted files have waited long enough
@@ -374,6 +378,16 @@ class Life:
         if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
             raise Wrong("it was closed in order, and left no marker")
         Found.of(bench.directory)
+
+    def _clean_at_horizons(self) -> None:
+        """Run a round that sets horizons, and one in the millisecond before one of them."""
+        self._bench.stops_clock = True
+        for _ in range(2):
+            cleaning = self._clean()
+            while cleaning is not None and not cleaning.has_ended:
+                self._bench.clock.sleep(1)
+            self._judge()
+        self._bench.stops_clock = False
 
     def _clean_all(self, end: int) -> None:
         """Have the daemon, or one round, clean all that is due."""

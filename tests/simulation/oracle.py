@@ -255,6 +255,10 @@ class Oracle:
             now = found.horizons.get(offset, horizon)
             if now != horizon and (horizon is not None or now is None or not first <= now - self._retention_ms <= last):
                 raise Wrong(f"the horizon of {offset} was {horizon}, and is {now}; rounds ran from {first} to {last}")
+        for offset, horizon in found.horizons.items():
+            is_new = offset not in self._horizons and horizon is not None
+            if is_new and not first <= horizon - self._retention_ms <= last:
+                raise Wrong(f"the horizon of {offset} is {horizon}; rounds ran from {first} to {last}")
         self._horizons = dict(found.horizons)
         if not self._rounds:
             self._round_count, self._round_ms = 0, (1 << 62, -1)

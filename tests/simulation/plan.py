@@ -23,7 +23,7 @@ ACCIDENTS = (
     "kill daemon",
     "descriptors",
 )
-PLACES = ("operation", "change", "fence", "read", "close")
+PLACES = ("operation", "change", "fence", "read", "close", "note")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -73,7 +73,7 @@ class Accident:
         steps: how many.
         number: its size.
         place: instead, so many changes of files or fences after the round of that operation has begun, or so many
-            steps after the next read, or the next close.
+            steps after the next read, close or note.
     """
 
     kind: str
@@ -158,7 +158,7 @@ def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds
             return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, "change")
         return Accident(kind, rng.choice(rounds), rng.randrange(rng.choice((9, 25))), number, "fence")
     if chance < 0.6 and "power" in kinds:
-        place = rng.choice(("read", "close"))
+        place = rng.choice(("read", "close", "note"))
         return Accident("power", rng.randrange(count), rng.randrange(rng.choice((1, 40))), number, place)
     return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
 

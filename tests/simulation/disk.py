@@ -10,6 +10,7 @@ loses them at once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import shutil
@@ -87,7 +88,7 @@ class Disk:
         self.root = root
         self.scheduler = scheduler
         self.trouble: Trouble | None = None
-        self.is_off = False
+        self.has_moved_directories = False
         self._rng = rng
         self._is_slow = is_slow
         self._epoch_ns = 0
@@ -217,6 +218,8 @@ class SimFiles(WatchedFileSystem):
 
     def after(self, operation: Operation) -> None:
         """Enter the change in the journal."""
+        if self._disk.has_moved_directories:
+            operation = self._where_it_is(operation)
         self._disk.journal.enter(operation)
         if self.process.accidents:
             self.process.has_changed_a_file()
@@ -224,6 +227,20 @@ class SimFiles(WatchedFileSystem):
             self._date_path(operation.path.parent)
             if operation.kind == "create":
                 self._date_path(operation.path)
+
+    def _where_it_is(self, operation: Operation) -> Operation:
+        """Return a change with the present name of its directory, which may have been renamed since it is held."""
+        if operation.kind == "fsync_dir":
+            held = self._held._held.get(str(operation.path))
+            if held is None:
+                return operation
+            return dataclasses.replace(operation, path=Path(f"/proc/self/fd/{held.descriptor}").readlink())
+        held = self._held._held.get(str(operation.path.parent))
+        if held is None:
+            return operation
+        directory = Path(f"/proc/self/fd/{held.descriptor}").readlink()
+        target = None if operation.target is None else directory / operation.target.name
+        return dataclasses.replace(operation, path=directory / operation.path.name, target=target)
 
     def date(self, descriptor: int) -> None:
         """Give a file the simulated time."""
@@ -286,6 +303,7 @@ class SimFiles(WatchedFileSystem):
             return
         self.look("rename_dir", source)
         FileSystem.rename(self, source, target)
+        self._disk.has_moved_directories = True
         self._disk.journal.rename_directory(source, target)
 
     def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:

@@ -4,8 +4,10 @@ What the files of a partition hold, read with the tests' own reader, and what mu
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import struct
+import uuid
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +47,7 @@ class Found:
         aborts: the entries of transaction indexes: segment, producer id, first offset and last.
         segment_of: the segment of each marker.
         epochs: leader epoch and base offset of each batch.
+        size: bytes of all `.log` files.
         horizons: of each tombstone and marker: its batch's delete horizon (ms).
     """
 
@@ -57,6 +60,7 @@ class Found:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     horizons: dict[int, int | None] = field(default_factory=dict)
     end: int = 0
+    size: int = 0
 
     @staticmethod
     def of(directory: Path) -> Found:
@@ -70,6 +74,7 @@ class Found:
             if whole != len(data):
                 raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
             found.end = max(found.end, base)
+            found.size += len(data)
             for batch in batches:
                 if batch.base_offset < found.end:
                     raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
@@ -110,13 +115,13 @@ class Found:
             if (relative or position) and at.get(position) != base + relative:
                 raise Wrong(f"{index.name} says that offset {base + relative} is at {position}")
 
-    def judge_epochs(self, directory: Path) -> None:
-        """Judge the leader epochs: the file has each batch's, from its offset on or an earlier one."""
+    def judge_epochs(self, directory: Path, log_start: int) -> None:
+        """Judge the leader epochs: the file has each batch's, from its offset or the log start on or earlier."""
         path = directory / "leader-epoch-checkpoint"
         lines = path.read_text().splitlines()[2:] if path.exists() else []
         starts = {int(epoch): int(start) for epoch, start in (line.split() for line in lines)}
         for epoch, offset in self.epochs:
-            if epoch not in starts or starts[epoch] > offset:
+            if offset >= log_start and (epoch not in starts or starts[epoch] > offset):
                 raise Wrong(f"leader epoch {epoch} of the batch at {offset} is not in {path.name}: {starts}")
 
     def outcome(self, offset: int) -> bool | None:
@@ -157,6 +162,21 @@ def number_of(headers: object) -> int:
         if (name if isinstance(name, str) else name.decode()) == ID_HEADER:
             return int(value)
     raise Wrong(f"a record without its number: {headers!r}")
+
+
+def first_base(directory: Path) -> int | None:
+    """Return the base offset of the first segment, one that is being swapped in included; None without one."""
+    names = (path.name for path in directory.glob("*.log*"))
+    return min((int(name[:20]) for name in names if name.endswith((".log", ".log.swap"))), default=None)
+
+
+def topic_id_of(directory: Path) -> uuid.UUID | None:
+    """Return the id in a partition's metadata."""
+    path = directory / "partition.metadata"
+    if not path.exists():
+        return None
+    texts = dict(line.split(": ") for line in path.read_text().splitlines())
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(texts["topic_id"] + "=="))
 
 
 def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:

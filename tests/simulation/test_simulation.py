@@ -31,6 +31,8 @@ _FOUND = {
     "flushes are not asked for again": 0,
     "aborts are not indexed": 0,
     "rounds leave a file open": 0,
+    "retention removes a segment too many": 0,
+    "checkpoints outlive a topic": 0,
 }
 
 

@@ -121,6 +121,16 @@ class FileSystem:
         with disk_errors(directory):
             return self._held.hold(directory, self.accept, follow_above=follow_above)
 
+    def is_in_place(self, directory: Path) -> bool:
+        """
+        Tell whether a held directory still has the name by which it is held.
+
+        Raises:
+            LogDirOfflineError: the disk.
+        """
+        with disk_errors(directory):
+            return self._held.is_in_place(directory)
+
     def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
         """
         Raise if work in a directory is not allowed; for subclasses.

@@ -111,7 +111,7 @@ def _watch(given: argparse.Namespace) -> int:
     while (end_seed is None or seed < end_seed) and (ends_at is None or time.monotonic() < ends_at):
         most = _PARSED_A_PROCESS if given.parsers else _CASES_A_PROCESS
         count = most if end_seed is None else min(most, end_seed - seed)
-        done, found = _run_process(given, seed, count)
+        done, found = _run_process(given, seed, count, ends_at)
         bad += found
         seed += done
         spent = (time.monotonic() - began) / 3600
@@ -119,8 +119,8 @@ def _watch(given: argparse.Namespace) -> int:
     return bad
 
 
-def _run_process(given: argparse.Namespace, seed: int, count: int) -> tuple[int, int]:
-    """Run some cases in a process of their own; returns how many it has done, and how many were bad."""
+def _run_process(given: argparse.Namespace, seed: int, count: int, ends_at: float | None) -> tuple[int, int]:
+    """Run some cases in a process of their own, until a time; returns how many it has done, and how many were bad."""
     command = [sys.executable, "-m", "tests.fuzz", "--in-process", "--seed", str(seed), "--cases", str(count)]
     for name in ("case", "corpus"):
         if (value := getattr(given, name)) is not None:
@@ -141,6 +141,9 @@ def _run_process(given: argparse.Namespace, seed: int, count: int) -> tuple[int,
                 at, rest = text, []
             elif kind == "done":
                 done, bad = done + 1, bad + bool(int(text.split()[1]))
+                if ends_at is not None and time.monotonic() > ends_at:
+                    process.terminate()
+                    return done, bad
             else:
                 rest.append(line)
     if done < count:

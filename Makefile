@@ -5,6 +5,7 @@
 # make bench-guard    a minute of it, failing below half of what must be: part of what CI runs
 # make crash   crash tests in their long form
 # make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again
+# make week    a simulated week of the daemon's choices over 5 000 logs under load: some minutes
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
@@ -27,7 +28,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day random-logs left-overs mutants fuzz simulate image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs mutants fuzz simulate image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -69,6 +70,9 @@ crash: tools
 
 day: tools
 	DAY_SEED=$(SEED) $(BIN)/python -m pytest -s tests/day $(ARGS)
+
+week: python
+	$(BIN)/python -m pytest -q tests/property/test_week_of_load.py $(ARGS)
 
 random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)

@@ -105,6 +105,11 @@ KNOWN = (
         r"^recovery-point-offset-checkpoint: expected .*, found ",
     ),
     Known(
+        "no cleaner checkpoint, and nothing to clean: Kafka writes a first line, we none",
+        DIFFERENT,
+        "^cleaner-offset-checkpoint: missing$",
+    ),
+    Known(
         "what our load need not read (an active segment's indexes, a batch above the range): Kafka's loader gives up",
         WENT_ON,
         "^Kafka's loader: ",

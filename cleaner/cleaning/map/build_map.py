@@ -118,7 +118,13 @@ class MapBuilder:
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
         # The second pass finds a short log in the page cache; of a long one only the end would be there.
         is_long = sum(segment.size for segment in self._segments) > _MAX_LEFT_IN_CACHE_BYTES
-        self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
+        self._chunks = SegmentChunks(
+            self._wanted(),
+            self._window_bytes,
+            most_bytes=self._context.window_bytes,
+            drops_behind=is_long,
+            damage=self._damage,
+        )
         try:
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:

@@ -88,8 +88,6 @@ def open_log(
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
         raise_generation(fs, log_dir.path, topic_partition)
-        if not was_closed:
-            _drop_page_cache(fs, directory)
         return _load(
             log_dir,
             topic_partition,
@@ -106,18 +104,6 @@ def _make_directory(fs: FileSystem, directory: Path) -> None:
     if not fs.exists(directory):
         fs.make_dir(directory, stat.S_IMODE(fs.stat(directory.parent).st_mode))
         fs.fsync_dir(directory.parent)
-
-
-def _drop_page_cache(fs: FileSystem, directory: Path) -> None:
-    """
-    Drop the page cache of the files, so that recovery reads them from the disk.
-
-    After a failed fsync the page cache may hold data that never reached the disk, marked as written; reading it,
-    finding it sound and calling fsync again would succeed, and be false (C-2). Dirty pages stay in memory.
-    """
-    for segment in list_segments(fs, directory):
-        with segment.open_log() as file:
-            file.drop_cache(0, 0)
 
 
 def _load(

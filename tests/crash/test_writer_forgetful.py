@@ -10,7 +10,8 @@ from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import ProducerStamp
 from cleaner.storage.log_dir import OffsetKind
 from tests.support.batch_reader import batch_info, split_batches
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState
 from tests.unit.log.writing import PARTITION, Writing, pair, writing
 
 SEED = 20_26

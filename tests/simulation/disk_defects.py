@@ -10,11 +10,11 @@ from typing import Any
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError, LogDirOfflineError
 from cleaner.format.chunks import Chunk
-from cleaner.log import opening
 from cleaner.log.active_segment import ActiveSegment
 from cleaner.log.reader import LogReader
 from cleaner.log.served_topics import ServedTopics
 from cleaner.storage.fs.open_file import File
+from cleaner.storage.load import loader
 from tests.simulation.disk import SimFiles
 from tests.simulation.planting import breaks, current_task, unsynced
 
@@ -31,7 +31,7 @@ def failed_fsyncs_are_tried_again(real: Any, self: ActiveSegment, *files: Any) -
         real(self, *files)
 
 
-@breaks(opening, "_drop_page_cache")
+@breaks(loader, "_drop_page_cache")
 def recovery_believes_the_page_cache(_real: Any, _fs: Any, _directory: Path) -> None:
     """An opening reads what a failed fsync has left in memory, and takes it for the disk's."""
 

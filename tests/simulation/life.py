@@ -8,20 +8,21 @@ that is due, and the log has to close in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cleaner.errors import CleanerError
-from tests.simulation.clients import TOPIC, Bench, Client, clean_once
+from tests.simulation.clients import Bench, Client, clean_once, make_topic
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
+from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap
+from tests.simulation.healing import Healing
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
-from tests.simulation.scheduler import Task
+from tests.simulation.scheduler import Step, Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
@@ -29,7 +30,6 @@ _OTHER_STATES = 3
 _RAW_STATES = 20
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
-_PATIENCE_NS = 120_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
 
 
@@ -46,7 +46,7 @@ class Report:
     accidents: list[str] = field(default_factory=list)
     met: set[tuple[str, str]] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
-    trace: list[tuple[int, str]] = field(default_factory=list)
+    trace: list[Step] = field(default_factory=list)
 
 
 class Life:
@@ -55,18 +55,18 @@ class Life:
 
     Args:
         world: installed.
-        log_dir: of one topic with one partition, closed in order.
+        log_dir: with the plan's topics, closed in order.
         plan: what happens.
     """
 
     def __init__(self, world: World, log_dir: Path, plan: Plan) -> None:
         self._world = world
         self._plan = plan
-        self._bench = Bench(world, log_dir, dict(plan.settings), plan.operations)
+        self._bench = Bench(world, log_dir, plan)
         self._bench.begun = self._operation_begins
-        self._bench.stops_clock = plan.stops_clock
         self._bench.has_read = lambda: self._comes("read")
-        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
+        self._bench.has_noted = lambda: self._comes("note")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": [], "note": []}
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -77,7 +77,8 @@ class Life:
         self._has_power = True
         self._is_healing = False
         self._is_trying = False  # states that a power cut may leave
-        self._was_cut = False  # since the log was last judged
+        self._was_cut = False  # since logs were last judged
+        self._may_lack: set[str] = set()  # topics that were not judged since
         self._was_cut_in_round = False
         self._place = -1
         self._failed_opens = 0
@@ -87,12 +88,15 @@ class Life:
         """Run the world; what goes wrong is in the report."""
         scheduler = self._world.scheduler
         scheduler.spawn("supervisor", self._supervisor, self._supervise)
+        failure: AssertionError | None = None
         try:
             scheduler.run()
-        except AssertionError as failure:
+        except AssertionError as error:
+            failure = error
+        for task, first in scheduler.errors:
+            self._fail(first, f"{task.owner.name}/{task.name}: ")
+        if failure is not None:
             self._fail(failure)
-        for task, error in scheduler.errors:
-            self._fail(error, f"{task.owner.name}/{task.name}: ")
         self.report.steps = scheduler.step
         self.report.operations = self._bench.done
         self.report.outcomes = self._bench.outcomes
@@ -116,7 +120,7 @@ class Life:
             self._live()
             if self._failed_opens > 2:
                 self._world.disk.trouble = None  # the operator has repaired it
-                self._bench.oracle.rots.repair(self._world.disk)
+                self._bench.topics.repair(self._world.disk)
             if not self._has_power:
                 self._restore_power()
         self._heal()
@@ -137,20 +141,20 @@ class Life:
             except (CleanerError, OSError) as error:
                 bench.count(f"open: {type(error).__name__}")
                 self._failed_opens += 1
-                if not bench.troubled:
+                if not bench.has_errors and not bench.topics.damaged_checkpoints:
                     raise
                 return
-            if manager.failed:
-                failure = next(iter(manager.failed.values()))
-                bench.count(f"load: {type(failure).__name__}")
-                self._failed_opens += 1
-                if not bench.troubled:
-                    raise failure
+            loaded = bench.loaded(manager)
+            self._failed_opens += bool(manager.failed)
+            if manager.failed and bench.has_errors:
                 self._close(process, manager)
                 return
-            self._judge()
+            for name in bench.topics.missing():
+                make_topic(bench, manager, name)
+            self._judge(loaded)
             bench.writer = process
-            clients = [Client(bench, manager, number) for number in bench.operations]
+            numbers = [number for number in bench.operations if bench.topic_of(number) in loaded]
+            clients = [Client(bench, manager, number) for number in numbers]
             threads = [self._world.primitives.Thread(target=client.run, name="client") for client in clients]
             for thread in threads:
                 thread.start()
@@ -182,7 +186,7 @@ class Life:
             self._comes("close")
         except (CleanerError, OSError) as error:
             self._bench.count(f"close: {type(error).__name__}")
-            if not self._bench.troubled:
+            if not any(map(self._bench.is_troubled, self._bench.topics.names)):
                 raise
 
     def _wait_for(self, tasks: list[Task]) -> None:
@@ -193,11 +197,14 @@ class Life:
                 task.on_end.append(lambda: scheduler.wake(supervisor))
                 scheduler.block("wait for a process")
 
-    def _judge(self) -> None:
-        bench, disk = self._bench, self._world.disk
-        may_lack = self._was_cut or disk.has_lost_pages
-        bench.oracle.judge(checkpoints_of(bench.log_dir, TOPIC), only_durable=may_lack)
+    def _judge(self, names: Collection[str]) -> None:
+        """Judge logs that have been opened; others may not have been, as they are damaged."""
+        disk = self._world.disk
+        if self._was_cut or disk.has_lost_pages:
+            self._may_lack |= set(self._bench.topics.names)
         self._was_cut = disk.has_lost_pages = False
+        self._bench.topics.judge(names, only_durable=self._may_lack)
+        self._may_lack -= set(names)
 
     # ---- accidents -------------------------------------------------------------------------------------------------
 
@@ -215,6 +222,8 @@ class Life:
             process = self._daemon if self._plan.has_daemon else self._cleaner
             if accident.place == "change" and process is not None:
                 process.accidents.append((accident.steps, happen))
+            elif accident.place == "change of the writer" and self._writer is not None:
+                self._writer.accidents.append((accident.steps, happen))
             elif accident.place == "fence" and process is not None:
                 process.accidents_at_fences.append((accident.steps, happen))
             elif accident.place in self._later:
@@ -224,7 +233,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, or of a close."""
+        """Begin the accidents that waited for the end of a read, a close or a note."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)
@@ -247,7 +256,7 @@ class Life:
             world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
             return
         if world.scheduler.trace:
-            self.report.met.add((accident.kind, world.scheduler.trace[-1][1].partition(" ")[0]))
+            self.report.met.add((accident.kind, world.scheduler.trace[-1].what))
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":
@@ -276,14 +285,14 @@ class Life:
             case "read only":
                 self._trouble(Trouble.read_only())
             case "rot":
-                bench.oracle.rots.strike(world.disk, bench.directory, accident.number)
+                bench.topics.strike(world.disk, accident.number)
             case "descriptors":
                 self._trouble(Trouble.no_descriptors())
             case "clock":
-                bench.oracle.note_time()
+                bench.topics.note_time()
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
-                bench.oracle.note_time()
+                bench.topics.note_time()
 
     def _interrupt(self, number: int) -> None:
         """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
@@ -298,7 +307,7 @@ class Life:
     def _trouble(self, trouble: Trouble) -> None:
         world = self._world
         world.disk.trouble = trouble
-        self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.troubled
+        self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.has_errors
         self._bench.has_errors = True
 
         def end() -> None:
@@ -313,136 +322,64 @@ class Life:
         self._has_power = self._was_cut = True
         self._is_trying = True
         bench, disk = self._bench, self._world.disk
-        journal = disk.journal
-        if journal.is_pending():
-            if self._was_cut_in_round and not bench.oracle.rots.names:
+        cut = disk.journal.power_cut()
+        if cut.pending:
+            if self._was_cut_in_round:
                 for _ in range(_RAW_STATES):
-                    judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
+                    state = disk.draw_state(cut)
+                    for topic, began in bench.rounds_began.items():
+                        if bench.topics.is_damaged(topic):
+                            continue
+                        judge_cut_swap(state, bench.directory(topic).relative_to(disk.root), began)
             for _ in range(_OTHER_STATES):
-                disk.cut_power(journal)
+                disk.come_back(cut)
+                for topic in bench.topics.names:
+                    if not bench.topics.is_remade(topic) and not bench.topics.is_damaged(topic):
+                        judge_cut_checkpoints(bench.directory(topic), checkpoints_of(bench.log_dir, topic))
                 self._try_state()
-        disk.cut_power(journal)
+        disk.come_back(cut)
         self._is_trying = False
 
     def _try_state(self) -> None:
         """Open the log in another state that the power cut may have left; what happens there is forgotten."""
         bench = self._bench
-        oracle, bench.oracle = bench.oracle, bench.oracle.copy()
-        topics = bench.has_topic, bench.has_old_topic
+        topics, bench.topics = bench.topics, bench.topics.copy()
         bench.has_errors = bench.stopping = False
         process, fs = self._world.process("trial")
 
         def main() -> None:
             try:
                 manager = bench.open(fs)
-                if manager.failed:
-                    raise next(iter(manager.failed.values()))
             except CleanerError:
-                if not bench.troubled:
+                if not bench.topics.damaged_checkpoints:
                     raise
                 return  # the damage was told
-            self._judge()
+            loaded = bench.loaded(manager)
+            for name in bench.topics.missing():
+                make_topic(bench, manager, name)
+            self._judge(loaded)
 
         self._run_process(process, main)
         self._wait_for([task for task in self._world.scheduler.tasks if task.owner is process])
-        bench.oracle, self._was_cut = oracle, True
-        bench.has_topic, bench.has_old_topic = topics
+        bench.topics, self._was_cut = topics, True
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """All is well again: everything due is cleaned, and everything ends in order."""
-        world, bench = self._world, self._bench
+        """All is well again: no accident comes any more."""
+        world = self._world
         self._accidents.clear()
         self._is_healing = True
-        self._bench.stops_clock = False
         world.disk.trouble = None
         self._daemon_stops.set()
-        others = [task for task in world.scheduler.tasks if task.owner is not self._supervisor]
-        self._wait_for(others)
-        bench.has_errors = False
-        bench.stopping = False
-        if bench.oracle.rots.names:
-            self._heal_damaged()
-            return
-        process, fs = world.process("writer")
-
-        def main() -> None:
-            with bench.open(fs) as manager:
-                self._judge()
-                log = manager.log(TOPIC)
-                log.roll()
-                log.flush()
-                end = log.log_end_offset
-                manager.upkeep.note_all()
-                bench.clock.sleep(6)  # tombstones may go
-                self._clean_all(end)
-                bench.clock.sleep(6)  # deleted files have waited long enough
-                self._judge()
-                if self._clean_to() < end:
-                    raise Wrong(
-                        f"all is well, and the log is cleaned up to {self._clean_to()}, not to {end}: {bench.outcomes}"
-                    )
-                if left_overs(bench.directory):
-                    raise Wrong(f"all is well, and these files are left: {left_overs(bench.directory)}")
-            process.closed_in_order = True
-
-        self._run_process(process, main)
-        if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
-            raise Wrong("it was closed in order, and left no marker")
-        Found.of(bench.directory)
-
-    def _heal_damaged(self) -> None:
-        """All is well again but for damage: a round is told of damaged records, and the log opens, soon or repaired."""
-        bench = self._bench
-        rounds = bench.outcomes.get("round", 0)
-        cleaning = self._clean()
-        if cleaning is not None:
-            self._wait_for([cleaning])
-        if bench.outcomes.get("round", 0) > rounds and Found.of(bench.directory, bench.oracle.rots).damaged_bytes:
-            raise Wrong(f"a round has cleaned a damaged log, and told nothing: {bench.oracle.rots.names}")
-        self._try_damaged()
-        bench.oracle.rots.repair(self._world.disk)
-        if not self._try_damaged():
-            raise Wrong(f"the damage was repaired, and the log does not open: {bench.outcomes}")
-
-    def _try_damaged(self) -> bool:
-        """Open and judge a log that was damaged; tells whether that went."""
-        bench = self._bench
-        process, fs = self._world.process("writer")
-        went = []
-
-        def main() -> None:
-            try:
-                manager = bench.open(fs)
-                if manager.failed:
-                    raise next(iter(manager.failed.values()))
-                self._judge()
-                manager.close()
-            except CleanerError as error:
-                bench.count(f"damaged: {type(error).__name__}")
-            else:
-                went.append(True)
-
-        self._run_process(process, main)
-        return bool(went)
-
-    def _clean_all(self, end: int) -> None:
-        """Have the daemon, or one round, clean all that is due."""
-        world, bench = self._world, self._bench
-        if not self._plan.has_daemon:
-            cleaning = self._clean()
-            while cleaning is not None and not cleaning.has_ended:
-                bench.clock.sleep(1)
-            return
-        stop = world.primitives.Event()
-        _, task = world.begin("daemon", lambda fs: serve(bench, fs, stop))
-        until_ns = bench.clock.monotonic_ns() + _PATIENCE_NS
-        while self._clean_to() < end and bench.clock.monotonic_ns() < until_ns and not task.has_ended:
-            bench.clock.sleep(0.2)
-        stop.set()
-        while not task.has_ended:
-            bench.clock.sleep(0.2)
-
-    def _clean_to(self) -> int:
-        return checkpoints_of(self._bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0)
+        self._wait_for([task for task in world.scheduler.tasks if task.owner is not self._supervisor])
+        Healing(
+            world,
+            self._bench,
+            has_daemon=self._plan.has_daemon,
+            cleans_at_horizons=self._plan.stops_clock,
+            counts_objects=self._plan.counts_objects,
+            run_process=self._run_process,
+            judge=self._judge,
+            clean=self._clean,
+        ).run()

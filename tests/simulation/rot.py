@@ -16,7 +16,7 @@ from random import Random
 from tests.reference.batches import Batch, read_batches
 from tests.simulation.disk import Disk
 from tests.support.codecs import crc32c
-from tests.support.forgetful_fs import SECTOR
+from tests.support.power_cut import SECTOR
 
 _CRC_AT, _COVERED_FROM, _LEAST_BYTES = 17, 21, 61
 _EPOCHS, _CHECKPOINT = "leader-epoch-checkpoint", "-offset-checkpoint"
@@ -44,19 +44,25 @@ class Rots:
     """
     The damage to one partition, since it was last repaired by its operator.
 
-    Attributes:
-        names: of all files that were ever damaged.
+    Args:
+        checkpoints: names of the checkpoints that were ever damaged, which all partitions of the log dir have.
     """
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
+    def __init__(self, checkpoints: set[str]) -> None:
+        self._checkpoints = checkpoints
+        self._files: set[str] = set()
         self._rots: list[Rot] = []
 
     def copy(self) -> Rots:
         """Return an independent copy."""
-        other = Rots()
-        other.names, other._rots = set(self.names), list(self._rots)
+        other = Rots(set(self._checkpoints))
+        other._files, other._rots = set(self._files), list(self._rots)
         return other
+
+    @property
+    def names(self) -> set[str]:
+        """The files that were ever damaged."""
+        return self._files | self._checkpoints
 
     def has_hit(self, suffix: str) -> bool:
         """Tell whether a file with this end of its name was ever damaged."""
@@ -107,7 +113,7 @@ class Rots:
             hit = (each.base_offset for each in batches if each.position + len(each.raw) > position)
             first = next(hit, batches[-1].base_offset)
             last = int(logs[logs.index(path) + 1].stem) - 1
-        self.names.add(path.name)
+        (self._checkpoints if kind == _CHECKPOINT else self._files).add(path.name)
         self._rots.append(Rot(path, position, before, after, first, last))
         disk.rot(path, position, after)
 

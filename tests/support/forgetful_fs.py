@@ -26,125 +26,33 @@ import random
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.support.watched_fs import Operation, WatchedFileSystem
-
-SECTOR = 512
-_PAGE = 4096
-_ROOT = 0
-_OF_NAMES = ("create", "make_dir", "rename", "remove", "remove_dir")
-_OF_CONTENTS = ("write", "truncate", "set_mtime")
-
-# A file's mtime if a change of it was forgotten; no test sets this one.
-FORGOTTEN_MTIME_NS = 1_000_000_000
-
-
-class FileState(NamedTuple):
-    """A file's content after the power cut."""
-
-    data: bytes
-    mtime_ns: int
+from cleaner.storage.fs.file_system import File
+from tests.support.power_cut import (
+    NO_FILE,
+    OF_CONTENTS,
+    OF_NAMES,
+    ROOT,
+    Change,
+    DiskState,
+    FileState,
+    PowerCut,
+    changed_file,
+)
+from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
 
 
-_NO_FILE = FileState(b"", FORGOTTEN_MTIME_NS)
+class ForgetfulFile(WatchedFile):
+    """An open file of a `ForgetfulFileSystem`."""
 
+    def __init__(self, file: File, owner: ForgetfulFileSystem) -> None:
+        super().__init__(file.path, file.handle, owner)
+        self._owner = owner
 
-@dataclass(frozen=True)
-class DiskState:
-    """
-    The disk after a power cut: files by path relative to the root, and their directories.
-
-    `note` says which changes were forgotten; comparisons ignore it.
-    """
-
-    files: tuple[tuple[Path, FileState], ...]
-    directories: tuple[Path, ...]
-    note: str = field(default="", compare=False)
-
-    def write_to(self, root: Path) -> None:
-        """Write the state to a directory that is empty or does not exist yet."""
-        for directory in (Path(), *self.directories):
-            (root / directory).mkdir(parents=True, exist_ok=True)
-        for path, state in self.files:
-            (root / path).write_bytes(state.data)
-            os.utime(root / path, ns=(state.mtime_ns, state.mtime_ns))
-
-
-class _Place(NamedTuple):
-    """Where a file or a directory is: the number of its directory, and its name in it."""
-
-    directory: int
-    name: str
-
-
-class _Disk:
-    """The disk while a state is computed: files by their numbers, and the names of files and directories."""
-
-    def __init__(self, files: dict[int, FileState], names: dict[_Place, int], places: dict[int, _Place]) -> None:
-        self.files = files
-        self.names = names
-        self.places = places  # the same by number; one that was replaced or removed has none
-
-    def copy(self) -> _Disk:
-        return _Disk(dict(self.files), dict(self.names), dict(self.places))
-
-    def apply(self, operation: _Change, is_kept: bool, rng: random.Random) -> None:
-        """Apply one change, or what a power cut leaves of it."""
-        if operation.kind == "create":
-            self.files[operation.inode] = _NO_FILE
-        if operation.kind in _OF_NAMES:
-            if is_kept:
-                self._change_name(operation)
-        elif operation.kind not in ("fsync", "fsync_dir"):
-            self.files[operation.inode] = _changed_file(self.files[operation.inode], operation, is_kept, rng)
-
-    def _change_name(self, operation: _Change) -> None:
-        """
-        Apply one change of a name, perhaps without the changes before it.
-
-        A file has one name. If an earlier rename was forgotten, a rename still moves the file from its name to the new
-        one, and a removal removes it whatever its name.
-        """
-        number = operation.inode
-        before = self.places.pop(number, None)
-        if before is not None:
-            del self.names[before]
-        if operation.kind in ("create", "make_dir"):
-            at = _Place(operation.directory, operation.path.name)
-        elif operation.target is not None:
-            at = _Place(operation.directory, operation.target.name)
-        else:
-            return
-        replaced = self.names.get(at)
-        if replaced is not None:
-            del self.places[replaced]
-        self.names[at], self.places[number] = number, at
-
-    def paths(self) -> Iterator[tuple[Path, int]]:
-        """Yield the paths below the root and their numbers; what is in a directory without a name has none."""
-        known: dict[int, Path | None] = {_ROOT: Path()}
-
-        def path_of(number: int) -> Path | None:
-            if number not in known:
-                at = self.places.get(number)
-                above = None if at is None else path_of(at.directory)
-                known[number] = None if at is None or above is None else above / at.name
-            return known[number]
-
-        for number in self.places:
-            path = path_of(number)
-            if path is not None:
-                yield path, number
-
-
-@dataclass(frozen=True)
-class _Change(Operation):
-    """An entry of the journal, with our own numbers of files and directories; `directory`: that of the name."""
-
-    directory: int = 0
+    def drop_cache(self, position: int, size: int) -> None:
+        """Have the file show what is on the disk: the pages that a failed fsync has lost are clean."""
+        self._owner.drop_cache(self.fileno())
 
 
 class ForgetfulFileSystem(WatchedFileSystem):
@@ -164,15 +72,15 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self, root: Path, *, unsynced: Callable[[Path], bool] = lambda _: False, skip_sync: int | None = None
     ) -> None:
         self.root = root
-        self.journal: list[_Change] = []
+        self.journal: list[Change] = []
         self.syncs: list[Operation] = []
         self.sync_sites: list[str] = []
         self._skip_sync = skip_sync
-        self._skipped: tuple[int, _Change] | None = None
+        self._skipped: tuple[int, Change] | None = None
         # Files get our own numbers: a file system may reuse an inode's number for a later file.
-        self._numbers = itertools.count(_ROOT + 1)
+        self._numbers = itertools.count(ROOT + 1)
         self._number_of_inode: dict[int, int] = {}
-        self._number_of_name: dict[Path, int] = {root: _ROOT}
+        self._number_of_name: dict[Path, int] = {root: ROOT}
         self._durable_at_start: set[int] = set()
         self._stale: set[int] = set()
         for path in sorted(root.rglob("*")):
@@ -188,6 +96,9 @@ class ForgetfulFileSystem(WatchedFileSystem):
                     self._durable_at_start.add(self._number_of_name[path])
         self.start = len(self.journal)
 
+    def _watched(self, file: File) -> File:
+        return ForgetfulFile(file, self)
+
     def after(self, operation: Operation) -> None:
         """Add the change to the journal, unless it is the fsync to leave out."""
         if operation.kind in ("fsync", "fsync_dir"):
@@ -202,11 +113,11 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """Add a change to the journal, with our number of the file instead of its inode."""
         self.journal.append(self._change_of(operation))
 
-    def _change_of(self, operation: Operation) -> _Change:
+    def _change_of(self, operation: Operation) -> Change:
         """Return a change with our numbers, and keep in mind which name and which inode has which."""
         kind, path, target = operation.kind, operation.path, operation.target
         directory = 0
-        if kind in _OF_NAMES:
+        if kind in OF_NAMES:
             directory = self._number_of_directory(path.parent)
         if kind in ("create", "make_dir"):
             number = self._number_of_name[path] = next(self._numbers)
@@ -222,11 +133,11 @@ class ForgetfulFileSystem(WatchedFileSystem):
             number = self._number_of_directory(path)
         else:
             number = self._number_of_inode[operation.inode]
-        return _Change(kind, path, number, target, operation.position, operation.data, operation.number, directory)
+        return Change(kind, path, number, target, operation.position, operation.data, operation.number, directory)
 
     def _number_of_directory(self, path: Path) -> int:
-        """Return a directory's number; one above the root has none, and names in it are durable at once."""
-        return self._number_of_name[path] if path.is_relative_to(self.root) else -1
+        """Return a directory's number; one above the root or removed has none, and names in it are durable at once."""
+        return self._number_of_name.get(path, -1)
 
     def _move_names(self, source: Path, target: Path) -> None:
         """Have the names below a directory begin with its new one."""
@@ -254,55 +165,21 @@ class ForgetfulFileSystem(WatchedFileSystem):
         only a skipped fsync would have kept, nothing, everything, one change alone, all but one, everything from one
         change on, all later changes of one file; and then random combinations.
         """
-        pending = self._pending(point)
+        cut = self.power_cut(point)
         rng = random.Random(f"{seed}/{point}")
-        # Everything before the first pending change is the same in every state.
-        settled = pending[0] if pending else point
-        disk = _Disk({}, {}, {})
-        for operation in self.journal[:settled]:
-            disk.apply(operation, True, rng)
         seen: set[DiskState] = set()
-        for forgotten in itertools.islice(self._choices(pending, limit, rng), 4 * limit):
-            state = self._state(disk.copy(), settled, point, forgotten, rng)
+        for forgotten in itertools.islice(self._choices(cut, limit, rng), 4 * limit):
+            state = cut.state(forgotten, rng)
             if state not in seen:
                 seen.add(state)
                 yield state
             if len(seen) >= limit:
                 return
 
-    def state_after_power_cut(self, rng: random.Random) -> DiskState:
-        """Return one state that a power cut now may leave."""
-        point = len(self.journal)
-        pending = self._pending(point)
-        settled = pending[0] if pending else point
-        disk = _Disk({}, {}, {})
-        for operation in self.journal[:settled]:
-            disk.apply(operation, True, rng)
-        return self._state(disk, settled, point, self._forgotten(pending, rng), rng)
-
-    def is_pending(self) -> bool:
-        """Tell whether a power cut now could forget something."""
-        return bool(self._pending(len(self.journal)))
-
-    def _forgotten(self, pending: list[int], rng: random.Random) -> frozenset[int]:
-        """Draw what is forgotten: any changes, all from one on, all but one, one, only names, a file's later ones."""
-        if not pending:
-            return frozenset()
-        place, share = rng.choice(pending), rng.choice((0.0, 1.0, 0.5, rng.random()))
-        some = frozenset(each for each in pending if rng.random() < share)
-        match rng.randrange(10):
-            case 0:
-                return frozenset(each for each in pending if each >= place)
-            case 1:
-                return frozenset(pending) - {place}
-            case 2:
-                return frozenset((place,))
-            case 3:
-                return self._rest_of_file(place, pending)
-            case 4 | 5:
-                names = [each for each in pending if self.journal[each].kind in _OF_NAMES]
-                return frozenset(each for each in names if rng.random() < 0.5)
-        return some
+    def power_cut(self, point: int | None = None) -> PowerCut:
+        """Return the power cut after the first `point` changes; None: after all until now."""
+        point = len(self.journal) if point is None else point
+        return PowerCut(self.journal[:point], self._pending(point), self.start)
 
     def rot(self, path: Path, position: int, data: bytes) -> None:
         """Change a file at rest: on the disk, whatever is synced, and unnoticed by its times."""
@@ -328,7 +205,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
             if self.journal[place].kind == "write" and self.journal[place].inode == number
         ]
         share, ends_earlier = rng.choice((0.5, 1.0, 1.0)), rng.random() < 0.5
-        content, done = _NO_FILE, 0
+        content, done = NO_FILE, 0
         for place in pending:
             if rng.random() >= share:
                 continue
@@ -352,7 +229,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         if number not in self._stale:
             return
         self._stale.discard(number)
-        data = self._content(number, _NO_FILE, 0, len(self.journal)).data
+        data = self._content(number, NO_FILE, 0, len(self.journal)).data
         with Path(f"/proc/self/fd/{descriptor}").open("r+b", buffering=0) as file:
             file.write(data)
             file.truncate(len(data))
@@ -362,12 +239,13 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """Apply the changes of a file's content from one place in the journal up to another."""
         nothing_torn = random.Random(0)
         for operation in self.journal[first:end]:
-            if operation.inode == number and operation.kind in (*_OF_CONTENTS, "rot"):
-                content = _changed_file(content, operation, True, nothing_torn)
+            if operation.inode == number and operation.kind in (*OF_CONTENTS, "rot"):
+                content = changed_file(content, operation, True, nothing_torn)
         return content
 
-    def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
+    def _choices(self, cut: PowerCut, limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
         """Yield sets of pending changes to forget, by their places in the journal."""
+        pending = cut.pending
         if 2 ** len(pending) <= limit:
             for kept in itertools.product((True, False), repeat=len(pending)):
                 yield frozenset(place for place, is_kept in zip(pending, kept, strict=True) if not is_kept)
@@ -376,7 +254,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         if suspects:
             yield frozenset(suspects)
             for place in suspects:
-                yield self._rest_of_file(place, pending)
+                yield cut.rest_of_file(place)
                 yield frozenset((place,))
         everything = frozenset(pending)
         yield frozenset()
@@ -385,14 +263,10 @@ class ForgetfulFileSystem(WatchedFileSystem):
             yield frozenset((place,))
             yield everything - {place}
             yield frozenset(later for later in pending if later >= place)
-            yield self._rest_of_file(place, pending)
+            yield cut.rest_of_file(place)
         while True:
             share = rng.random()
             yield frozenset(place for place in pending if rng.random() < share)
-
-    def _rest_of_file(self, place: int, pending: list[int]) -> frozenset[int]:
-        number = self.journal[place].inode
-        return frozenset(later for later in pending if later >= place and self.journal[later].inode == number)
 
     def _was_skipped(self, place: int) -> bool:
         """Tell whether the fsync that was left out would have made this change durable."""
@@ -401,45 +275,34 @@ class ForgetfulFileSystem(WatchedFileSystem):
         at, sync = self._skipped
         operation = self.journal[place]
         if sync.kind == "fsync_dir":
-            is_covered = operation.kind in _OF_NAMES and operation.directory == sync.inode
+            is_covered = operation.kind in OF_NAMES and operation.directory == sync.inode
         else:
-            is_covered = operation.kind in _OF_CONTENTS and operation.inode == sync.inode
+            is_covered = operation.kind in OF_CONTENTS and operation.inode == sync.inode
         return place < at and is_covered
 
     def _pending(self, point: int) -> list[int]:
         """List the changes, by their number in the journal, that no fsync has made durable yet."""
         synced_files = dict.fromkeys(self._durable_at_start, self.start - 1)
-        synced_directories: dict[int, int] = {-1: point}
+        synced_directories: dict[int, int] = {}
         for place, operation in enumerate(self.journal[:point]):
             if operation.kind == "fsync":
                 synced_files[operation.inode] = place
             elif operation.kind == "fsync_dir":
                 synced_directories[operation.inode] = place
+        synced_directories[-1] = point
         pending = []
         for place, operation in enumerate(self.journal[:point]):
             if place < self.start and operation.inode in self._durable_at_start:
                 continue
-            if operation.kind in _OF_NAMES:
+            if operation.kind in OF_NAMES:
                 is_pending = place > synced_directories.get(operation.directory, -1)
-            elif operation.kind in _OF_CONTENTS:
+            elif operation.kind in OF_CONTENTS:
                 is_pending = place > synced_files.get(operation.inode, -1)
             else:
                 is_pending = False
             if is_pending:
                 pending.append(place)
         return pending
-
-    def _state(self, disk: _Disk, settled: int, point: int, forgotten: frozenset[int], rng: random.Random) -> DiskState:
-        """Apply the changes from `settled` to `point` except forgotten ones."""
-        for place in range(settled, point):
-            disk.apply(self.journal[place], place not in forgotten, rng)
-        note = ", ".join(str(self.journal[place]) for place in sorted(forgotten))
-        paths = sorted(disk.paths())
-        return DiskState(
-            tuple((path, disk.files[number]) for path, number in paths if number in disk.files),
-            tuple(path for path, number in paths if number not in disk.files),
-            f"power cut after change {point - self.start}, forgotten: {note or 'nothing'}",
-        )
 
 
 def _calling_place() -> str:
@@ -448,40 +311,3 @@ def _calling_place() -> str:
     while frame.f_back is not None and Path(frame.f_code.co_filename).parent == Path(__file__).parent:
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}, {frame.f_code.co_name}, line {frame.f_lineno}"
-
-
-def _changed_file(file: FileState, operation: Operation, is_kept: bool, rng: random.Random) -> FileState:
-    """Apply one change of a file's contents, or what is left of a forgotten one."""
-    if operation.kind == "set_mtime":
-        return FileState(file.data, operation.number) if is_kept else file
-    if operation.kind == "truncate":
-        size = operation.number
-        data = file.data[:size] + bytes(max(0, size - len(file.data))) if is_kept else file.data
-        return FileState(data, FORGOTTEN_MTIME_NS)
-    if operation.kind == "rot":
-        end = min(len(file.data), operation.position + len(operation.data))
-        rotten = operation.data[: max(0, end - operation.position)]
-        return FileState(file.data[: operation.position] + rotten + file.data[end:], file.mtime_ns) if rotten else file
-    position = operation.position
-    written = operation.data if is_kept else _left_of(operation.data, position, file.data, rng)
-    if not written:
-        return FileState(file.data, FORGOTTEN_MTIME_NS)
-    before = file.data[:position] + bytes(max(0, position - len(file.data)))
-    return FileState(before + written + file.data[position + len(written) :], FORGOTTEN_MTIME_NS)
-
-
-def _left_of(data: bytes, position: int, before: bytes, rng: random.Random) -> bytes:
-    """Draw what a power cut leaves of an unsynced write: nothing, zeros, its first half, or some sectors or pages."""
-    unit = rng.choice((0, 0, 1, 2, SECTOR, _PAGE))
-    if unit < SECTOR:
-        return (b"", bytes(len(data)), data[: len(data) // 2])[unit]
-    left = bytearray(before[position : position + len(data)])
-    left += bytes(len(data) - len(left))
-    ends = [*range(unit - position % unit, len(data), unit), len(data)]
-    for start, end in zip([0, *ends], ends, strict=False):
-        fate = rng.randrange(4)
-        if fate < 2:
-            left[start:end] = data[start:end]
-        elif fate == 2:
-            left[start:end] = bytes(end - start)
-    return bytes(left)

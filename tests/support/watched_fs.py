@@ -8,6 +8,7 @@ A file system that reports every change.
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 from collections.abc import Sequence
@@ -60,7 +61,10 @@ class WatchedFile(File):
     def __init__(self, path: Path, handle: io.FileIO, watcher: WatchedFileSystem) -> None:
         super().__init__(path, handle)
         self._watcher = watcher
-        self._inode = os.fstat(handle.fileno()).st_ino
+
+    @functools.cached_property
+    def _inode(self) -> int:
+        return os.fstat(self.fileno()).st_ino
 
     def _write_some(self, data: memoryview, position: int) -> int:
         """Write as `File._write_some`; each call of the system is a change of its own."""
@@ -154,8 +158,10 @@ class WatchedFileSystem(FileSystem):
         operation = Operation("remove", path)
         with disk_errors(path):
             self.before(operation)
+        is_there = FileSystem.exists(self, path)  # another process may have removed it meanwhile
         super().remove(path)
-        self.after(operation)
+        if is_there:
+            self.after(operation)
 
     def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
         """Rename one by one."""

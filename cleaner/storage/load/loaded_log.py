@@ -148,6 +148,12 @@ class LoadedLog:
         """Return the segments from the one that holds `from_offset` to the last below `to_offset` (R-401)."""
         return segments_between(self.segments, from_offset, to_offset)
 
+    def end_of(self, group: Sequence[Segment]) -> int:
+        """Return the offset at which neighbouring segments end: the base offset of the next one, or the log end."""
+        last = group[-1].base_offset
+        following = (segment.base_offset for segment in self.segments if segment.base_offset > last)
+        return next(following, self.log_end_offset)
+
     def collect_aborted(self, from_offset: int, upper_offset: int) -> Aborts:
         """
         Collect the aborted transactions that reach into [from, upper), from the transaction indexes (R-535).
@@ -172,9 +178,21 @@ class LoadedLog:
         """
         if not self.is_beside_writer:
             return
+        self.require_in_place()
         for segment in (*sources, *self.segments[-2:-1]):
             if not segment.is_unchanged():
                 raise LogChangedError(f"{segment.log_path}: the writer has cut or deleted it since the round began")
+
+    def require_in_place(self) -> None:
+        """
+        Make sure that the partition's directory, which the caller holds, has not been deleted, and perhaps made again:
+        checkpoints know a log by its name alone. The caller has the partition's lock.
+
+        Raises:
+            LogChangedError: it has.
+        """
+        if not self._fs.is_in_place(self.directory):
+            raise LogChangedError(f"{self.directory}: it was deleted since the work on it began")
 
     def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
         """Note that a swap replaced `old` with one segment; opens and returns the new one."""

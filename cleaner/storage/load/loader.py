@@ -32,7 +32,7 @@ from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_fro
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.leftovers import complete_swap, find_leftovers, settle_leftovers, unfinished_snapshots
 from cleaner.storage.load.load_changes import LoadChanges, SaveCut
-from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.load.loading import Loading
 from cleaner.storage.load.rebuild import SegmentOverflowError, rebuild_producer_state
 from cleaner.storage.load.recovery import cut_damage, recover_segments
@@ -92,6 +92,8 @@ def load_log(
     clean_shutdown = clean_shutdown or beside_writer
     if read_only and not clean_shutdown:
         raise NotCleanlyShutDownError(f"{directory}: must be recovered first")
+    if not clean_shutdown:
+        _drop_page_cache(fs, directory)
     with exclusive():
         if beside_writer and not read_only:
             deleted_before_ms = now_ms - topic.file_delete_delay_ms
@@ -122,6 +124,18 @@ def load_log(
         _splitting_overflows(loading, recover_segments, read_only=read_only)
     log_end_offset = _end_of_log(loading)
     return _finish(loading, topic_partition, log_end_offset, high_watermark)
+
+
+def _drop_page_cache(fs: FileSystem, directory: Path) -> None:
+    """
+    Drop the page cache of the log files, so that recovery reads them from the disk.
+
+    After a failed fsync the page cache may hold data that never reached the disk, marked as written; reading it,
+    finding it sound and calling fsync again would succeed, and be false (C-2). Dirty pages stay in memory.
+    """
+    for segment in list_segments(fs, directory):
+        with segment.open_log() as file:
+            file.drop_cache(0, 0)
 
 
 def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_only: bool) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +14,7 @@ from cleaner.errors import CorruptBatchError, TruncationRefusedError
 from cleaner.storage.load import loading
 from cleaner.storage.load.loaded_log import list_segments
 from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import INTERVAL_BYTES, WatchedFileSystem, content, finish, load
 
@@ -183,6 +185,22 @@ def test_batch_that_has_lost_its_base_offset_ends_the_log(tmp_path: Path) -> Non
     last = data_batch([Record(b"k", b"v" * 200)], int(ACTIVE) + 90)
     path.write_bytes(sound + bytes(8) + last[8:])
     assert recovered(directory)[path.name] == sound
+
+
+def test_recovery_believes_only_what_is_on_disk_after_a_failed_fsync(tmp_path: Path) -> None:
+    """C-2: until it is dropped, the page cache shows a batch that no later fsync brings to the disk."""
+    directory = built().write(tmp_path)
+    path = directory / f"{ACTIVE}.log"
+    sound = path.read_bytes()
+    fs = ForgetfulFileSystem(tmp_path)
+    with fs.open(path, write=True) as file:
+        file.write(data_batch([Record(b"k", b"v")], 18), len(sound))
+        fs.lose_pages(file.stat().st_ino, random.Random(2))
+    assert len(path.read_bytes()) > len(sound)
+    log = load(directory, fs=fs, clean=False)
+    assert log.log_end_offset == 18
+    finish(log)
+    assert path.read_bytes() == sound
 
 
 def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cleaner.storage.fs.file_system import File, FileSystem
-from tests.support.forgetful_fs import FORGOTTEN_MTIME_NS, SECTOR, DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import FORGOTTEN_MTIME_NS, SECTOR, DiskState
 from tests.support.watched_fs import WatchedFile, WatchedFileSystem
 
 # What needs no watching, as it changes nothing or goes through a method that is watched.
@@ -19,6 +20,7 @@ READS = {
     "find",
     "free_bytes",
     "hold",
+    "is_in_place",
     "list_dir",
     "list_dirs",
     "list_files",
@@ -274,7 +276,7 @@ def test_write_unsynced_is_torn_by_sectors(tmp_path: Path) -> None:
         file.write(b"n" * 3 * SECTOR, SECTOR // 2)
     sectors = set()
     for seed in range(400):
-        data = fs.state_after_power_cut(random.Random(seed)).files[0][1].data
+        data = fs.power_cut().draw(random.Random(seed)).files[0][1].data
         assert (data[: SECTOR // 2], data[-SECTOR // 2 :]) == (b"o" * (SECTOR // 2), b"o" * (SECTOR // 2))
         assert all(len(set(data[at : at + SECTOR])) == 1 for at in (SECTOR, 2 * SECTOR))
         sectors.add((data[SECTOR : SECTOR + 1], data[2 * SECTOR : 2 * SECTOR + 1]))
@@ -294,7 +296,7 @@ def test_pages_lost_by_an_fsync_are_on_no_disk_whatever_is_synced_later(tmp_path
         assert file.read(7, 0) == b"oldlost"
         file.write(b"new", 7)
         file.fsync()
-        after = fs.state_after_power_cut(random.Random(seed)).files[0][1].data
+        after = fs.power_cut().draw(random.Random(seed)).files[0][1].data
         assert after in (b"old\0\0\0\0new", b"oldlostnew")
         fs.drop_cache(file.fileno())
         assert file.read(20, 0) == after

@@ -9,6 +9,7 @@
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
 # make simulate N=2000 SEED=1    worlds with kills, power cuts and disk errors, each led by a seed (docs/testing.md)
+# make soak HOURS=1 SEED=1    real processes on small real disks, with accidents (docs/testing.md); as root for all of them
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
@@ -25,7 +26,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day random-logs left-overs fuzz simulate image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day random-logs left-overs fuzz simulate soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -81,6 +82,10 @@ fuzz: tools
 simulate: tools
 	@$(BIN)/cleaner warm
 	$(BIN)/python -m tests.simulation --seeds $(N) --first $(SEED) $(ARGS)
+
+soak: tools
+	@$(BIN)/cleaner warm
+	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1) --seed $(SEED) $(ARGS)
 
 image:
 	@tools/prepare image

@@ -107,8 +107,8 @@ def close(session: Session, log: LoadedLog) -> None:
     """
     if session.beside_writer:
         return
-    log.close(session.context.fs)
     log_dir, tp, end = session.log_dir, log.topic_partition, log.log_end_offset
+    log.close(session.context.fs, partial(session.swapping, tp))
     point = log_dir.recovery_points.get(tp, 0)
     if point != end:
         unflushed = log.segments_between(min(point, end), end)

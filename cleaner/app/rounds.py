@@ -181,7 +181,9 @@ def _delete_expired(work: Work) -> int:
     deleted = 0
     for limit in limits(work.topic):
         count = count_expired(work.log, limit, work.topic, work.now_ms)
-        delete_oldest(work.session.context.fs, work.log, count)
+        if count:
+            with work.session.swapping(work.log.topic_partition):
+                delete_oldest(work.session.context.fs, work.log, count)
         deleted += count
     return deleted
 

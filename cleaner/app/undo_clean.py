@@ -140,7 +140,7 @@ def _undo_held(
     )
     _check_active(log, kept)
     todo = _groups_to_undo(context.fs, log, kept_dir, kept)
-    log.settle(context.fs)
+    log.settle(context.fs, partial(session.swapping, name))
     if session.log_dir.cleaner_offsets.get(name) != kept.checkpoint:
         session.put_cleaner_offset(name, kept.checkpoint)
     for group in todo:

@@ -268,8 +268,7 @@ class RetentionPass:
                 exclusive=partial(self._partition_lock, log_dir, log),
                 check_done=self._check_done,
             )
-            with self._partition_lock(log_dir, log):
-                loaded.settle(self._fs)
+            loaded.settle(self._fs, partial(self._renaming, log_dir, log))
             files = list_log_files(self._fs, log.directory)
         if files.temporary_files.deleted:
             self._remove_later(log)
@@ -286,11 +285,17 @@ class RetentionPass:
 
     def _mark_deleted(self, log_dir: LogDir, expiring: ExpiringLog) -> None:
         directory = expiring.log.directory
-        with self._partition_lock(log_dir, expiring.log):
-            raise_generation(self._fs, log_dir.path, expiring.log.partition)
+        with self._renaming(log_dir, expiring.log):
             cut_epochs(self._fs, directory, expiring.log_start_offset)
             rename_to_deleted(self._fs, directory, [segment.base_offset for segment in expiring.segments])
         self._remove_later(expiring.log)
+
+    @contextlib.contextmanager
+    def _renaming(self, log_dir: LogDir, log: LogStatus) -> Iterator[None]:
+        """Hold the lock of a partition while names change, and signal its readers to list it again."""
+        with self._partition_lock(log_dir, log):
+            raise_generation(self._fs, log_dir.path, log.partition)
+            yield
 
     def _partition_lock(self, log_dir: LogDir, log: LogStatus) -> AbstractContextManager[object]:
         """Keep readers from listing and opening while names change; readers that have opened files go on reading."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +87,7 @@ def open_log(
         _make_directory(fs, directory)
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
+        raise_generation(fs, log_dir.path, topic_partition)
         if not was_closed:
             _drop_page_cache(fs, directory)
         return _load(
@@ -129,7 +131,11 @@ def _load(
     producer_id_expiration_ms: int,
     min_end_offset: int = 0,
 ) -> OpenedLog:
-    """Load and settle, unless the log would end below a given offset; the caller has the partition's lock."""
+    """
+    Load and settle, unless the log would end below a given offset.
+
+    The caller has the partition's lock and has signalled its readers.
+    """
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     # Loading drops an epoch without batches (R-123); its number must not be used again.
     latest = _latest(read_leader_epochs(fs, directory / names.LEADER_EPOCHS))
@@ -150,7 +156,7 @@ def _load(
             f"{directory}: what was on disk up to offset {min_end_offset} is damaged or missing from offset "
             f"{log.log_end_offset} on; recovery would cut {log.truncated_bytes} bytes. Only allow_truncate does that"
         )
-    log.settle(fs)
+    log.settle(fs, nullcontext)
     epochs = log.changes.epochs
     latest = max(latest, _latest(epochs))
     if latest == _NO_EPOCH:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from cleaner.base.clock import Clock
@@ -132,7 +132,7 @@ class ModelLog:
             producer_id_expiration_ms=86_400_000,
             now_ms=self.writer.clock.now_ms(),
         )
-        log.close(fs)
+        log.close(fs, nullcontext)
         self._go_on_with(log.active_segment)
         assert self.end == log.log_end_offset
         self.epoch = 1 + max((producer.epoch for producer in self.producers.values()), default=-1)

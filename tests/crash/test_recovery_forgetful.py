@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,8 @@ def _recover(directory: Path, fs: FileSystem, recovery_point: int = 0) -> Loaded
         producer_id_expiration_ms=86_400_000,
         now_ms=START_MS,
     )
-    log.settle(fs)
-    log.close(fs)
+    log.settle(fs, nullcontext)
+    log.close(fs, nullcontext)
     return log
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -124,8 +125,8 @@ def _judge(root: Path, *, is_reported: bool) -> set[str]:
         assert is_new or (start in STARTS_BEFORE[partition] and not is_reported), f"{partition} begins at {start}"
         assert _readable(log) == list(range(start, END)), f"{partition} from {start} on"
         assert sorted(log.active_producers) == [5]
-        log.settle(FS)
-        log.close(FS)
+        log.settle(FS, nullcontext)
+        log.close(FS, nullcontext)
         assert not list((root / str(partition)).glob("*.deleted"))
         words.add("new" if is_new else "old")
     _run(root, FS)

@@ -74,6 +74,7 @@ def build(text: str, target: str, context: Path, work: Path, bases: Mapping[str,
         bases: roots of the images that FROM names; copied, not changed.
     """
     stages = read_stages(text)
+    work.mkdir(parents=True, exist_ok=True)
     built: dict[str, Image] = {}
 
     def stage(name: str) -> Image:

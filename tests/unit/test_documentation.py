@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,7 @@ def clean_with_map(log_dir: Path, checkpoint: int | None) -> tuple[OffsetMap, in
     context = RoundContext(FileSystem(), StillClock(NOW_MS), NOW_MS, offset_map=offset_map)
     found = cleanable(log, checkpoint, topic, NOW_MS)
     result = clean_log(log, found, topic, CleanerConfig.from_mapping({}), context)
-    log.close(FileSystem())
+    log.close(FileSystem(), nullcontext)
     return offset_map, result.end_offset
 
 

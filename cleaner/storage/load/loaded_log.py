@@ -10,7 +10,7 @@ Source: rules R-401, R-407, R-535, R-545, R-641; `UnifiedLog.java`, `LocalLog.ja
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from cleaner.base.model import LastRecord, TopicPartition
@@ -191,24 +191,25 @@ class LoadedLog:
         """Changes of the load that are not on disk yet."""
         return self._changes
 
-    def settle(self, fs: FileSystem, swapping: Callable[[], AbstractContextManager[object]] = nullcontext) -> None:
+    def settle(self, fs: FileSystem, swapping: Callable[[], AbstractContextManager[object]]) -> None:
         """
         Make the changes of Kafka's loader on disk: remove left-over files, write missing indexes, leader epochs and
         snapshots. Durable on return; a second call does nothing. Alongside a writer it does nothing at all.
 
         Args:
             fs: the file system.
-            swapping: entered while names change, as for a swap; the caller holds the log dir alone without it.
+            swapping: entered while names change, as for a swap: holds the partition's lock and signals its readers;
+                `nullcontext` if the caller has done both.
         """
         if not self.is_beside_writer:
             with swapping():
                 self._changes.apply(fs)
 
-    def close(self, fs: FileSystem) -> None:
+    def close(self, fs: FileSystem, swapping: Callable[[], AbstractContextManager[object]]) -> None:
         """
         Leave the directory as a clean stop leaves it: settled, and with a snapshot at the log end (R-126).
 
-        Alongside a writer it changes nothing on disk.
+        Alongside a writer it changes nothing on disk. `swapping`: as for `settle`.
         """
         self._producers.take_snapshot()
-        self.settle(fs)
+        self.settle(fs, swapping)

@@ -7,6 +7,8 @@ decides which segments are deleted.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from cleaner.storage.files.leader_epochs import truncate_from_start
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
@@ -17,6 +19,8 @@ from cleaner.storage.segment import names
 def delete_oldest(fs: FileSystem, log: LoadedLog, count: int) -> None:
     """
     Delete the `count` oldest segments, their snapshots, and the leader epochs below the new log start offset.
+
+    The caller holds the partition's lock and has signalled its readers.
 
     If all segments are deleted, an empty segment at the log end is created first.
 
@@ -37,7 +41,7 @@ def delete_oldest(fs: FileSystem, log: LoadedLog, count: int) -> None:
     if not kept:
         log.producers.take_snapshot()
         kept = [new_segment(fs, log.directory, log.log_end_offset, changes)]
-        log.settle(fs)
+        log.settle(fs, nullcontext)
     for segment in expired:
         fs.remove(segment.log_path)
         fs.fsync_dir(log.directory)
@@ -46,4 +50,4 @@ def delete_oldest(fs: FileSystem, log: LoadedLog, count: int) -> None:
         if segment.base_offset != kept[0].base_offset:
             changes.snapshots.remove(segment.base_offset)
     log.segments = kept
-    log.settle(fs)
+    log.settle(fs, nullcontext)

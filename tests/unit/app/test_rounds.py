@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -10,10 +11,13 @@ import pytest
 
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import CleanReport
+from cleaner.app.undo_clean import undo_clean
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError
+from cleaner.log.manager import LogManager
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.held import Hold
@@ -23,6 +27,7 @@ from tests.integration.daemons import daemon, settings_for
 from tests.integration.log_dirs import keyed_log, offsets
 from tests.support.log_builder import write_log_dir
 from tests.support.manual_clock import ManualClock
+from tests.support.watched_fs import Operation, WatchedFileSystem
 
 RATE = 1000
 TP = TopicPartition("topic", 0)
@@ -134,6 +139,63 @@ def test_readers_list_a_log_again_when_its_files_are_settled(tmp_path: Path, cle
         before = generations.of(TP)
         cleans(tmp_path, FileSystem())
         assert generations.of(TP) > before
+
+
+def with_retention(place: Path, fs: FileSystem) -> None:
+    """As `cleaner clean LOG_DIR topic-0 --retention`."""
+    sources = Sources.of_call("topic", {"cleanup.policy": "compact,delete", "retention.bytes": "1"}, None, None)
+    list(clean_log_dir(place / "logs", [str(TP)], sources, CleanOptions(retention=True), CallContext(fs=fs)))
+
+
+def recover(place: Path, fs: FileSystem) -> None:
+    """As `cleaner recover LOG_DIR` on a log that ends in the middle of a batch."""
+    (place / "logs" / ".kafka_cleanshutdown").unlink()
+    last = max((place / "logs" / str(TP)).glob("*.log"))
+    os.truncate(last, last.stat().st_size - 1)
+    report = recover_log_dir(place / "logs", None, Sources(), CallContext(fs=fs))
+    assert report.partitions[0].bytes_after < report.partitions[0].bytes_before
+
+
+def undo(place: Path, fs: FileSystem) -> None:
+    """As `cleaner undo DIR`, after a round with `--keep-old DIR`."""
+    sources = Sources.of_call("topic", {"cleanup.policy": "compact"}, None, None)
+    options = CleanOptions(keep_old=place / "kept")
+    list(clean_log_dir(place / "logs", [str(TP)], sources, options, CallContext()))
+    (place / "logs" / str(TP) / LEFT_OVER).touch()
+    list(undo_clean(place / "kept", sources, CallContext(fs=fs)))
+
+
+def open_to_write(place: Path, fs: FileSystem) -> None:
+    """As a program that opens the logs to append, and closes them."""
+    LogManager(place / "logs", fs=fs, cleaner=False).close()
+
+
+@pytest.mark.parametrize("does", [by_name, by_daemon, with_retention, recover, undo, open_to_write])
+def test_names_change_under_the_partitions_lock_and_after_its_generation_has_risen(
+    tmp_path: Path, does: Cleans
+) -> None:
+    """Readers of other processes list under the lock, and list again when the number has risen."""
+    logs = tmp_path / "logs"
+    write_log_dir(logs, keyed_log(str(TP)))
+    (logs / str(TP) / LEFT_OVER).touch()
+    changes: list[tuple[str, bool]] = []
+
+    class Watched(WatchedFileSystem):
+        syncs_really = True
+
+        def before(self, operation: Operation) -> None:
+            path, kinds = operation.path, ("rename", "remove", "truncate")
+            # What is unfinished, or renamed away, no reader opens.
+            is_read = path.parent == logs / str(TP) and path.suffix not in (".cleaned", ".tmp", ".deleted")
+            if is_read and operation.kind in kinds:
+                changes.append((path.name, _is_locked(logs) and generations.of(TP) > before))
+
+    with Generations(FileSystem(), logs) as generations:
+        before = generations.of(TP)
+        does(tmp_path, Watched())
+        assert generations.of(TP) > before
+    assert changes or does is open_to_write
+    assert [name for name, is_announced in changes if not is_announced] == []
 
 
 def _is_locked(log_dir: Path) -> bool:

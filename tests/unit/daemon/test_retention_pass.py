@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -231,7 +232,7 @@ def test_files_that_are_gone_already_do_no_harm(tmp_path: Path) -> None:
     """A load of the log, for a round, removes them at once (R-630); so may a broker, or the whole partition may go."""
     at = bench(tmp_path, by_time(2.5), aged_log("topic-0"), aged_log("topic-1"))
     at.run()
-    load(tmp_path / "topic-0").settle(FS)
+    load(tmp_path / "topic-0").settle(FS, nullcontext)
     assert at.deleted("topic-0") == []
     for path in (tmp_path / "topic-1").iterdir():
         path.unlink()

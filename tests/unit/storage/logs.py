@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
@@ -52,8 +53,8 @@ def load(
 
 def finish(log: LoadedLog) -> None:
     """Settle and close."""
-    log.settle(FileSystem())
-    log.close(FileSystem())
+    log.settle(FileSystem(), nullcontext)
+    log.close(FileSystem(), nullcontext)
 
 
 def content(directory: Path) -> dict[str, bytes]:

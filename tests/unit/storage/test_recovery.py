@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -139,7 +140,7 @@ def test_later_segments_are_removed_durably_before_the_damaged_one_is_cut(tmp_pa
     directory = built().write(tmp_path)
     damage_first_batch(directory, 6)
     fs = WatchedFileSystem()
-    load(directory, fs=fs, clean=False).settle(fs)
+    load(directory, fs=fs, clean=False).settle(fs, nullcontext)
     removed = fs.operations.index(f"remove {ACTIVE}.log")
     cut = fs.operations.index("truncate 00000000000000000006.log")
     assert removed < fs.operations.index("fence", removed) < cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def test_oldest_segments_go_with_snapshots_and_epochs(tmp_path: Path) -> None:
     directory = written(tmp_path)
     before = content(directory)
     log = load(directory)
-    log.settle(FileSystem())
+    log.settle(FileSystem(), nullcontext)
     delete_oldest(FileSystem(), log, 2)
     finish(log)
     kept = {
@@ -57,7 +58,7 @@ def test_each_segment_is_removed_durably_before_the_next(tmp_path: Path) -> None
     """A power cut must not lose a younger segment and keep an older one."""
     fs = WatchedFileSystem()
     log = load(written(tmp_path), fs=fs)
-    log.settle(fs)
+    log.settle(fs, nullcontext)
     fs.operations.clear()
     delete_oldest(fs, log, 2)
     removed = [fs.operations.index(f"remove {base:020d}.log") for base in (0, 3)]

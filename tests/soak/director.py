@@ -126,6 +126,7 @@ class Soak:
             "reload_badly",
             "lose_state",
             "judge_live",
+            "check_live",
         ]
         if self.disk is not None:
             kinds += [*("power_cut",) * 3, *("full_disk",) * 2, "failing_disk", "read_only_disk"]
@@ -276,8 +277,8 @@ class Soak:
         """`cleaner clean` beside the daemon."""
         config = self.root / "clean.properties"
         config.write_text(settings_text({key: value for key, value in DAEMON.items() if key in _OF_CLEAN}))
-        done = _command("clean", "--as-root", "--config", str(config), str(self.live.log_dir))
-        if done.returncode not in (0, 1) or "Traceback" in done.stderr:
+        done = _command("clean", "--all", "--as-root", "--config", str(config), str(self.live.log_dir))
+        if done.returncode not in (0, 1, 75) or "Traceback" in done.stderr:
             raise Wrong(f"cleaner clean: {done.returncode} {done.stdout} {done.stderr}")
         return f"exit code {done.returncode}"
 
@@ -387,7 +388,20 @@ class Soak:
     def _judge_calm(self) -> str:
         for site in self.calm:
             site.judge_at_rest()
-        return f"{sum(site.model.taken for site in self.sites)} notes so far"
+        return self._counts()
+
+    def _check_live(self) -> None:
+        """`cleaner check` beside everything that goes on."""
+        self._check(self.live)
+
+    def _check(self, site: Site, *more: str) -> None:
+        checked = _command("check", "--as-root", *more, str(site.log_dir))
+        if checked.returncode:
+            raise Wrong(f"cleaner check {site.name}: {checked.returncode}\n{checked.stdout}\n{checked.stderr}")
+
+    def _counts(self) -> str:
+        counts = sum((site.model.counts for site in self.sites), Counter())
+        return ", ".join(f"{count} {what}" for what, count in counts.items())
 
     def _until(self, is_so: Callable[[], bool], what: str, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -409,9 +423,7 @@ class Soak:
                 _judge_events(site.daemon)
             site.model.judge(power_was_cut=False)
             self._judge_left_overs(site)
-            checked = _command("check", "--as-root", "--clean-section", str(site.log_dir))
-            if checked.returncode:
-                raise Wrong(f"cleaner check {site.name}: {checked.returncode}\n{checked.stdout}\n{checked.stderr}")
+            self._check(site, "--clean-section")
         self._judge_growth()
 
     def _clean_by_writer(self, site: Site) -> None:
@@ -444,10 +456,9 @@ class Soak:
         """Return what has happened, in figures."""
         kinds = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in sorted(self.accidents.items()))
         lives = sum(site.life for site in self.sites)
-        notes = sum(site.model.taken for site in self.sites)
         return (
             f"{time.monotonic() - self._began:.0f} s, {self.accidents.total()} accidents ({kinds}), "
-            f"{lives} lives of writers, rounds: {self._rounds()}, {notes} notes judged"
+            f"{lives} lives of writers, rounds: {self._rounds()}; {self._counts()}"
         )
 
 

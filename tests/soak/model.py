@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.simulation.oracle import Oracle, Sent, Transaction
 from tests.soak.notes import Note, digest_of, value_of
 
 _LISTING_SECONDS = 30.0
+_LATE_RETENTION_MS = 60_000
 _LONGEST_ROUND_MS = 600_000  # a daemon may be stopped for minutes in the middle of a round
 
 
@@ -41,8 +43,9 @@ class LongOracle(Oracle):
         super().__init__(directory, int(settings["delete.retention.ms"]), _now_ms)
         self._live = directory
         self._scratch = scratch
-        is_deleted = "delete" in settings["cleanup.policy"]
-        self._delete_after_ms = int(settings["retention.ms"]) if is_deleted else None
+        policy = settings["cleanup.policy"]
+        self._is_compacted = "compact" in policy
+        self._delete_after_ms = int(settings["retention.ms"]) if "delete" in policy else None
         self._start = 0
         self._highest = -1
         self._sent_ms: dict[int, int] = {}
@@ -131,8 +134,13 @@ class LongOracle(Oracle):
 
     # ---- judging ---------------------------------------------------------------------------------------------------
 
-    def judge_files(self, log_dir: Path, topic: str, *, power_was_cut: bool) -> None:
-        """Judge the partition's files while its writer is at rest; a cleaner may be at work. Raises Wrong."""
+    def judge_files(self, log_dir: Path, topic: str, *, power_was_cut: bool) -> int:
+        """
+        Judge the partition's files while its writer is at rest; a cleaner may be at work. Returns how many records.
+
+        Raises:
+            Wrong: they are not what they should be.
+        """
         # First: what is written meanwhile only makes it higher, and is judged the next time.
         checkpoints = checkpoints_of(log_dir, topic)
         copy_listed(self._live, self._scratch)
@@ -142,11 +150,13 @@ class LongOracle(Oracle):
             self._horizons = {at: horizon for at, horizon in self._horizons.items() if at >= self._start}
             self.judge(checkpoints, power_was_cut=power_was_cut)
             self._round_ms = (_now_ms() - _LONGEST_ROUND_MS, self._round_ms[1])
-            self._forget(Found.of(self._scratch))
+            found = Found.of(self._scratch)
+            self._forget(found)
+            return len(found.records)
         finally:
             self._directory = self._live
-        self._transactions.clear()
-        self._appends_by_number.clear()
+            self._transactions.clear()
+            self._appends_by_number.clear()
 
     def last_stamped(self) -> Note | None:
         """Return the last append of an idempotent producer, to be repeated, if it is in the log."""
@@ -166,12 +176,27 @@ class LongOracle(Oracle):
             self._start = max(self._start, min(bases, default=0))
 
     def _may_be_gone(self, sent: Sent, last: dict[str, int]) -> bool:
-        return super()._may_be_gone(sent, last) or self._is_expired(sent)
+        return (self._is_compacted and super()._may_be_gone(sent, last)) or self._is_expired(sent)
 
     def _is_expired(self, sent: Sent) -> bool:
         if self._delete_after_ms is None or sent.offset is None or sent.offset >= self._start:
             return False
         return self._sent_ms[sent.number] + self._delete_after_ms <= _now_ms()
+
+    def judge_retention(self) -> None:
+        """
+        See that a log which is not compacted loses its old segments; where it is, old records join newer ones.
+
+        Raises:
+            Wrong: a closed segment is much older than allowed.
+        """
+        if self._is_compacted or self._delete_after_ms is None:
+            return
+        oldest_ms = _now_ms() - self._delete_after_ms - _LATE_RETENTION_MS
+        late = [at for at, each in self._by_offset.items() if at < self._cleaned_to and at not in self._gone]
+        late = [at for at in late if self._sent_ms[self._by_offset[at].number] < oldest_ms]
+        if late:
+            raise Wrong(f"{self._live.name}: retention is late, {min(late)} to {max(late)} are still there")
 
     def _forget(self, found: Found) -> None:
         """Forget what was gone at the last judging and is still: readers of then have ended or are told apart."""
@@ -193,7 +218,7 @@ class Model:
 
     Attributes:
         up_since: since when the writer has been up, on the monotonic clock; infinite: it is not.
-        taken: how many notes there were.
+        counts: of notes, records and judgements.
     """
 
     def __init__(self, log_dir: Path, topics: Mapping[str, Mapping[str, str]], scratch: Path) -> None:
@@ -202,11 +227,13 @@ class Model:
             topic: LongOracle(log_dir / f"{topic}-0", its, scratch / f"{topic}-copy") for topic, its in topics.items()
         }
         self.up_since = math.inf
-        self.taken = 0
+        self.counts: Counter[str] = Counter()
 
     def take(self, note: Note) -> None:
         """Take in a note of the writer or a reader."""
-        self.taken += 1
+        self.counts["notes"] += 1
+        self.counts["records sent"] += len(note.get("keys", ""))
+        self.counts["records shown"] += len(note.get("seen", ()))
         topic = note["p"].rpartition("-")[0]
         try:
             self.logs[topic].take(note, self.up_since)
@@ -215,11 +242,18 @@ class Model:
 
     def judge(self, *, power_was_cut: bool) -> None:
         """Judge all files. Raises Wrong."""
+        self.counts["judgements"] += 1
         for topic, oracle in self.logs.items():
             try:
-                oracle.judge_files(self._log_dir, topic, power_was_cut=power_was_cut)
+                found = oracle.judge_files(self._log_dir, topic, power_was_cut=power_was_cut)
             except Wrong as wrong:
                 raise Wrong(f"{topic}-0: {wrong}") from wrong
+            self.counts["records judged"] += found
+
+    def judge_retention(self) -> None:
+        """Judge, while the writer is at rest, that it deletes what is too old. Raises Wrong."""
+        for oracle in self.logs.values():
+            oracle.judge_retention()
 
     def last_stamped(self) -> dict[str, Note]:
         """Return, by partition, appends of idempotent producers that are in the log, to be repeated."""

@@ -26,6 +26,7 @@ from tests.soak.writer import LOG_CLOSED
 
 _ANSWER_SECONDS = 300.0
 _GRACE_SECONDS = 5.0
+RETENTION_MS = 40_000
 _COMMON = {
     "delete.retention.ms": "15000",
     "file.delete.delay.ms": "2000",
@@ -36,7 +37,8 @@ _COMMON = {
 TOPICS = {
     "alpha": {**_COMMON, "cleanup.policy": "compact"},
     "beta": {**_COMMON, "cleanup.policy": "compact", "compression.type": "lz4", "flush.messages": "7"},
-    "gamma": {**_COMMON, "cleanup.policy": "compact,delete", "retention.ms": "40000", "segment.ms": "10000"},
+    "gamma": {**_COMMON, "cleanup.policy": "compact,delete", "retention.ms": str(RETENTION_MS), "segment.ms": "10000"},
+    "epsilon": {**_COMMON, "cleanup.policy": "delete", "retention.ms": str(RETENTION_MS), "segment.ms": "5000"},
     "delta": {**_COMMON, "cleanup.policy": "compact", "compression.type": "zstd", "delete.retention.ms": "0"},
 }
 _MANAGER = {
@@ -249,6 +251,7 @@ class Site:
         self._hear("paused")
         self.drain()
         self.model.judge(power_was_cut=False)
+        self.model.judge_retention()
         self._tell("go {}")
 
     def roll_writer(self) -> None:
@@ -333,7 +336,9 @@ class Site:
     def not_clean(self) -> list[str]:
         """Return the partitions that are not cleaned up to their active segment."""
         found = []
-        for topic in TOPICS:
+        for topic, its in TOPICS.items():
+            if "compact" not in its["cleanup.policy"]:
+                continue
             active = max(int(path.name[:20]) for path in (self.log_dir / f"{topic}-0").glob("*.log"))
             clean_to = checkpoints_of(self.log_dir, topic).get("cleaner-offset-checkpoint", 0)
             if clean_to < active:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.loop_image import require_loop_images
 from tests.soak.director import Plan, soak
 from tests.soak.gauges import Gauge, Sample
 
@@ -13,8 +14,10 @@ _SECONDS = 6.0
 _FIRST = ("power_cut", "full_disk", "kill_both")
 
 
+@pytest.mark.root
 def test_short_run_with_kills_and_a_power_cut_finds_every_log_as_it_was_answered(tmp_path: Path) -> None:
     """What was acknowledged is there, readers saw nothing else, and all is cleaned at the end."""
+    require_loop_images("ext4")
     told: list[str] = []
     plan = Plan(1, _SECONDS, pause_seconds=0.4, measure_seconds=1.0, calm=False, first=_FIRST, longest_freeze_seconds=1)
     with soak(plan, tmp_path, told.append) as run:

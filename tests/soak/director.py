@@ -40,7 +40,7 @@ class Plan:
         pause_seconds: between accidents, on average.
         measure_seconds: between two samples of what processes hold.
         calm: also run a log dir with a daemon, and one whose writer cleans by itself, where no process is killed.
-        longest_freeze_seconds: of SIGSTOP.
+        longest_freeze_seconds: of SIGSTOP, and of a full or failing disk.
         first: accidents that come first, by name.
     """
 
@@ -203,6 +203,9 @@ class Soak:
         longest = self.plan.longest_freeze_seconds
         return min(longest, self._random.choice((1.0, 3.0, 10.0, longest)) * self._random.uniform(0.5, 1.5))
 
+    def _a_while(self, seconds: float) -> float:
+        return min(self.plan.longest_freeze_seconds, self._random.uniform(1, seconds))
+
     def _freeze_writer(self) -> str:
         """A second writer is refused; the first goes on where it stood."""
         seconds = self._long()
@@ -333,7 +336,7 @@ class Soak:
 
     def _full_disk(self) -> str:
         """No process may die of it; the writer may have to close a log, though."""
-        disk, seconds = self._the_disk(), self._random.uniform(1, 15)
+        disk, seconds = self._the_disk(), self._a_while(15)
         free_bytes = self._random.choice((0, 0, 20_000, 300_000))
         with self._trouble(self.live):
             self.live.model.up_since = math.inf
@@ -347,7 +350,7 @@ class Soak:
 
     def _failing_disk(self) -> str:
         """Writes and fsyncs fail with EIO; then the disk is repaired, and all processes begin anew but the daemon."""
-        disk, seconds = self._the_disk(), self._random.uniform(1, 10)
+        disk, seconds = self._the_disk(), self._a_while(10)
         with self._trouble(self.live):
             self.live.model.up_since = math.inf
             self.live.is_doubtful = True
@@ -357,7 +360,7 @@ class Soak:
 
     def _read_only_disk(self) -> str:
         """ext4 finds an error and goes read-only."""
-        seconds = self._random.uniform(1, 10)
+        seconds = self._a_while(10)
         with self._trouble(self.live):
             self.live.model.up_since = math.inf
             self.live.is_doubtful = True

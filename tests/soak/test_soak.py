@@ -10,7 +10,7 @@ from tests.crash.loop_image import require_loop_images
 from tests.soak.director import Plan, soak
 from tests.soak.gauges import Gauge, Sample
 
-_SECONDS = 6.0
+_SECONDS = 3.0
 _FIRST = ("power_cut", "full_disk", "kill_both")
 
 

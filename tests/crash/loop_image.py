@@ -29,7 +29,10 @@ class LoopImage:
         self.point.mkdir()
         with self._image.open("wb") as file:
             file.truncate(size_bytes or _IMAGE_BYTES[kind])
-        _run(f"mkfs.{kind}", "-q", *(() if has_journal else ("-O", "^has_journal")), str(self._image))
+        options = () if has_journal else ("-O", "^has_journal")
+        # Of a small ext4 blocks would be smaller than pages, and a write, see `mount`, could reach over two of them.
+        blocks = ("-b", str(os.sysconf("SC_PAGE_SIZE"))) if kind == "ext4" else ()
+        _run(f"mkfs.{kind}", "-q", *blocks, *options, str(self._image))
 
     def mount(self) -> Path:
         """Mount it; the journal is replayed. Returns the mount point."""

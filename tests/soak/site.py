@@ -43,6 +43,7 @@ TOPICS = {
     "delta": {**_COMMON, "cleanup.policy": "compact", "compression.type": "zstd", "delete.retention.ms": "0"},
 }
 _MANAGER = {
+    "log.initial.task.delay.ms": "1000",
     "log.retention.check.interval.ms": "5000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
     "log.flush.scheduler.interval.ms": "500",

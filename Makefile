@@ -5,10 +5,14 @@
 # make bench-guard    a minute of it, failing below half of what must be: part of what CI runs
 # make crash   crash tests in their long form
 # make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again
+# make week    a simulated week of the daemon's choices over 5 000 logs under load: some minutes
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
+# make fuzz MINUTES=60 ARGS=--parsers    hostile bytes for single parsers, guided by the lines that they reach
+# make mutants N=20000 SEED=1    mutated logs, cleaned by Kafka and by us, compared
 # make simulate N=2000 SEED=1    worlds with kills, power cuts and disk errors, each led by a seed (docs/testing.md)
+# make teeth SEEDS=2000          the first of so many seeds that finds each planted defect, as a table
 # make soak HOURS=1 SEED=1    real processes on small real disks, with accidents (docs/testing.md); as root for all of them
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
@@ -26,7 +30,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day random-logs left-overs fuzz simulate soak image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs fuzz mutants simulate teeth soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -69,11 +73,17 @@ crash: tools
 day: tools
 	DAY_SEED=$(SEED) $(BIN)/python -m pytest -s tests/day $(ARGS)
 
+week: python
+	$(BIN)/python -m pytest -q tests/property/test_week_of_load.py $(ARGS)
+
 random-logs: tools
 	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
 
 left-overs: tools
 	$(BIN)/python -m tests.kafka.left_overs --count $(N) --seed $(SEED)
+
+mutants: tools
+	$(BIN)/python -m tests.kafka.mutants --count $(N) --seed $(SEED) $(ARGS)
 
 # With every index checked: a kernel that wrote outside of its arrays might be found out much later, or never.
 fuzz: tools
@@ -82,6 +92,10 @@ fuzz: tools
 simulate: tools
 	@$(BIN)/cleaner warm
 	$(BIN)/python -m tests.simulation --seeds $(N) --first $(SEED) $(ARGS)
+
+teeth: tools
+	@$(BIN)/cleaner warm
+	$(BIN)/python -m tests.simulation --teeth --seeds $(or $(SEEDS),2000) $(ARGS)
 
 soak: tools
 	@$(BIN)/cleaner warm

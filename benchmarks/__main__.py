@@ -24,7 +24,7 @@ from benchmarks.frames import frames_table
 from benchmarks.inputs import INPUTS
 from benchmarks.latency import latency_table
 from benchmarks.linear import linear_tables
-from benchmarks.look import look_table
+from benchmarks.look import PARTITIONS, look_table
 from benchmarks.opening import opening_table
 from benchmarks.processes import cold_table, memory_table
 from benchmarks.read import read_tables
@@ -65,7 +65,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "processes": lambda scratch: cold_table(rig, scratch, runs),
         "memory": lambda scratch: memory_table(rig, scratch),
         "start": lambda _: start_table(runs=2 * runs),
-        "look": lambda scratch: look_table(5000, runs, scratch),
+        "look": lambda scratch: "\n".join(look_table(partitions, runs, scratch) for partitions in PARTITIONS),
         "check": lambda scratch: check_table(rig, scratch, runs),
         "daemon": lambda scratch: "\n".join(daemon_tables(8, 200, runs, scratch)),
         "status": lambda _: status_table(runs=4 * runs),

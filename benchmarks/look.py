@@ -1,17 +1,20 @@
 """
 How long the daemon looks at thousands of logs before it chooses one:
 
-    .venv/bin/python -m benchmarks.look [--partitions 5000] [--runs 5] [--scratch DIR]
+    .venv/bin/python -m benchmarks.look [--partitions 5000 20000] [--runs 5] [--scratch DIR]
 
 Partitions of three small segments, ten to a topic, all of them dirty and each with a producer: no log's numbers alone
 keep its files closed. Each run is a process of its own. *first* is the look after a start; *later* one that finds
-nothing changed; *busy* one that finds every active segment longer and every high watermark higher, as beside a writer.
-*grew* is the memory that became resident by all of that.
+nothing changed; *busy* one that finds every active segment longer and every high watermark higher, as beside a writer,
+and *until all* is how long such looks take together until every log was judged again. *turn* is the longest of some
+turns of the daemon, busy or not: a look, and everything that is made of it before workers choose. *grew* is the memory
+that became resident by all of that.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -25,11 +28,12 @@ from benchmarks.tables import HELD_TO, Bounds, table
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.daemon.log_dir_watch import WatchedLogDir
+from cleaner.daemon.log_dir_watch import DirLook, WatchedLogDir
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT
+from tests.integration.daemons import made, settings_for
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
 
@@ -37,11 +41,24 @@ FS = FileSystem()
 PARTITIONS_A_TOPIC = 10
 SEGMENTS = 3
 OLD_NS = 1_700_000_000 * 10**9
+PARTITIONS = (5000, 20000)
 BOUNDS = {
-    "first": Bounds(2.5, at_most=True),
-    "later": Bounds(0.3, 0.1, at_most=True),
-    "busy": Bounds(0.5, 0.3, at_most=True),
-    "grew": Bounds(60, 30, at_most=True),
+    5000: {
+        "first": Bounds(2.5, at_most=True),
+        "later": Bounds(0.3, 0.1, at_most=True),
+        "busy": Bounds(0.5, 0.3, at_most=True),
+        "until all": Bounds(2.5, at_most=True),
+        "turn": Bounds(0.5, at_most=True),
+        "grew": Bounds(120, 60, at_most=True),
+    },
+    20000: {
+        "first": Bounds(8, at_most=True),
+        "later": Bounds(0.4, 0.2, at_most=True),
+        "busy": Bounds(0.5, 0.3, at_most=True),
+        "until all": Bounds(15, at_most=True),
+        "turn": Bounds(0.5, at_most=True),
+        "grew": Bounds(300, 200, at_most=True),
+    },
 }
 UNITS = {"grew": " MiB"}
 
@@ -93,7 +110,10 @@ def look_repeatedly(path: Path, partitions: int) -> dict[str, float]:
     clock = SystemClock()
     watched = WatchedLogDir(FS, clock, path, CleanerConfig(retention_enable=True), Sources())
 
+    found = DirLook()
+
     def look() -> float:
+        nonlocal found
         began = time.perf_counter()
         found = watched.look(clock.now_ms())
         seconds = time.perf_counter() - began
@@ -102,23 +122,49 @@ def look_repeatedly(path: Path, partitions: int) -> dict[str, float]:
         return seconds
 
     figures = {"first": look(), "later": min(look() for _ in range(3))}
+    write_more(path, partitions, 0)
+    figures["busy"] = figures["until all"] = look()
+    while found.behind:
+        figures["until all"] += look()
+    return {**figures, "turn": longest_turn(path, partitions), "grew": resident_mib() - before}
+
+
+def write_more(path: Path, partitions: int, round_number: int) -> None:
+    """Make every active segment longer, and every high watermark higher."""
     for number in range(partitions):
         with max((path / str(partition_of(number))).glob("*.log")).open("ab") as file:
             file.write(bytes(70))
-    write_high_watermarks(path, partitions, 4 * SEGMENTS)
-    figures["busy"] = look()
-    return {**figures, "grew": resident_mib() - before}
+    write_high_watermarks(path, partitions, 4 * SEGMENTS + round_number)
+
+
+def longest_turn(path: Path, partitions: int) -> float:
+    """Return the seconds of the longest of six turns of a service that has no workers, half of them busy."""
+    with tempfile.TemporaryDirectory(prefix="cleaner-look-") as state_dir:
+        settings = settings_for(path, state_dir=Path(state_dir), cleaner_retention_enable="true")
+        service = made(settings).service
+        while not service.turn():
+            pass
+        gc.freeze()  # as `cleaner run` does
+        seconds = []
+        for number in range(6):
+            if number % 2:
+                write_more(path, partitions, number)
+            began = time.perf_counter()
+            service.turn()
+            seconds.append(time.perf_counter() - began)
+        service.stop()
+        return max(seconds)
 
 
 def look_table(partitions: int, runs: int, scratch: Path) -> str:
     """Measure and lay out."""
     figures: list[dict[str, float]] = []
     for number in range(runs):
-        path = write_logs(scratch / f"logs-{number}", partitions)
+        path = write_logs(scratch / f"logs-{partitions}-{number}", partitions)
         command = [sys.executable, "-m", "benchmarks.look", "--partitions", str(partitions), "--child", str(path)]
         figures.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     rows = []
-    for name, bounds in BOUNDS.items():
+    for name, bounds in BOUNDS.get(partitions, BOUNDS[PARTITIONS[-1]]).items():
         each = [figure[name] for figure in figures]
         rows.append([name, f"{min(each):.2f}", *bounds.cells(statistics.median(each), UNITS.get(name, " s"))])
     title = f"A look at {partitions} partitions of {SEGMENTS} segments"
@@ -128,16 +174,17 @@ def look_table(partitions: int, runs: int, scratch: Path) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Times the daemon's looks at a log dir.")
-    parser.add_argument("--partitions", type=int, default=5000)
+    parser.add_argument("--partitions", type=int, nargs="+", default=PARTITIONS)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--scratch", type=Path, default=None)
     parser.add_argument("--child", type=Path, default=None, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:
-        print(json.dumps(look_repeatedly(options.child, options.partitions)))
+        print(json.dumps(look_repeatedly(options.child, options.partitions[0])))
         return
-    with tempfile.TemporaryDirectory(prefix="cleaner-look-", dir=options.scratch) as scratch:
-        print(look_table(options.partitions, options.runs, Path(scratch)))
+    for partitions in options.partitions:
+        with tempfile.TemporaryDirectory(prefix="cleaner-look-", dir=options.scratch) as scratch:
+            print(look_table(partitions, options.runs, Path(scratch)))
 
 
 if __name__ == "__main__":

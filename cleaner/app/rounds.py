@@ -98,6 +98,7 @@ class Work:
             check_done=self.session.check_done,
             swapping=partial(self.session.swapping, self.log.topic_partition),
             throttle=self.session.throttle.for_worker(self.session.check_done, self.session.log_dir.path),
+            window_bytes=partial(self.session.throttle.window_bytes, self.session.log_dir.path),
             progress=lambda phase, done, total: caller.progress(f"{name} {phase}", done, total),
             write_checkpoint=self.write_checkpoint,
             verify=self.options.verify,

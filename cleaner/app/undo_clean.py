@@ -142,11 +142,14 @@ def _undo_held(
     todo = _groups_to_undo(context.fs, log, kept_dir, kept)
     log.settle(context.fs, partial(session.swapping, name))
     if session.log_dir.cleaner_offsets.get(name) != kept.checkpoint:
-        session.put_cleaner_offset(name, kept.checkpoint)
+        with session.partition_lock(name):
+            log.require_in_place()
+            session.put_cleaner_offset(name, kept.checkpoint)
     for group in todo:
         session.check_done()
         with session.swapping(name):
             session.still_held()
+            log.require_in_place()
             _put_back(context.fs, directory, kept_dir / group.directory, group)
     _put_back_snapshots(context.fs, directory, kept_dir, kept)
     _forget(context.fs, kept_dir)

@@ -8,7 +8,8 @@ there are no intervals in which a worker could run ahead.
 - An account never holds more than 100 ms of the rate. A worker that overslept, or computed for some time, may catch up;
   a night without cleaning does not become a burst.
 - With up to 5 ms of debt no worker sleeps: many small chunks then cause one sleep instead of many.
-- Together, these are the largest error in any ten seconds: about 1 %.
+- Together, these are the largest error in any ten seconds: about 1 %. What is drawn at a time adds to it, so a worker
+  reads no more at a time than `window_bytes` says: the lower the rate, the less.
 
 Kafka's threads hold the lock of their throttle while they sleep. Here no thread sleeps with a lock held, a sleeping
 worker checks every 25 ms, and a new rate counts from that moment on, also for existing debt.
@@ -26,6 +27,9 @@ from cleaner.base.clock import Clock
 
 MAX_CREDIT_NS = 100_000_000
 MAX_DEBT_NS = 5_000_000
+WINDOW_NS = 25_000_000
+"""How much of the rate a worker should draw at a time."""
+MIN_WINDOW_BYTES = 16 << 10
 LOOK_UP_NS = 25_000_000
 """The longest single sleep: a stop or a new rate is noticed after at most this time."""
 
@@ -151,6 +155,11 @@ class IoThrottle:
             self._pass(count, limits, check_done)
 
         return throttle
+
+    def window_bytes(self, log_dir: Path) -> int:
+        """Return how many bytes a worker should draw at a time at most: 25 ms of the rate, and never very few."""
+        rate = min(self._shared.bytes_per_second, self._limit_of(log_dir).bytes_per_second)
+        return max(MIN_WINDOW_BYTES, int(min(rate, UNLIMITED_FROM) * WINDOW_NS / _SECOND_NS))
 
     def change_rate(self, bytes_per_second: float, log_dir: Path | None = None) -> None:
         """Set the rate of all workers together, or that of a log dir; sleeping workers notice at once."""

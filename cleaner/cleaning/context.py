@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +19,11 @@ def _nothing() -> None:
 
 def _no_throttle(_bytes: int) -> None:
     """Do not throttle."""
+
+
+def _any_size() -> int:
+    """Set no limit to what is read at a time."""
+    return sys.maxsize
 
 
 def _no_progress(_phase: str, _done: int, _total: int) -> None:
@@ -46,6 +52,7 @@ class RoundContext:
         still_held: called before each group's first rename; raises LogDirLockedError when the lock is lost.
         check_done: called before each buffer; raises CleaningAborted to stop (R-431).
         throttle: called with bytes about to be processed and written; sleeps as long as needed (R-715).
+        window_bytes: returns the most bytes to read between two calls of `throttle`, so that they come evenly.
         progress: called with (phase `map` or `copy`, bytes done, total bytes).
         keep_old: called before a group is swapped, when the `.cleaned` files are finished: keeps the old segments.
         write_checkpoint: stores the new first dirty offset, the round's last step.
@@ -65,6 +72,7 @@ class RoundContext:
     still_held: Callable[[], None] = _nothing
     check_done: Callable[[], None] = _nothing
     throttle: Callable[[int], None] = _no_throttle
+    window_bytes: Callable[[], int] = _any_size
     progress: Callable[[str, int, int], None] = _no_progress
     keep_old: Callable[[Sequence[Segment]], None] = _keep_nothing
     write_checkpoint: Callable[[int], None] = _no_checkpoint

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from cleaner import __version__
 from cleaner.base import concurrency
 from cleaner.base.clock import SystemClock
+from cleaner.cli.collecting import collect_seldom, set_aside
 from cleaner.daemon.control.server import ControlServer
 from cleaner.daemon.dump import dump
 from cleaner.daemon.notify import Notifier, Watchdog
@@ -91,7 +92,9 @@ class DaemonProcess:
                 stack.enter_context(http)
                 self._log.info("http", listen=str(http.address))
             self._log.info("starting", version=__version__, log_dirs=[str(path) for path in self._loaded.log_dirs])
+            collect_seldom()
             requests = self._start(service, signals, notifier)
+            set_aside()
             if not requests:
                 notifier.ready(_status_line(service))
                 self._log.info("running", partitions=len(service.snapshot().logs), threads=config.threads)

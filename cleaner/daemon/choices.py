@@ -9,7 +9,7 @@ all logs is kept until something it depends on changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cleaner.base.clock import Clock
@@ -153,6 +153,7 @@ class Choices:
         self.looks: dict[str, DirLook] = {}
         self.retaining: set[TopicPartition] = set()
         self._logs: dict[tuple[TopicPartition, str], LogStatus] = {}
+        self._behind: frozenset[TopicPartition] = frozenset()
         self._stale_since_ns: dict[TopicPartition, int] = {}
         self._workers: dict[str, int] = {}
         self._survey: Survey | None = None
@@ -175,18 +176,27 @@ class Choices:
         self.config = config
         self._order, self._windows = Order(config.selection), windows_of(config)
 
-    def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
-        """Take over the looks; a log that was worked on since looking began has to be looked at again."""
-        self.looks = dict(looks)
-        logs = [log for look in looks.values() for log in look.logs]
+    def take_looks(self, looks: Mapping[str, DirLook]) -> None:
+        """Take over the looks; a log that was worked on since its log dir's look began has to be looked at again."""
+        before, self.looks = self.looks, dict(looks)
+        if before.keys() != looks.keys() or any(look.logs is not before[path].logs for path, look in looks.items()):
+            self._take_logs([log for look in looks.values() for log in look.logs])
+        self._behind = frozenset().union(*(look.behind for look in looks.values()))
+        self._stale_since_ns = {
+            tp: ns
+            for tp, ns in self._stale_since_ns.items()
+            if tp in self._behind
+            or any(ns >= look.begun_ns for path, look in looks.items() if (tp, path) in self._logs)
+        }
+        self.invalidate()
+        self._end_jobs_without_work()
+
+    def _take_logs(self, logs: Sequence[LogStatus]) -> None:
         homes = Counter(log.partition for log in logs)
         self._logs = {
             (log.partition, log.log_dir): log if homes[log.partition] == 1 else _with_two_homes(log) for log in logs
         }
-        self._stale_since_ns = {tp: ns for tp, ns in self._stale_since_ns.items() if ns >= begun_ns}
         self._forget_gone()
-        self.invalidate()
-        self._end_jobs_without_work()
 
     def next_log(self) -> tuple[LogStatus, LogFacts] | None:
         """Return the first of the queue that is not stale, is idle, and whose log dir has a free worker; None: none."""
@@ -346,7 +356,7 @@ class Choices:
 
     def _end_jobs_without_work(self) -> None:
         """End jobs whose partition has nothing to clean, or no longer exists."""
-        requested = self.jobs.requested()
+        requested = [partition for partition in self.jobs.requested() if partition not in self._behind]
         if not requested:
             return
         now_ms = self._clock.now_ms()

@@ -9,11 +9,17 @@ change during the look is looked at again, and one that cannot be read is shown 
     held by a broker or another cleaner            locked        looked at and shown all the same
     no clean-shutdown marker, and no live writer   needs recovery, or the next round recovers it (`cleaner.recover`)
     otherwise                                      online        next to a live writer even without a marker
+
+Every look asks of every log whether it has changed. Judging those that have takes longer, so a look stops after
+`JUDGING_NS`, and the next one goes on behind the last log judged: with 20 000 logs that all change all the time, each
+is judged in its turn, and no look holds up workers and pages for seconds. The first look judges all logs.
 """
 
 from __future__ import annotations
 
 import errno
+import operator
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,10 +35,15 @@ from cleaner.errors import LogDirOfflineError, describe
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings.sources import Sources
-from cleaner.storage.fs.file_system import FileSystem, Space, real_path
+from cleaner.storage.fs.file_system import FileState, FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind, Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
+
+JUDGING_NS = 100_000_000
+"""How long a look judges logs that have changed."""
+JUDGED_AT_LEAST = 100
+"""How many of them it judges even if that takes longer, as on a slow disk."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +59,9 @@ class DirLook:
             first.
         free_bytes, total_bytes: of its file system; None when it does not answer.
         looked_at_ms: when it was last looked at with success; None: never.
-        logs: in order of partition; as of that moment.
+        begun_ns: when that look began, monotonic; a later change of a log is not in it.
+        logs: in order of partition; as of that moment, except for those that are behind.
+        behind: logs that have changed and were not judged again yet; the next look goes on with them.
         warnings: about the log dir and its settings as a whole.
     """
 
@@ -58,7 +71,9 @@ class DirLook:
     free_bytes: int | None = None
     total_bytes: int | None = None
     looked_at_ms: int | None = None
+    begun_ns: int = 0
     logs: tuple[LogStatus, ...] = ()
+    behind: frozenset[TopicPartition] = frozenset()
     warnings: tuple[str, ...] = ()
 
 
@@ -87,11 +102,13 @@ class WatchedLogDir:
         self._dir_warnings: tuple[str, ...] = ()  # why it is not a log dir now, though it may become one
         self._listing = LogDirListing()
         self._logs: dict[TopicPartition, WatchedLog] = {}
+        self._linked: tuple[LogStatus, ...] = ()
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
-        self._offset_ids: dict[OffsetKind, tuple[int, int, int]] = {}
+        self._offset_states: dict[OffsetKind, FileState] = {}
         self._last = DirLook()
         self._failure: Retry | None = None
         self._progress = (0, 0)
+        self._judged_last: TopicPartition | None = None  # where the next look goes on; None: at the beginning
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -140,11 +157,12 @@ class WatchedLogDir:
         delays = RetryDelays.of(self._config)
         self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None
-        self._offset_ids.clear()
+        self._offset_states.clear()
         facts = LogDirFacts(DirCondition.OFFLINE, detail, self._failure.not_before_ms)
         return replace(self._last, facts=facts, beside_writer=False, free_bytes=None, total_bytes=None)
 
     def _look(self, now_ms: int) -> DirLook:
+        begun_ns = self._clock.monotonic_ns()
         self._fs.accept(self.path)
         space = self._fs.space(self.path)
         if space.is_read_only:
@@ -159,8 +177,10 @@ class WatchedLogDir:
         needs_recovery = bool(self._logs) and use is Use.TORN
         watches_retention = self._config.retention_enable and use is Use.CLOSED
         trusts_default = self._settings.trusts_default_policy
-        logs = self._look_at_logs(Moment(self._fs, self._settings, now_ms, watches_retention, use, trusts_default))
-        return self._assemble(space, lock, needs_recovery, logs, now_ms)
+        moment = Moment(self._fs, self._settings, now_ms, begun_ns, watches_retention, use, trusts_default)
+        behind = self._look_at_logs(moment)
+        look = self._assemble(space, lock, needs_recovery, self._statuses(), now_ms)
+        return replace(look, begun_ns=begun_ns, behind=behind)
 
     def _assemble(
         self, space: Space, lock: LockReport, needs_recovery: bool, logs: tuple[LogStatus, ...], now_ms: int
@@ -187,20 +207,50 @@ class WatchedLogDir:
             warnings=(*self._dir_warnings, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 
-    def _look_at_logs(self, at: Moment) -> tuple[LogStatus, ...]:
-        statuses, total = [], len(self._logs)
+    def _look_at_logs(self, at: Moment) -> frozenset[TopicPartition]:
+        """Look at every log; returns those that are behind."""
+        total = len(self._logs)
         cleaned, replicated, begun = (
             self._offsets[kind].get for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START)
         )
+        changed = []
         for number, (partition, watched) in enumerate(self._logs.items()):
+            if watched.status is not None:
+                self._progress = (number, total)
+            lines = Lines(cleaned(partition), replicated(partition), begun(partition))
+            if not watched.is_current(at, lines):
+                changed.append((watched, lines))
+        return self._judge(at, changed)
+
+    def _judge(self, at: Moment, changed: list[tuple[WatchedLog, Lines]]) -> frozenset[TopicPartition]:
+        """Look at logs that have changed, as far as the time allows; returns the rest."""
+        if self._judged_last is not None:
+            begin = bisect_right(changed, self._judged_last, key=lambda each: each[0].partition)
+            changed = changed[begin:] + changed[:begin]
+        total = len(changed)
+        until_ns = self._clock.monotonic_ns() + JUDGING_NS
+        behind = []
+        judged = 0
+        for number, (watched, lines) in enumerate(changed):
             self._progress = (number, total)
-            seen = watched.look(at, Lines(cleaned(partition), replicated(partition), begun(partition)))
-            if seen is not None:
-                statuses.append(seen)
-        for partition, path in self._listing.linked.items():
-            error = "a symbolic link, which is never followed"
-            statuses.append(LogStatus(partition, str(self.path), path, why=UNREADABLE, error=error))
-        return tuple(statuses)
+            is_new = watched.status is None
+            if not is_new and judged >= JUDGED_AT_LEAST and self._clock.monotonic_ns() >= until_ns:
+                behind.append(watched.partition)
+                continue
+            watched.look(at, lines)
+            if is_new:
+                watched.expect_freshness_until(at.now_ns, (number + 1) / total)
+            else:
+                judged += 1
+                self._judged_last = watched.partition
+        return frozenset(behind)
+
+    def _statuses(self) -> tuple[LogStatus, ...]:
+        """Return what is known of every log that is there; the same object as last time if it is the same."""
+        seen = [watched.status for watched in self._logs.values() if watched.status is not None]
+        statuses = (*seen, *self._linked)
+        is_same = len(statuses) == len(self._last.logs) and all(map(operator.is_, statuses, self._last.logs))
+        return self._last.logs if is_same else statuses
 
     def _list(self) -> None:
         """List and sort the directories, if they have changed since last time."""
@@ -217,19 +267,22 @@ class WatchedLogDir:
             partition: self._logs.get(partition) or WatchedLog(partition, str(self.path), directory)
             for partition, directory in sorted(self._listing.current.items())
         }
+        error = "a symbolic link, which is never followed"
+        self._linked = tuple(
+            LogStatus(partition, str(self.path), path, why=UNREADABLE, error=error)
+            for partition, path in self._listing.linked.items()
+        )
         self._names = names
 
     def _read_offsets(self, kind: OffsetKind, now_ms: int) -> None:
         """Read a checkpoint if it is another file than last time: checkpoints are replaced, never changed in place."""
         try:
-            about = self._fs.stat(self.path / kind.value)
+            state = FileState.of(self._fs.stat(self.path / kind.value))
         except FileNotFoundError:
-            file_id = (0, 0, 0)
-        else:
-            file_id = (about.st_ino, about.st_size, about.st_mtime_ns)
-        if file_id != self._offset_ids.get(kind):
+            state = FileState()
+        if state != self._offset_states.get(kind):
             self._offsets[kind] = self._log_dir.offsets(kind)
-            if proves_unchanged(file_id[2], now_ms):
-                self._offset_ids[kind] = file_id
+            if proves_unchanged(state, now_ms):
+                self._offset_states[kind] = state
             else:
-                self._offset_ids.pop(kind, None)
+                self._offset_states.pop(kind, None)

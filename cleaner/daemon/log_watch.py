@@ -3,10 +3,13 @@ One log under watch: looked at again and again, at almost no cost while nothing 
 
 Three layers, each used only when the one before gives a reason:
 
-1. the times of the directory and the size of the active segment: two system calls. Any other file of a log that changes
-   is created, renamed or removed, which changes the directory;
+1. the times of the directory, and size and times of the active segment: two system calls. Any other file of a log that
+   changes is created, renamed or removed, which changes the directory;
 2. a listing, which gives segments, sizes and snapshots; with the checkpoints it says how much is dirty *at most*;
 3. only for a log that might be due: files are opened, to read timestamps and find open transactions.
+
+What an operator changes in place, such as an older segment that `cp` overwrites, does not show in layer 1. So now and
+then a look is made afresh, without anything remembered.
 
 A worker that takes the log loads it and judges for itself; the look decides only which log it is given.
 """
@@ -38,21 +41,23 @@ from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summarize
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileState, FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.log_dir import Use
-from cleaner.storage.segment.names import INDEX, LOG, PARTITION_METADATA, segment_file_name
+from cleaner.storage.segment.names import LOG, PARTITION_METADATA, segment_file_name
 
 # A file that changed this shortly before it was read may have changed again within the same tick of the file system's
-# clock; it is read again next time.
-_OLD_ENOUGH_NS = 2_000_000_000
+# clock; it is read again next time. The longest tick of any file system is two seconds.
+_OLD_ENOUGH_NS = 3_000_000_000
+AFRESH_NS = 3_600_000_000_000
+"""How long a look may rely on what earlier looks have read: an hour, monotonic."""
 _ATTEMPTS = 3  # how often a log is looked at whose files change during the look
 
 
-def proves_unchanged(mtime_ns: int, now_ms: int) -> bool:
-    """Tell whether an unchanged modification time proves that a file or directory is unchanged."""
-    return mtime_ns + _OLD_ENOUGH_NS < now_ms * 1_000_000
+def proves_unchanged(state: FileState, now_ms: int) -> bool:
+    """Tell whether a file or directory whose state is still this one some time later is unchanged."""
+    return max(state.mtime_ns, state.ctime_ns) + _OLD_ENOUGH_NS < now_ms * 1_000_000
 
 
 class Lines(NamedTuple):
@@ -71,6 +76,7 @@ class Moment(NamedTuple):
         fs: the file system.
         settings: of topics.
         now_ms: the moment.
+        now_ns: the same by the monotonic clock.
         watches_retention: whether `has_segments_to_delete` is asked for.
         trusts_default_policy: see `WatchedTopicSettings`.
         use: how the log dir is used. Next to one of our writers a round sees a log only up to its active segment. A
@@ -80,6 +86,7 @@ class Moment(NamedTuple):
     fs: FileSystem
     settings: WatchedTopicSettings
     now_ms: int
+    now_ns: int = 0
     watches_retention: bool = False
     use: Use = Use.CLOSED
     trusts_default_policy: bool = False
@@ -97,8 +104,10 @@ class WatchedLog:
 
     __slots__ = (
         "_active_path",
-        "_directory_id",
+        "_directory_state",
+        "_end",
         "_files",
+        "_fresh_ns",
         "_judged_at_ms",
         "_judged_by",
         "_judged_until_ms",
@@ -117,8 +126,10 @@ class WatchedLog:
         self.log_dir = log_dir
         self.directory = directory
         self._files = ListedFiles()
-        self._directory_id = (0, 0)
+        self._directory_state = FileState()
         self._proves_unchanged = False
+        self._fresh_ns = 0
+        self._end: tuple[FileState, int] | None = None  # the log end, for a state of the active segment
         self._active_path = directory
         self._topic_id: UUID | None = None
         self._open: OpenTransactions | None = None
@@ -128,6 +139,29 @@ class WatchedLog:
         self._judged_by: object = None
         self._judged_at_ms = 0
         self._judged_until_ms = 0
+
+    @property
+    def status(self) -> LogStatus | None:
+        """What the last look has found; None before the first one, and when the directory had gone."""
+        return self._status
+
+    def is_current(self, at: Moment, lines: Lines) -> bool:
+        """Tell, in two system calls, whether a look would find nothing new."""
+        if not self._proves_unchanged or not self._judged_at_ms <= at.now_ms < self._judged_until_ms:
+            return False
+        if at.now_ns - self._fresh_ns >= AFRESH_NS:
+            return False
+        try:
+            if FileState.of(at.fs.stat(self.directory)) != self._directory_state:
+                return False
+            active = FileState.of(at.fs.stat(self._active_path))
+            return self._judged_by == self._inputs(at, lines, active)
+        except (CleanerError, OSError):
+            return False  # the look finds out why
+
+    def expect_freshness_until(self, now_ns: int, share: float) -> None:
+        """Let this share of the usual time pass until the log is looked at afresh; spreads the logs of a log dir."""
+        self._fresh_ns = now_ns - round(AFRESH_NS * (1 - share))
 
     def look(self, at: Moment, lines: Lines) -> LogStatus | None:
         """
@@ -145,6 +179,7 @@ class WatchedLog:
                 if not isinstance(error.__cause__, FileNotFoundError):
                     return self._failed(at, str(error))
                 if not at.fs.exists(self.directory):
+                    self._status = None
                     return None
             except Exception as error:  # noqa: BLE001 - even an internal error stops no other log
                 self._proves_unchanged = False
@@ -152,17 +187,26 @@ class WatchedLog:
         return self._failed(at, "its files come and go; it is read again next time")
 
     def _look(self, at: Moment, lines: Lines) -> LogStatus:
+        if at.now_ns - self._fresh_ns >= AFRESH_NS:
+            self._forget()
+            self._fresh_ns = at.now_ns
         self._list(at)
-        files = self._files
-        resolved = at.settings.topic(self.partition.topic, self._topic_id)
-        active_size = files.segments[-1].size if files.segments else 0
-        flags = (at.trusts_default_policy, at.watches_retention, at.use)
-        judged_by = (files, active_size, resolved, lines, flags)
+        active = self._files.segments[-1].state if self._files.segments else None
+        judged_by = self._inputs(at, lines, active)
         is_in_time = self._judged_at_ms <= at.now_ms < self._judged_until_ms
         if self._status is None or not is_in_time or judged_by != self._judged_by:
-            self._keep(self._judge(at, lines, resolved))
+            self._keep(self._judge(at, lines, judged_by[0]))
             self._judged_by, self._judged_at_ms = judged_by, at.now_ms
         return self._status  # type: ignore[return-value]  # _keep has set it
+
+    def _inputs(self, at: Moment, lines: Lines, active: object) -> tuple[ResolvedTopic, object, Lines, object]:
+        """Return what a judgement depends on besides time and listing; `active` is the active segment's state."""
+        resolved = at.settings.topic(self.partition.topic, self._topic_id)
+        return resolved, active, lines, (at.trusts_default_policy, at.watches_retention, at.use)
+
+    def _forget(self) -> None:
+        """Forget everything read so far, but not the status, which stays the same object if it is found again."""
+        self._files, self._open, self._proves_unchanged = ListedFiles(), None, False
 
     def _keep(self, status: LogStatus) -> None:
         """Keep the object of last time if this one is equal."""
@@ -171,19 +215,20 @@ class WatchedLog:
 
     def _list(self, at: Moment) -> None:
         """List the directory if it has changed; otherwise only get the size of the active segment."""
-        about = at.fs.stat(self.directory)
-        directory_id = (about.st_ino, about.st_mtime_ns)
-        if self._proves_unchanged and directory_id == self._directory_id:
+        state = FileState.of(at.fs.stat(self.directory))
+        if self._proves_unchanged and state == self._directory_state:
             if self._files.segments:
-                self._files.segments[-1].follow(at.fs.stat(self._active_path))
+                self._files.segments[-1].follow(FileState.of(at.fs.stat(self._active_path)))
             return
+        if state.inode != self._directory_state.inode:
+            self._forget()  # another log of the same name
+        self._judged_by = self._end = None
         self._files = list_log_files(at.fs, self.directory, self._files)
         self._topic_id = read_topic_id(at.fs, self.directory / PARTITION_METADATA)
         if self._files.segments:
             base_offset = self._files.segments[-1].base_offset
             self._active_path = self.directory / segment_file_name(base_offset, LOG)
-        self._directory_id = directory_id
-        self._proves_unchanged = proves_unchanged(about.st_mtime_ns, at.now_ms)
+        self._directory_state, self._proves_unchanged = state, proves_unchanged(state, at.now_ms)
 
     def _failed(self, at: Moment, error: str) -> LogStatus:
         status = LogStatus(
@@ -266,17 +311,17 @@ class WatchedLog:
         segments = self._files.segments
         if at.use is Use.WRITTEN:
             return segments[-1].base_offset
-        return recovered_end(at.fs, self.directory, segments, None).log_end_offset
+        state = segments[-1].state
+        if self._end is None or self._end[0] != state:
+            self._end = state, recovered_end(at.fs, self.directory, segments, None).log_end_offset
+        return self._end[1]
 
     def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> LoadedLog | None:
         """
         Load a log that was closed but has lost an index: a load rebuilds the index, which may change producers and
         times. None if there is no need, or the log cannot be loaded: a round will report why.
         """
-        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished:
-            return None
-        there = set(at.fs.list_dir(self.directory))
-        if there.issuperset(segment_file_name(segment.base_offset, INDEX) for segment in self._files.segments):
+        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished or not self._files.lacks_index:
             return None
         with contextlib.suppress(CleanerError):
             return load_log(
@@ -338,9 +383,17 @@ class WatchedLog:
         """Look for open transactions that begin below an offset, the end of the cleanable range without them."""
         # A log that is served grows during the look, and the walk goes on where it ended.
         end_offset = None if at.use is Use.SERVED else log.log_end_offset
-        by = (self._files.snapshots, at.use, log.log_start_offset, end_offset)
+        files = self._files
+        by = (
+            files.snapshots,
+            files.segments[:-1],
+            files.segments[-1].base_offset,
+            at.use,
+            log.log_start_offset,
+            end_offset,
+        )
         if self._open is None or by != self._open_by or log.high_watermark < self._open.high_watermark:
-            self._open = OpenTransactions(at.fs, self.directory, self._files, at.use, log)
+            self._open = OpenTransactions(at.fs, self.directory, files, at.use, log)
             self._open_by = by
         log = self._open.with_last_stable(log, below)
         if self._open.is_behind:

@@ -85,16 +85,14 @@ class CleanerManager:
 
     # --- calls of the scheduler ---------------------------------------------------------------------------------
 
-    def take_looks(self, looks: Mapping[str, DirLook], begun_ns: int) -> None:
+    def take_looks(self, looks: Mapping[str, DirLook]) -> None:
         """
-        Take over the looks at all log dirs.
+        Take over the looks at all log dirs, by path; a log that was given back since a look began waits for another.
 
-        Args:
-            looks: one for each log dir, by its path.
-            begun_ns: when looking began, monotonic; a log that was given back since has to be looked at again.
+        A log dir that is slow or does not answer keeps its last look, so each look counts from when itself began.
         """
         with self._change:
-            self._choices.take_looks(looks, begun_ns)
+            self._choices.take_looks(looks)
             self._change.notify_all()
 
     def change_settings(self, config: CleanerConfig) -> None:

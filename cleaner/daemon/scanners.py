@@ -2,6 +2,7 @@
 Looks at all log dirs, each in its own thread: a disk that hangs delays only its own log dir.
 
 A slow disk does not count as hanging: as long as a look makes progress, its log dir keeps the state of the last look.
+A log dir is offline only after it has answered once: before that nothing is known of its disk.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Scanners:
     Args:
         clock: measures how long a log dir has not answered.
         patience_seconds: how long a turn waits for looks. A log dir whose look needs longer keeps its last look; it is
-            shown as offline if the look has not passed another log in that time.
+            shown as offline (or unread, if it is the first look) if the look has not passed another log in that time.
     """
 
     def __init__(self, clock: Clock, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -114,7 +115,8 @@ class Scanners:
         now_ns, progress = self._clock.monotonic_ns(), log_dir.progress
         if progress == scanner.progress:
             detail = f"no answer for {(now_ns - scanner.moved_ns) // 1_000_000_000} s"
-            return replace(last, facts=replace(last.facts, condition=DirCondition.OFFLINE, detail=detail))
+            condition = DirCondition.UNREAD if scanner.last is None else DirCondition.OFFLINE
+            return replace(last, facts=replace(last.facts, condition=condition, detail=detail))
         scanner.progress, scanner.moved_ns = progress, now_ns
         if scanner.last is not None:
             return last

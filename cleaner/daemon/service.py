@@ -210,7 +210,9 @@ class Service:
         looks = self._scanners.look(self._watched, now_ms)
         config = self._config()
         looks = self._recovery.overlay(self._watched, looks, self._scanners, RetryDelays.of(config), now_ms)
-        self.manager.take_looks(looks, began_ns)
+        self.manager.take_looks(looks)
+        if any(look.behind for look in looks.values()):
+            self._wake.set()  # the next turn goes on with the rest
         self._note_conditions()
         self._save_quarantine()
         ended_ns, ended_ms = self._clock.monotonic_ns(), self._clock.now_ms()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from cleaner.app.plan_settings import topic_settings
 from cleaner.base.io_throttle import UNLIMITED_FROM, IoThrottle
@@ -46,6 +48,20 @@ def with_settings(shown: ServiceSnapshot, known: ManagerSnapshot, names: Collect
     return replace(shown, logs=tuple(logs))
 
 
+class _Basis(NamedTuple):
+    """What the views of all logs are made of."""
+
+    survey: Survey
+    held: HeldLogs
+    logs: list[tuple[LogStatus, ...]]
+
+    def is_same(self, other: _Basis) -> bool:
+        """Tell whether the views are the same."""
+        if self.survey is not other.survey or self.held != other.held or len(self.logs) != len(other.logs):
+            return False
+        return all(map(operator.is_, self.logs, other.logs))
+
+
 class LogViews:
     """
     The views of all logs, rebuilt only if something has changed: most of thousands of logs stay the same.
@@ -55,18 +71,19 @@ class LogViews:
 
     def __init__(self) -> None:
         self._made: dict[tuple[TopicPartition, str], tuple[LogStatus, CleaningStatus | None, int | None, LogView]] = {}
-        self._made_of: tuple[Survey, HeldLogs] | None = None
+        self._made_of: _Basis | None = None
         self._all: tuple[LogView, ...] = ()
         self._counts = Counts()
 
     def of(self, known: ManagerSnapshot) -> tuple[tuple[LogView, ...], Counts]:
         """Show every log, in order of partition and log dir, and count them."""
-        if self._made_of is None or self._made_of[0] is not known.survey or self._made_of[1] != known.held:
+        made_of = _Basis(known.survey, known.held, [look.logs for look in known.looks.values()])
+        if self._made_of is None or not made_of.is_same(self._made_of):
             made = {(log.partition, log.log_dir): self._one(log, verdict, known) for log, verdict in known.logs}
             self._made = dict(sorted(made.items()))
             self._all = tuple(view for _, _, _, view in self._made.values())
             self._counts = Counts.of(self._all)
-            self._made_of = (known.survey, known.held)
+            self._made_of = made_of
         return self._all, self._counts
 
     def _one(
@@ -74,7 +91,7 @@ class LogViews:
     ) -> tuple[LogStatus, CleaningStatus | None, int | None, LogView]:
         last = known.last_round_ms.get(log.partition)
         before = self._made.get((log.partition, log.log_dir))
-        if before is not None and before[0] is log and before[1] == verdict and before[2] == last:
+        if before is not None and before[0] is log and before[2] == last and verdict in before[1:2]:
             return before
         return log, verdict, last, log_view(log, verdict, last)
 

@@ -261,7 +261,8 @@ class Log(_Reach):
         if not arguments.text("transactional_id", transactional_id) or timeout_ms <= 0:
             raise UsageError(f"transactional id {transactional_id!r} with a timeout of {timeout_ms} ms")
         with self._guard:
-            identity = self._ids.begin(transactional_id, self._writer.epoch_of, self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            identity = self._writer.run(lambda log: self._ids.begin(transactional_id, log.producers.epoch_of, now_ms))
             before = self._producers.get(transactional_id)
             if before is not None and before.identity.producer_id != identity.producer_id:
                 self.fence(before.identity._replace(epoch=before.identity.epoch + 1))

@@ -230,7 +230,7 @@ class LogProducer:
             began_ms, ids, name = self._began_ms, self._ids, self.transactional_id
             if began_ms is None or ids is None or name is None or now_ms - began_ms <= self._timeout_ms:
                 return False
-            raised = ids.raise_epoch(name, self.identity, self._writer.epoch_of, now_ms)
+            raised = self._writer.run(lambda log: ids.raise_epoch(name, self.identity, log.producers.epoch_of, now_ms))
             self._log.fence(raised)
             return True
 

@@ -23,7 +23,7 @@ from cleaner.log.topics import Topic, Topics, check_topic_name
 from cleaner.log.upkeep import Upkeep
 from cleaner.settings import FollowedSettings
 from cleaner.settings.sources import Sources
-from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
+from cleaner.storage.lock.partition_lock import partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.remove.removals import Removals
 from cleaner.storage.segment.generation import raise_generation
@@ -93,7 +93,8 @@ class ServedTopics:
         return made
 
     def grow(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions and serve them; raises as `Topics.grow`."""
+        """Give a topic more partitions and serve them; raises as `Topics.grow`, and ConfigError for its settings."""
+        self.config(name)  # before a directory is made: no log can be served with settings that cannot be read
         before = self._topics.find(name).homes
         grown = self._topics.grow(name, partitions)
         self._serve(grown, [each for each in grown.partitions if each.partition not in before])
@@ -121,11 +122,7 @@ class ServedTopics:
         with partition_lock(fs, log_dir.path, partition, clock):
             raise_generation(fs, log_dir.path, partition)
             yield
-        for kind in OffsetKind:
-            is_shared = kind is OffsetKind.CLEANER
-            # The lock itself, not an ExitStack with it: an interrupt in the stack's exit would leave the lock taken.
-            with checkpoint_lock(fs, log_dir.path, clock) if is_shared else contextlib.nullcontext():
-                log_dir.put(kind, partition, None)
+        self._topics.drop_offsets(log_dir, [partition])
 
     def _serve(self, topic: Topic, partitions: Sequence[TopicPartition]) -> None:
         """

@@ -16,6 +16,7 @@ Source: rules R-101 to R-107, R-124; `Topic.java`, `LogManager.java` (asyncDelet
 
 from __future__ import annotations
 
+import contextlib
 import re
 import stat
 import uuid
@@ -36,7 +37,7 @@ from cleaner.settings.files import read_cleaner_topics
 from cleaner.storage.files.partition_metadata import read_topic_id, write_topic_id
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.partition_lock import checkpoint_lock
-from cleaner.storage.log_dir import LogDir
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment.names import METADATA_TOPIC, PARTITION_METADATA, DirKind, partition_dir_name
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -248,6 +249,19 @@ class Topics:
         self._write_settings(name, {}, self.names())
         return waiting
 
+    def drop_offsets(self, log_dir: LogDir, partitions: Collection[TopicPartition]) -> None:
+        """
+        Drop partitions' lines from all checkpoints.
+
+        Raises:
+            CorruptCheckpointError, LogDirOfflineError, NoSpaceError: see `LogDir.put_all`.
+        """
+        for kind in OffsetKind:
+            is_shared = kind is OffsetKind.CLEANER
+            # The lock itself, not an ExitStack with it: an interrupt in the stack's exit would leave the lock taken.
+            with checkpoint_lock(self._fs, log_dir.path, self._clock) if is_shared else contextlib.nullcontext():
+                log_dir.put_all(kind, dict.fromkeys(partitions))
+
     def _homes(self, name: str) -> dict[int, LogDir]:
         return {
             partition.partition: log_dir
@@ -264,6 +278,9 @@ class Topics:
 
     def _make(self, name: str, numbers: Sequence[int], topic_id: uuid.UUID | None) -> None:
         counts = {log_dir: len(log_dir.partitions()) for log_dir in self._log_dirs}
+        # A crash in a deletion, or an operator who removed a directory, leaves lines: they are not of the new logs.
+        for log_dir in counts:
+            self.drop_offsets(log_dir, [TopicPartition(name, number) for number in numbers])
         for number in numbers:
             # As Kafka: in the log dir with the fewest partitions.
             log_dir = min(counts, key=counts.__getitem__)

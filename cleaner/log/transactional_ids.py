@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from cleaner.base import concurrency
 from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.errors import CorruptCheckpointError, shortened
 from cleaner.storage.files.checkpoint import read_bounded
@@ -67,7 +66,8 @@ def new_producer_id() -> int:
 
 class TransactionalIds:
     """
-    The transactional ids of one partition. Safe to share between threads; one process writes to a partition.
+    The transactional ids of one partition. Every call is a step of its open log (`PartitionWriter.run`): of a log that
+    was closed, the directory may be another one's.
 
     Args:
         fs: the file system.
@@ -77,7 +77,6 @@ class TransactionalIds:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._path = directory / FILE_NAME
-        self._lock = concurrency.Lock()
 
     def begin(self, transactional_id: str, epoch_of: Callable[[int], int], now_ms: int) -> Identity:
         """
@@ -90,25 +89,23 @@ class TransactionalIds:
                 epochs an earlier instance cannot be fenced.
             LogDirOfflineError, NoSpaceError: the disk.
         """
-        with self._lock:
-            ids = self._read()
-            known = ids.get(transactional_id)
-            identity = Identity(new_producer_id(), 0)
-            if known is not None:
-                epoch = max(known.identity.epoch, epoch_of(known.identity.producer_id)) + 1
-                if epoch <= _MAX_EPOCH:
-                    identity = Identity(known.identity.producer_id, epoch)
-            self._put(ids, transactional_id, identity, epoch_of, now_ms)
-            return identity
+        ids = self._read()
+        known = ids.get(transactional_id)
+        identity = Identity(new_producer_id(), 0)
+        if known is not None:
+            epoch = max(known.identity.epoch, epoch_of(known.identity.producer_id)) + 1
+            if epoch <= _MAX_EPOCH:
+                identity = Identity(known.identity.producer_id, epoch)
+        self._put(ids, transactional_id, identity, epoch_of, now_ms)
+        return identity
 
     def raise_epoch(
         self, transactional_id: str, identity: Identity, epoch_of: Callable[[int], int], now_ms: int
     ) -> Identity:
         """Raise the id's epoch, durably; returns the identity that aborts its transaction. Raises as `begin`."""
-        with self._lock:
-            raised = identity._replace(epoch=identity.epoch + 1)
-            self._put(self._read(), transactional_id, raised, epoch_of, now_ms)
-            return raised
+        raised = identity._replace(epoch=identity.epoch + 1)
+        self._put(self._read(), transactional_id, raised, epoch_of, now_ms)
+        return raised
 
     def _put(
         self,

@@ -63,12 +63,12 @@ class Reason(enum.Enum):
     @property
     def is_due(self) -> bool:
         """Tell whether a log's numbers alone would have Kafka's cleaner consider it (R-421)."""
-        return self in (Reason.OVERDUE, Reason.OVER_RATIO)
+        return self in _DUE
 
     @property
     def is_due_and_free(self) -> bool:
         """Tell whether a log with this reason only waits for a worker."""
-        return self.is_due or self in (Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
+        return self in _DUE_AND_FREE
 
     @property
     def is_candidate(self) -> bool:
@@ -76,6 +76,9 @@ class Reason(enum.Enum):
         return self not in _NO_CANDIDATES
 
 
+# Tuples, which compare by identity: these are asked for every log several times a turn.
+_DUE = (Reason.OVERDUE, Reason.OVER_RATIO)
+_DUE_AND_FREE = (*_DUE, Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
 _NO_CANDIDATES = frozenset(
     (
         Reason.IN_PROGRESS,

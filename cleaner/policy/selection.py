@@ -19,6 +19,7 @@ Source: rules R-410, R-420 to R-422, R-433, R-452.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -107,7 +108,11 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
     """
     basis = Basis.of(context)
     kept = {} if before is None else _unchanged_verdicts(before, basis)
-    verdicts = [kept.get(id(log)) or _judge(log, context) for log in logs]
+    if before is not None and len(kept) == len(logs) == len(before.logs) and all(map(operator.is_, logs, before.logs)):
+        return before  # nothing in it changes with time, so it may keep its older time
+    # Most logs keep their places, so a new verdict begins with the place of the old one.
+    places = {} if before is None else {verdict.partition: verdict.place for verdict in before.verdicts}
+    verdicts = [kept.get(id(log)) or _judge(log, context, places.get(log.partition)) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
     # A stable sort keeps equals in the given order.
     queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
@@ -165,17 +170,19 @@ def _changed(then: Mapping[_Key, object], now: Mapping[_Key, object]) -> set[_Ke
     return {key for key in then.keys() | now.keys() if then.get(key) != now.get(key)}
 
 
-def _judge(log: LogFacts, context: SelectionContext) -> CleaningStatus:
+def _judge(log: LogFacts, context: SelectionContext, place: int | None) -> CleaningStatus:
     delay_ms = overdue_ms(log.earliest_dirty_timestamp_ms, log.max_compaction_lag_ms, context.now_ms)
     dueness = judge(log.cleanable, delay_ms, log.min_cleanable_dirty_ratio)
+    reason = _reason(log, dueness, context)
     verdict = CleaningStatus(
         log.partition,
-        _reason(log, dueness, context),
+        reason,
         dueness,
         log.cleanable,
         log.min_cleanable_dirty_ratio,
         overdue_ms=delay_ms,
         overdue_in_ms=_overdue_in_ms(log, context.now_ms) if delay_ms == 0 else None,
+        place=place if reason.is_due_and_free else None,
     )
     return _with_figures(verdict, log, context)
 

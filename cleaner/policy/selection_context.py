@@ -42,9 +42,10 @@ class LogFacts:
 
 
 class DirCondition(enum.Enum):
-    """Whether the logs of a log dir can be worked on."""
+    """Whether the logs of a log dir can be worked on; UNREAD: it has not answered yet, and no look has ended."""
 
     ONLINE = "online"
+    UNREAD = "not read yet"
     OFFLINE = "offline"
     NEEDS_RECOVERY = "needs recovery"
     LOCKED = "in use by another process"

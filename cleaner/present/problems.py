@@ -59,6 +59,8 @@ def _of_log_dirs(shown: ServiceSnapshot) -> Iterator[Problem]:
         detail = f": {log_dir.detail}" if log_dir.detail else ""
         if log_dir.condition is DirCondition.OFFLINE:
             yield Problem(f"{log_dir.path} is offline for {since}{detail}")
+        elif log_dir.condition is DirCondition.UNREAD:
+            yield Problem(f"{log_dir.path} is not read yet{detail}")
         elif log_dir.condition is DirCondition.NEEDS_RECOVERY:
             yield Problem(f"{log_dir.path} needs recovery{detail}", f"cleaner recover {quote(log_dir.path)}")
 

@@ -27,6 +27,8 @@ from cleaner.storage.fs.file_system import FileSystem
 
 # About 300 000 headers are walked in a second; this many bytes of the smallest batches take about one second.
 _MAX_BYTES = 64 << 20
+# So many bytes are read as fast as an index, which has no entry for them (`index.interval.bytes`).
+_UNINDEXED_BYTES = 4096
 
 
 class ReadBatches(Protocol):
@@ -127,7 +129,8 @@ def recovered_end(
     for row in range(first if is_short else last, last + 1):
         segment = segments[row]
         with OpenSegment(fs, SegmentFiles(directory, segment.base_offset)) as file:
-            end = end_of(file, segment.size, HeaderReader, [0] if is_short else None)
+            is_whole = is_short or segment.size <= _UNINDEXED_BYTES
+            end = end_of(file, segment.size, HeaderReader, [0] if is_whole else None)
         if end.position < segment.size or row == last:
             cut_bytes = segment.size - end.position + sum(later.size for later in segments[row + 1 :])
             kept = (*segments[:row], segment if end.position == segment.size else segment.shortened(end.position))

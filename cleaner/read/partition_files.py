@@ -78,10 +78,11 @@ def find_files(fs: ReadableFiles, directory: Path) -> FoundFiles:
     swapped = {
         base: frozenset(file.suffix for file in swaps if file.offset == base) for base in {f.offset for f in swaps}
     }
-    logs = _after_swap(fs, directory, set(names.offsets_of(parsed, names.LOG)), swapped)
+    final = [file for file in parsed.values() if not file.temporary]
+    logs = _after_swap(fs, directory, {file.offset for file in final if file.suffix == names.LOG}, swapped)
     return FoundFiles(
         places=tuple(SegmentFiles(directory, base, swapped.get(base, frozenset())) for base in sorted(logs)),
-        snapshots=tuple(names.offsets_of(parsed, names.SNAPSHOT)),
+        snapshots=tuple(sorted(file.offset for file in final if file.suffix == names.SNAPSHOT)),
         has_swap=any(file.temporary == names.SWAP for file in parsed.values()),
     )
 

@@ -8,29 +8,30 @@ so a summary gives an upper bound of the dirty bytes that may be cleaned.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
-from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
+from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem
 from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.segment.batch_source import batch_headers
 from cleaner.storage.segment.names import (
     CLEANED,
     DELETED,
+    INDEX,
     LOG,
     SNAPSHOT,
     SWAP,
+    TIME_INDEX,
     offset_of,
     parse_file_name,
     segment_file_name,
 )
 from cleaner.storage.segment.segment import Segment
 
-_ENDINGS = (LOG, SNAPSHOT, CLEANED, SWAP, DELETED)
+_ENDINGS = (LOG, INDEX, TIME_INDEX, SNAPSHOT, CLEANED, SWAP, DELETED)
 
 
 class ListedSegment:
@@ -39,44 +40,57 @@ class ListedSegment:
 
     Attributes:
         base_offset: lower bound of its offsets.
-        size: bytes of the `.log` file.
-        mtime_ns: modification time of the `.log` file.
+        state: of the `.log` file.
+
+    Args:
+        found: its `.log`.
+        time_index: the state of its time index, from which timestamps are read; None: it has none.
     """
 
     __slots__ = (
         "_directory",
         "_first_timestamp",
         "_fs",
-        "_inode",
         "_largest_timestamp",
+        "_time_index",
         "base_offset",
-        "mtime_ns",
-        "size",
+        "state",
     )
 
-    def __init__(self, fs: FileSystem, directory: Path, found: DirectoryEntry) -> None:
+    def __init__(
+        self, fs: FileSystem, directory: Path, found: DirectoryEntry, time_index: FileState | None = None
+    ) -> None:
         self.base_offset = offset_of(found.name)
-        self.size = found.size
-        self.mtime_ns = found.mtime_ns
-        self._inode = found.inode
+        self.state = found.state
+        self._time_index = time_index
         self._fs = fs
         self._directory = directory
         self._largest_timestamp: int | None = None
         self._first_timestamp: int | None = None
 
-    def is_still(self, found: DirectoryEntry) -> bool:
-        """Tell whether this is the same file, unchanged."""
-        return (self._inode, self.size, self.mtime_ns) == (found.inode, found.size, found.mtime_ns)
+    @property
+    def size(self) -> int:
+        """Bytes of the `.log` file."""
+        return self.state.size
+
+    @property
+    def mtime_ns(self) -> int:
+        """Modification time of the `.log` file."""
+        return self.state.mtime_ns
+
+    def is_still(self, found: DirectoryEntry, time_index: FileState | None) -> bool:
+        """Tell whether this is the same file, unchanged, with the same time index."""
+        return self.state == found.state and self._time_index == time_index
 
     def shortened(self, size: int) -> ListedSegment:
         """Return the segment as it would be with a file of `size` bytes."""
-        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self._inode, size, self.mtime_ns)
+        found = DirectoryEntry(segment_file_name(self.base_offset, LOG), self.state._replace(size=size))
         return ListedSegment(self._fs, self._directory, found)
 
-    def follow(self, about: os.stat_result) -> None:
-        """Take over the file's new size and time; for an active segment."""
-        if (self._inode, self.size, self.mtime_ns) != (about.st_ino, about.st_size, about.st_mtime_ns):
-            self._inode, self.size, self.mtime_ns = about.st_ino, about.st_size, about.st_mtime_ns
+    def follow(self, state: FileState) -> None:
+        """Take over the file's new state; for an active segment."""
+        if self.state != state:
+            self.state = state
             self._largest_timestamp = self._first_timestamp = None
 
     def largest_timestamp(self) -> int:
@@ -157,13 +171,15 @@ class ListedFiles:
 
     Attributes:
         segments: ascending; the last is the active one. Empty only in a directory that needs a recovery.
-        snapshots: offsets of the producer snapshots, ascending, with their sizes.
+        snapshots: offsets of the producer snapshots, ascending, each with the state of its file.
         temporary_files: how many there are.
+        lacks_index: whether a segment has no offset index.
     """
 
     segments: tuple[ListedSegment, ...] = ()
-    snapshots: tuple[tuple[int, int], ...] = ()
+    snapshots: tuple[tuple[int, FileState], ...] = ()
     temporary_files: TemporaryFiles = field(default=TemporaryFiles())
+    lacks_index: bool = False
 
 
 def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None = None) -> ListedFiles:
@@ -177,23 +193,25 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         OSError: it cannot be listed.
     """
     known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
-    segments, snapshots = [], []
+    files: dict[str, dict[int, DirectoryEntry]] = {suffix: {} for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT)}
     unfinished = deleted = 0
     for found in fs.scan_dir(directory, _ENDINGS):
-        file = parse_file_name(found.name)
         if found.name.endswith(DELETED):
             deleted += 1
         elif found.name.endswith((CLEANED, SWAP)):
             unfinished += 1
-        elif file is not None and file.suffix == LOG:
-            segment = known.get(file.offset)
-            if segment is None or not segment.is_still(found):
-                segment = ListedSegment(fs, directory, found)
-            segments.append(segment)
-        elif file is not None:
-            snapshots.append((file.offset, found.size))
-    segments.sort(key=lambda segment: segment.base_offset)
-    return ListedFiles(tuple(segments), tuple(sorted(snapshots)), TemporaryFiles(unfinished, deleted))
+        elif (file := parse_file_name(found.name)) is not None:
+            files[file.suffix][file.offset] = found
+    segments = []
+    for offset, found in sorted(files[LOG].items()):
+        time_index = files[TIME_INDEX][offset].state if offset in files[TIME_INDEX] else None
+        segment = known.get(offset)
+        if segment is None or not segment.is_still(found, time_index):
+            segment = ListedSegment(fs, directory, found, time_index)
+        segments.append(segment)
+    snapshots = tuple(sorted((offset, found.state) for offset, found in files[SNAPSHOT].items()))
+    lacks_index = not files[LOG].keys() <= files[INDEX].keys()
+    return ListedFiles(tuple(segments), snapshots, TemporaryFiles(unfinished, deleted), lacks_index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,11 @@ def is_log_file(name: str) -> bool:
 
 def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
     """Tell whether two directories hold the same segments, by names, sizes and times (ns)."""
-    found = [{each.name: each[2:] for each in fs.scan_dir(where, (names.LOG,))} for where in (one, other)]
-    return found[0] == found[1]
+    first, second = (
+        {name: (state.size, state.mtime_ns) for name, state in fs.scan_dir(where, (names.LOG,))}
+        for where in (one, other)
+    )
+    return first == second
 
 
 def settle_handover(log_dir: LogDir, topic_partition: TopicPartition, topic_id: UUID) -> None:

@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.reports import CleanReport
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import (
+    ConfigError,
     CorruptBatchError,
     ForkedError,
     LogClosedError,
@@ -29,6 +33,8 @@ from cleaner.errors import (
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import Record
+from cleaner.log.transactional_ids import FILE_NAME as TRANSACTIONAL_IDS
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir
@@ -291,6 +297,35 @@ def test_topic_can_be_deleted_and_created_again(tmp_path: Path) -> None:
         _wait_until(lambda: not waiting[0].exists())
 
 
+@pytest.mark.kernels
+@pytest.mark.parametrize("moment", [3, 12, 30])
+def test_round_of_a_topic_that_is_made_again_says_nothing_of_the_new_one(tmp_path: Path, moment: int) -> None:
+    """The checkpoint knows a log by its name: the old log's line would spare the new one's records from cleaning."""
+    settings = {"internal.segment.bytes": "2000", "cleanup.policy": "compact"}
+    with LogManager(tmp_path, settings, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("prices")
+        log = manager.log("prices")
+        for number in range(200):
+            log.append([Record(b"k%d" % (number % 5), b"v" * 50)])
+        log.roll()
+        log.flush()
+        manager.upkeep.note_all()
+        looks = 0
+
+        def made_again() -> None:
+            nonlocal looks
+            looks += 1
+            if looks == moment:
+                manager.delete_topic("prices")
+                manager.create_topic("prices")
+
+        context = CallContext(check_done=made_again)
+        (report,) = clean_log_dir(tmp_path, ["prices-0"], Sources(config=settings), CleanOptions(), context)
+        assert looks > moment
+        assert isinstance(report, CleanReport)
+        assert LogDir(FileSystem(), tmp_path).cleaner_offsets.get(TopicPartition("prices", 0), 0) == 0
+
+
 def test_deleted_topic_found_at_the_start_is_removed_later(tmp_path: Path) -> None:
     """R-105: its process may have ended before the delay had."""
     with _manager(tmp_path) as manager:
@@ -302,6 +337,23 @@ def test_deleted_topic_found_at_the_start_is_removed_later(tmp_path: Path) -> No
         clock.move_on(60)
         manager.wake()
         _wait_until(lambda: not waiting.exists())
+
+
+def test_producer_of_a_deleted_topic_writes_nothing_into_the_one_made_again(tmp_path: Path) -> None:
+    """Its transactional ids are a file of the directory, which is the other topic's now."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("prices")
+        log = manager.log("prices")
+        late = log.producer("payments", transaction_timeout_ms=1)
+        late.begin()
+        late.append([Record(b"k", b"v")])
+        manager.delete_topic("prices")
+        manager.create_topic("prices")
+        with pytest.raises(LogClosedError):
+            late.end_if_late(1 << 60)
+        with pytest.raises(LogClosedError):
+            log.producer("payments")
+        assert not (tmp_path / "prices-0" / TRANSACTIONAL_IDS).exists()
 
 
 def test_altered_settings_count_at_once(tmp_path: Path) -> None:
@@ -328,6 +380,17 @@ def test_settings_written_by_another_process_are_applied(tmp_path: Path) -> None
         assert manager.topic_config("prices").segment_bytes == 500
         _put(manager, 30)
         assert _active_base(tmp_path) > 0
+
+
+def test_topic_with_unreadable_settings_gets_no_partitions(tmp_path: Path) -> None:
+    """Refused before a directory is made, which nobody could then serve."""
+    path = tmp_path / "logs"
+    with LogManager(path, create=True, cleaner=False) as manager:
+        manager.create_topic("prices", 1)
+    (path / "cleaner-topics.properties").write_text("prices.segment.ms=soon\n")
+    with LogManager(path, cleaner=False) as manager, pytest.raises(ConfigError, match=r"segment\.ms=soon"):
+        manager.add_partitions("prices", 2)
+    assert [found.name for found in path.iterdir() if found.is_dir()] == [str(PRICES)]
 
 
 def test_policy_of_a_topic_is_that_of_the_manager_unless_it_says_otherwise(tmp_path: Path) -> None:

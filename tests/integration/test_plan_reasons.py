@@ -23,7 +23,7 @@ from cleaner.cli.main import main
 from cleaner.errors import CorruptBatchError
 from cleaner.read.summary import ListedFiles
 from cleaner.settings.sources import SetOption, Sources
-from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem
+from cleaner.storage.fs.file_system import DirectoryEntry, File, FileState, FileSystem
 from tests.integration.log_dirs import NOW, flip_bit, keyed_log
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
@@ -226,7 +226,7 @@ class Vanishing(FileSystem):
         found = super().scan_dir(directory, suffixes)
         if self.times:
             self.times -= 1
-            found.append(DirectoryEntry(f"{70:020d}.log", 1, 100, 0))
+            found.append(DirectoryEntry(f"{70:020d}.log", FileState(1, 100)))
         return found
 
 

@@ -6,11 +6,16 @@ Who works on the log: a writer with its clients, a cleaner, and readers, each in
     transact    records in the client's open transaction, which is begun if there is none
     end         commit or abort it
     flush, roll, sleep, note (write the checkpoints), read (as a committed reader in another process)
+    retain      remove expired segments of all logs
+    remake      delete the client's topic and make it again under its name
+
+Each client works on one topic.
 """
 
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,28 +24,38 @@ from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import Refusal
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, InvalidTxnStateError, LogClosedError, LogWriteError, ProducerFencedError
+from cleaner.errors import (
+    CleanerError,
+    InvalidTxnStateError,
+    LogClosedError,
+    LogWriteError,
+    OffsetOutOfRangeError,
+    ProducerFencedError,
+    TopicError,
+    TopicExistsError,
+)
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.settings.sources import Sources
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, left_overs, number_of
-from tests.simulation.oracle import Oracle, Sent, Transaction
-from tests.simulation.plan import Operation
+from tests.simulation.oracle import Oracle
+from tests.simulation.plan import Operation, Plan
 from tests.simulation.processes import Process
+from tests.simulation.sent import Sent, Transaction
+from tests.simulation.topics import MAIN, SETTINGS, Topics
 from tests.simulation.world import SimClock, World
 
-TOPIC = "log"
-PARTITION = TopicPartition(TOPIC, 0)
 _PATIENCE_SECONDS = 600.0
 
 
 class Kept(NamedTuple):
-    """An append of an idempotent producer that was answered."""
+    """An append of an idempotent producer that was answered; `oracle`: of its topic."""
 
     stamp: ProducerStamp
     sent: list[Sent]
+    oracle: Oracle
 
 
 class Bench:
@@ -48,42 +63,69 @@ class Bench:
     What all who work share: the world, the truth, and the operations that are left.
 
     Attributes:
-        troubled: an accident that makes calls fail has happened in this life; without one, no call may fail.
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
         stops_clock: see `Plan`.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
+        has_noted: called when checkpoints were written.
         kept: each client's last append with a sequence, to be repeated in the next life.
-        round_began: what was there when the last round began.
+        rounds_began: what was there when the last round began, of each topic.
     """
 
-    def __init__(self, world: World, log_dir: Path, settings: dict[str, str], operations: Any) -> None:
+    def __init__(self, world: World, log_dir: Path, plan: Plan) -> None:
         self.world = world
         self.log_dir = log_dir
-        self.directory = log_dir / str(PARTITION)
-        self.settings = settings
-        self.oracle = Oracle(self.directory, int(settings["delete.retention.ms"]), self.clock.now_ms)
+        self.settings = dict(plan.settings)
+        self.topics = Topics(log_dir, plan.topics, self.settings, self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
-        self.troubled = False
+        self._is_troubled = False
+        self._troubles = 0
         self.lacks_descriptors = False
         self.stopping = False
         self.operations: dict[int, deque[tuple[int, Operation]]] = {}
-        for place, operation in enumerate(operations):
+        for place, operation in enumerate(plan.operations):
             self.operations.setdefault(operation.client, deque()).append((place, operation))
         self.done = 0
         self.outcomes: dict[str, int] = {}
         self.writer: Process | None = None
-        self.stops_clock = False
+        self.stops_clock = plan.stops_clock
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
-        self.round_began = RoundBegun(0, frozenset())
+        self.has_noted: Any = lambda: None
+        self.rounds_began: dict[str, RoundBegun] = {}
 
     @property
     def clock(self) -> SimClock:
         """The machine's clock."""
         return self.world.clock
+
+    @property
+    def troubled(self) -> bool:
+        """Whether an accident that makes calls fail has happened in this life."""
+        return self._is_troubled
+
+    @troubled.setter
+    def troubled(self, is_troubled: bool) -> None:
+        self._is_troubled = is_troubled
+        self._troubles += is_troubled
+
+    def calm(self) -> int:
+        """Return a mark for `is_calm_since`: the work of another process may begin in one life and end in the next."""
+        return self._troubles - self._is_troubled
+
+    def is_calm_since(self, mark: int) -> bool:
+        """Tell whether no call had to fail at any time since a mark."""
+        return self._troubles == mark
+
+    def directory(self, topic: str) -> Path:
+        """Return a topic's directory."""
+        return self.log_dir / str(TopicPartition(topic, 0))
+
+    def topic_of(self, client: int) -> str:
+        """Return the topic that a client works on."""
+        return self.topics.names[client % len(self.topics.names)]
 
     def count(self, what: str) -> None:
         """Count an outcome, for the report."""
@@ -91,7 +133,32 @@ class Bench:
 
     def open(self, fs: SimFiles) -> LogManager:
         """Open the log for writing, in the calling thread's process."""
-        return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs)
+        log = EventLog(self, "writer")
+        return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs, logger=log)
+
+
+class EventLog:
+    """Where a daemon or writer logs: an error that no accident explains fails the world."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._bench = bench
+        self._name = name
+
+    def info(self, event: str, **_known: object) -> None:
+        """Count it."""
+        self._bench.count(f"{self._name}: {event.partition(':')[0]}")  # without a path of this process
+
+    warning = info
+
+    def error(self, event: str, **known: object) -> None:
+        """Count it, or fail."""
+        self.info(event)
+        task = self._bench.world.scheduler.current
+        if task is None or task.owner.is_dead:
+            return
+        error = known.get("exc_info")
+        if isinstance(error, Exception) and not isinstance(error, CleanerError | OSError) and not self._bench.troubled:
+            raise Wrong(f"{event}: {error!r}") from error
 
 
 class Client:
@@ -99,23 +166,42 @@ class Client:
 
     def __init__(self, bench: Bench, manager: LogManager, number: int) -> None:
         self._bench = bench
-        self._oracle = bench.oracle
         self._manager = manager
-        self._log = manager.log(TOPIC)
         self._number = number
+        self._topic = bench.topic_of(number)
+        self._kept = bench.kept.pop(number, None)
+        self._oracle = bench.topics.now[self._topic]
+        self._log: Any = None
+
+    def _open(self) -> None:
+        """Begin with the log that the topic has now; it is made if it is gone and nobody else makes it."""
+        if self._topic not in self._manager.topics():
+            with contextlib.suppress(TopicExistsError):
+                make_topic(self._bench, self._manager, self._topic)
+        log = self._manager.log(self._topic)
+        oracle = self._bench.topics.there(self._topic)
+        if oracle is None or log.is_closed:
+            raise LogClosedError(self._topic)  # the topic has been deleted since
+        self._oracle, self._log = oracle, log
         self._transactional: Any = None
         self._idempotent: Any = None
-        self._kept = bench.kept.pop(number, None)
         self._transaction: Transaction | None = None
         self._in_transaction: list[Sent] = []
+
+    @property
+    def _must_open(self) -> bool:
+        """Whether there is no log yet, or somebody deletes its topic."""
+        return self._log is None or self._oracle.is_deleted_soon
 
     def run(self) -> None:
         """Take operations until there are none, or the writer stops."""
         left = self._bench.operations[self._number]
-        while left and not self._bench.stopping and not self._log.is_closed:
+        while left and not self._bench.stopping and (self._must_open or not self._log.is_closed):
             place, operation = left.popleft()
             self._bench.begun(place)
             try:
+                if self._must_open:
+                    self._open()
                 getattr(self, f"_{operation.kind}")(operation)
                 self._bench.count(operation.kind)
             except Wrong:
@@ -124,6 +210,8 @@ class Client:
                 raise Wrong(f"a durable future did not end in {_PATIENCE_SECONDS:.0f} s: {operation}") from error
             except (CleanerError, OSError, KeyboardInterrupt, MemoryError) as error:
                 self._bench.count(f"{operation.kind}: {type(error).__name__}")
+                if self._bench.topics.is_remade(self._topic) and isinstance(error, LogClosedError | TopicError):
+                    continue
                 if self._bench.lacks_descriptors and isinstance(error, LogClosedError):
                     raise Wrong(f"a lack of descriptors has closed the log for good: {error}") from error
                 if not self._bench.troubled and not self._bench.stopping:
@@ -147,12 +235,14 @@ class Client:
         if not again.is_repeat or again.base_offset != sent[0].offset:
             raise Wrong(f"a repeated append got offset {again.base_offset}, before {sent[0].offset}")
         producer_id, epoch = producer.identity
-        self._bench.kept[self._number] = Kept(ProducerStamp(producer_id, epoch, sequence, False), sent)
+        self._bench.kept[self._number] = Kept(ProducerStamp(producer_id, epoch, sequence, False), sent, self._oracle)
 
     def _repeat_kept(self) -> None:
-        """Repeat the last append of the life before, unless it was lost."""
+        """Repeat the last append of the life before, unless it was lost or has expired."""
         kept, self._kept = self._kept, None
-        if kept is None or any(sent.is_lost for sent in kept.sent):
+        if kept is None or kept.oracle is not self._oracle or any(sent.is_lost for sent in kept.sent):
+            return
+        if (kept.sent[0].offset or 0) < self._oracle.start.look():
             return
         again = self._log.append(_records(kept.sent), producer=kept.stamp)
         if not again.is_repeat or again.base_offset != kept.sent[0].offset:
@@ -193,6 +283,7 @@ class Client:
         self._transaction = self._transactional = None
 
     def _send(self, operation: Operation, append: Any, transaction: Transaction | None) -> list[Sent]:
+        is_gone = self._oracle.is_deleted
         sent = self._oracle.send(operation.keys, operation.number, transaction)
         try:
             appended = append(_records(sent))
@@ -202,6 +293,8 @@ class Client:
             for each in sent:
                 each.has_failed = True
             raise
+        if is_gone:
+            raise Wrong(f"the log of a deleted topic has taken an append: {operation}")
         self._oracle.answered(sent, appended.base_offset)
         if appended.last_offset - appended.base_offset + 1 != len(sent):
             raise Wrong(f"{len(sent)} records got offsets {appended.base_offset} to {appended.last_offset}")
@@ -223,52 +316,79 @@ class Client:
 
     def _note(self, _operation: Operation) -> None:
         self._manager.upkeep.note_all()
+        self._bench.has_noted()
+
+    def _retain(self, _operation: Operation) -> None:
+        self._manager.upkeep.retain()
+
+    def _remake(self, _operation: Operation) -> None:
+        old = self._oracle
+        old.is_deleted_soon = True
+        self._manager.delete_topic(self._topic)
+        old.is_deleted = True
+        make_topic(self._bench, self._manager, self._topic)
 
     def _read(self, _operation: Operation) -> None:
-        self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs))
+        self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs, self._topic))
 
 
 def _records(sent: list[Sent]) -> list[Record]:
     return [Record(each.key.encode(), each.value, ((ID_HEADER, str(each.number).encode()),)) for each in sent]
 
 
-def read_committed(bench: Bench, fs: SimFiles) -> None:
-    """Read the log from its start, as another process that only sees its files."""
-    expected = bench.oracle.must_be_shown()
+def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
+    """Make a topic that is not there."""
+    topic_id = uuid.uuid4()
+    made = bench.topics.remember(name, topic_id)
+    manager.create_topic(name, settings=SETTINGS[name], topic_id=topic_id)
+    made.is_made = True
+    bench.topics.now[name] = made
+
+
+def read_committed(bench: Bench, fs: SimFiles, topic: str) -> None:
+    """Read a log from its start, as another process that only sees its files."""
+    oracle, calm = bench.topics.now[topic], bench.calm()
+    expected, start = oracle.must_be_shown(), oracle.start.offset
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
-        with LogReader(fs, bench.log_dir, PARTITION, clock=bench.clock) as reader:
+        with LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader:
             for record in reader.read(reader.log_start_offset, isolation="read_committed"):
                 assert record.offset is not None
                 key = (record.key or b"").decode()
                 shown.append((record.offset, key, record.value, number_of(record.headers)))
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
-        if not bench.troubled:
+        has_expired = isinstance(error, OffsetOutOfRangeError) and oracle.start.look() > start
+        if bench.is_calm_since(calm) and not oracle.is_deleted_soon and not has_expired:
             raise
         return
-    _require_closed(fs)
+    require_closed(fs)
     is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.troubled
-    bench.oracle.shown(shown, expected if is_up else {})
+    if oracle.is_deleted_soon:
+        is_up = False
+        oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
+    oracle.shown(shown, expected if is_up else {})
     bench.count("shown")
     bench.has_read()
 
 
 def clean_once(bench: Bench, fs: SimFiles) -> None:
     """Run one round as `cleaner clean` would, alongside the writer or without one."""
-    sources = Sources.of_call(TOPIC, bench.settings, None, None)
+    topics, log_dir = bench.topics, bench.log_dir
     lent = CallContext(fs=fs, clock=bench.clock)
-    bench.round_began = RoundBegun(
-        checkpoints_of(bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0), frozenset(left_overs(bench.directory))
-    )
+    for name in topics.compacted:
+        if bench.directory(name).exists():
+            checkpoint = checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0)
+            bench.rounds_began[name] = RoundBegun(checkpoint, frozenset(left_overs(bench.directory(name))))
     if bench.stops_clock:
         # If there is one, a millisecond before a tombstone or a marker may go.
-        horizons = bench.oracle.horizons()
+        horizons = topics.now[MAIN].horizons()
         bench.clock.frozen_ms = horizons[bench.done % len(horizons)] - 1 if horizons else bench.clock.now_ms()
-    outcomes = clean_log_dir(bench.log_dir, [str(PARTITION)], sources, CleanOptions(), lent)
+    names = [str(TopicPartition(name, 0)) for name in topics.compacted]
+    outcomes = clean_log_dir(log_dir, names, Sources(config=bench.settings), CleanOptions(), lent)
     try:
-        with bench.oracle.round_runs(), contextlib.closing(outcomes):
+        with topics.rounds_run(), contextlib.closing(outcomes):
             for outcome in outcomes:
                 if isinstance(outcome, Refusal):
                     raise outcome.error
@@ -276,19 +396,13 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
     except (CleanerError, OSError) as error:
         bench.count(f"round: {type(error).__name__}")
     else:
-        _require_closed(fs)
+        require_closed(fs)
     finally:
         bench.clock.frozen_ms = None
 
 
-def _require_closed(fs: SimFiles) -> None:
+def require_closed(fs: SimFiles) -> None:
     """Make sure that a process that has done its work has no file open, whatever errors it met."""
     open_files = sorted(file.path.name for file in fs.process.open_files())
     if open_files:
         raise Wrong(f"files are left open: {open_files}")
-
-
-def close(manager: LogManager) -> None:
-    """Close in order, whatever fails."""
-    with contextlib.suppress(CleanerError):
-        manager.close()

@@ -13,7 +13,7 @@ from typing import Any
 from cleaner.errors import CleanerError
 from cleaner.log.cleaning import InProcessCleaner
 from cleaner.state.state_dir import STATE_DIR_KEY
-from tests.simulation.clients import Bench
+from tests.simulation.clients import Bench, EventLog
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong
 
@@ -24,36 +24,13 @@ _SETTINGS = {
 }
 
 
-class _Log:
-    """The daemon's log: an error that no accident explains fails the world."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-
-    def info(self, event: str, **_known: object) -> None:
-        """Count it."""
-        self._bench.count(f"daemon: {event.partition(':')[0]}")  # without a path of this process
-
-    warning = info
-
-    def error(self, event: str, **known: object) -> None:
-        """Count it, or fail."""
-        self._bench.count(f"daemon: {event.partition(':')[0]}")
-        task = self._bench.world.scheduler.current
-        if task is None or task.owner.is_dead:
-            return
-        error = known.get("exc_info")
-        if isinstance(error, Exception) and not isinstance(error, CleanerError | OSError) and not self._bench.troubled:
-            raise Wrong(f"{event}: {error!r}") from error
-
-
 def serve(bench: Bench, fs: SimFiles, stop: Any) -> None:
     """Run the service until `stop` is set."""
     state_dir: Path = bench.log_dir.parent / "state"
     settings = bench.settings | _SETTINGS | {STATE_DIR_KEY: str(state_dir)}
     try:
-        with bench.oracle.round_runs(math.inf):
-            service = InProcessCleaner(fs, bench.clock, [bench.log_dir], settings, _Log(bench))
+        with bench.topics.rounds_run(math.inf):
+            service = InProcessCleaner(fs, bench.clock, [bench.log_dir], settings, EventLog(bench, "daemon"))
             service.start()
             stop.wait()
             if not service.stop(600.0):

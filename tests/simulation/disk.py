@@ -10,6 +10,7 @@ loses them at once.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import shutil
@@ -19,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem, Space, disk_errors
+from cleaner.errors import disk_error
+from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem, Space
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Killed, Scheduler
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem, PowerCut
 from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
 
 TOTAL_BYTES = 1 << 30
@@ -86,7 +88,7 @@ class Disk:
         self.root = root
         self.scheduler = scheduler
         self.trouble: Trouble | None = None
-        self.is_off = False
+        self.has_moved_directories = False
         self._rng = rng
         self._is_slow = is_slow
         self._epoch_ns = 0
@@ -103,7 +105,7 @@ class Disk:
     def step(self, what: str, path: Path, wanted: str) -> None:
         """Take the step of a call, and its time; raises what is wrong with the disk."""
         scheduler = self.scheduler
-        scheduler.pause(f"{what} {path.name}")
+        scheduler.pause(what, path)
         nanos = _READ_NS if wanted == "read" else _SYNC_NS if wanted.startswith("fsync") else _WRITE_NS
         if self._is_slow and nanos == _SYNC_NS and self._rng.random() < 0.05:
             nanos = _SLOW_NS
@@ -114,20 +116,17 @@ class Disk:
                 self.trouble = None
             raise OSError(trouble.error, os.strerror(trouble.error), str(path))
 
-    def draw_state(self, journal: ForgetfulFileSystem) -> DiskState:
-        """Draw a state that a power cut at the end of a journal may leave."""
-        return journal.state_after_power_cut(self._rng)
+    def draw_state(self, cut: PowerCut) -> DiskState:
+        """Draw a state that a power cut may leave."""
+        return cut.draw(self._rng)
 
-    def cut_power(self, journal: ForgetfulFileSystem | None = None) -> str:
+    def come_back(self, cut: PowerCut) -> str:
         """
-        Replace the files by what a power cut leaves; returns what was forgotten. No process may live.
+        Replace the files by what a power cut may have left; returns what was forgotten. No process may live.
 
         The page cache is gone with it: from now on all that is there is durable.
-
-        Args:
-            journal: of the time of the cut, to draw another state that the same cut may leave.
         """
-        state = self.draw_state(journal or self.journal)
+        state = self.draw_state(cut)
         for entry in os.scandir(self.root):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
@@ -147,8 +146,7 @@ class SimFile(WatchedFile):
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Read as `File.read_into`."""
-        with disk_errors(self.path):
-            self._owner.step("read", self.path, "read")
+        self._owner.look("read", self.path)
         return super().read_into(buffer, position)
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -189,10 +187,11 @@ class SimFiles(WatchedFileSystem):
 
     def step(self, what: str, path: Path, wanted: str) -> None:
         """Take a step; raises Killed in a dead process."""
-        if self.process.is_dead:
+        process = self.process
+        if process.is_dead:
             raise Killed
         self._disk.step(what, path, wanted)
-        if self.process.is_dead:
+        if process.is_dead:
             raise Killed
 
     def before(self, operation: Operation) -> None:
@@ -219,6 +218,8 @@ class SimFiles(WatchedFileSystem):
 
     def after(self, operation: Operation) -> None:
         """Enter the change in the journal."""
+        if self._disk.has_moved_directories:
+            operation = self._where_it_is(operation)
         self._disk.journal.enter(operation)
         if self.process.accidents:
             self.process.has_changed_a_file()
@@ -226,6 +227,20 @@ class SimFiles(WatchedFileSystem):
             self._date_path(operation.path.parent)
             if operation.kind == "create":
                 self._date_path(operation.path)
+
+    def _where_it_is(self, operation: Operation) -> Operation:
+        """Return a change with the present name of its directory, which may have been renamed since it is held."""
+        if operation.kind == "fsync_dir":
+            held = self._held._held.get(str(operation.path))
+            if held is None:
+                return operation
+            return dataclasses.replace(operation, path=Path(f"/proc/self/fd/{held.descriptor}").readlink())
+        held = self._held._held.get(str(operation.path.parent))
+        if held is None:
+            return operation
+        directory = Path(f"/proc/self/fd/{held.descriptor}").readlink()
+        target = None if operation.target is None else directory / operation.target.name
+        return dataclasses.replace(operation, path=directory / operation.path.name, target=target)
 
     def date(self, descriptor: int) -> None:
         """Give a file the simulated time."""
@@ -243,43 +258,42 @@ class SimFiles(WatchedFileSystem):
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """Open as `FileSystem.open`."""
-        with disk_errors(path):
-            self.step("open", path, "open")
+        self.look("open", path, "open")
         return super().open(path, write=write)
 
     def stat(self, path: Path) -> os.stat_result:
         """Return as `FileSystem.stat`."""
-        self._look("stat", path)
+        self.look("stat", path)
         return super().stat(path)
 
     def exists(self, path: Path) -> bool:
         """Tell as `FileSystem.exists`."""
-        self._look("exists", path)
+        self.look("exists", path)
         return super().exists(path)
 
     def list_dir(self, path: Path) -> list[str]:
         """List as `FileSystem.list_dir`."""
-        self._look("list", path)
+        self.look("list", path)
         return super().list_dir(path)
 
     def list_files(self, path: Path) -> list[str]:
         """List as `FileSystem.list_files`."""
-        self._look("list", path)
+        self.look("list", path)
         return super().list_files(path)
 
     def list_dirs(self, path: Path) -> list[str]:
         """List as `FileSystem.list_dirs`."""
-        self._look("list", path)
+        self.look("list", path)
         return super().list_dirs(path)
 
     def scan_dir(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         """List as `FileSystem.scan_dir`, by name: the system's order is not the seed's."""
-        self._look("list", directory)
+        self.look("list", directory)
         return sorted(super().scan_dir(directory, suffixes))
 
     def find(self, directory: Path, names: Sequence[str]) -> list[str]:
         """Find as `FileSystem.find`."""
-        self._look("find", directory)
+        self.look("find", directory)
         return super().find(directory, names)
 
     def rename(self, source: Path, target: Path) -> None:
@@ -287,24 +301,28 @@ class SimFiles(WatchedFileSystem):
         if not source.is_dir():
             super().rename(source, target)
             return
-        self._look("rename_dir", source)
+        self.look("rename_dir", source)
         FileSystem.rename(self, source, target)
+        self._disk.has_moved_directories = True
         self._disk.journal.rename_directory(source, target)
 
     def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
         """Make as `FileSystem.make_dir`; a directory is durable at once."""
-        self._look("make_dir", path)
+        self.look("make_dir", path)
         super().make_dir(path, mode, like=like)
         self._disk.journal.add_directory(path)
 
     def space(self, path: Path) -> Space:
         """Return a room that does not depend on this machine."""
-        self._look("space", path)
+        self.look("space", path)
         trouble = self._disk.trouble
         is_full = trouble is not None and trouble.error == errno.ENOSPC
         is_read_only = trouble is not None and trouble.error == errno.EROFS
         return Space(0 if is_full else TOTAL_BYTES // 2, TOTAL_BYTES, is_read_only)
 
-    def _look(self, what: str, path: Path) -> None:
-        with disk_errors(path):
-            self.step(what, path, "read")
+    def look(self, what: str, path: Path, wanted: str = "read") -> None:
+        """Take the step of a call that changes nothing."""
+        try:
+            self.step(what, path, wanted)
+        except OSError as error:
+            raise disk_error(path, error) from error

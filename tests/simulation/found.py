@@ -4,14 +4,19 @@ What the files of a partition hold, read with the tests' own reader, and what mu
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import struct
+import uuid
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.reference.batches import Batch, Rec, read_batches, read_records
-from tests.support.batch_reader import read_marker
+from tests.support.batch_builder import HEADER_BYTES
+from tests.support.batch_reader import batch_info, read_marker
+from tests.support.codecs import crc32c
 from tests.support.forgetful_fs import DiskState
 
 ID_HEADER = "id"
@@ -19,6 +24,11 @@ _COMMIT = 1
 _TEMPORARY = (".cleaned", ".swap", ".deleted")
 _ABORT = struct.Struct(">hqqqq")  # R-303
 _INDEX = struct.Struct(">ii")  # R-301
+
+
+# Most of what is judged again has not changed since.
+_batches_in = lru_cache(64)(read_batches)
+_records_in = lru_cache(4096)(read_records)
 
 
 class Wrong(AssertionError):
@@ -37,6 +47,7 @@ class Found:
         aborts: the entries of transaction indexes: segment, producer id, first offset and last.
         segment_of: the segment of each marker.
         epochs: leader epoch and base offset of each batch.
+        size: bytes of all `.log` files.
         horizons: of each tombstone and marker: its batch's delete horizon (ms).
     """
 
@@ -49,6 +60,7 @@ class Found:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     horizons: dict[int, int | None] = field(default_factory=dict)
     end: int = 0
+    size: int = 0
 
     @staticmethod
     def of(directory: Path) -> Found:
@@ -57,11 +69,12 @@ class Found:
         for path in sorted(directory.glob("*.log")):
             base = int(path.name.partition(".")[0])
             data = path.read_bytes()
-            batches = read_batches(data)
+            batches = _batches_in(data)
             whole = sum(len(batch.raw) for batch in batches)
             if whole != len(data):
                 raise Wrong(f"{path.name}: {len(data) - whole} bytes behind its last batch")
             found.end = max(found.end, base)
+            found.size += len(data)
             for batch in batches:
                 if batch.base_offset < found.end:
                     raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
@@ -85,7 +98,7 @@ class Found:
                 self.horizons[batch.base_offset] = batch.delete_horizon
                 self.markers.append((batch.base_offset, batch.producer_id, read_marker(batch.raw)[0] == _COMMIT))
             return
-        for record in read_records(batch):
+        for record in _records_in(batch):
             self.records[record.offset] = record
             if record.value is None:
                 self.horizons[record.offset] = batch.delete_horizon
@@ -102,13 +115,13 @@ class Found:
             if (relative or position) and at.get(position) != base + relative:
                 raise Wrong(f"{index.name} says that offset {base + relative} is at {position}")
 
-    def judge_epochs(self, directory: Path) -> None:
-        """Judge the leader epochs: the file has each batch's, from its offset on or an earlier one."""
+    def judge_epochs(self, directory: Path, log_start: int) -> None:
+        """Judge the leader epochs: the file has each batch's, from its offset or the log start on or earlier."""
         path = directory / "leader-epoch-checkpoint"
         lines = path.read_text().splitlines()[2:] if path.exists() else []
         starts = {int(epoch): int(start) for epoch, start in (line.split() for line in lines)}
         for epoch, offset in self.epochs:
-            if epoch not in starts or starts[epoch] > offset:
+            if offset >= log_start and (epoch not in starts or starts[epoch] > offset):
                 raise Wrong(f"leader epoch {epoch} of the batch at {offset} is not in {path.name}: {starts}")
 
     def outcome(self, offset: int) -> bool | None:
@@ -151,6 +164,21 @@ def number_of(headers: object) -> int:
     raise Wrong(f"a record without its number: {headers!r}")
 
 
+def first_base(directory: Path) -> int | None:
+    """Return the base offset of the first segment, one that is being swapped in included; None without one."""
+    names = (path.name for path in directory.glob("*.log*"))
+    return min((int(name[:20]) for name in names if name.endswith((".log", ".log.swap"))), default=None)
+
+
+def topic_id_of(directory: Path) -> uuid.UUID | None:
+    """Return the id in a partition's metadata."""
+    path = directory / "partition.metadata"
+    if not path.exists():
+        return None
+    texts = dict(line.split(": ") for line in path.read_text().splitlines())
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(texts["topic_id"] + "=="))
+
+
 def checkpoints_of(log_dir: Path, topic: str) -> dict[str, int]:
     """Read the lines of a topic's partition 0 from the four checkpoints."""
     found = {}
@@ -168,6 +196,37 @@ def _line_of(checkpoint: str, topic: str) -> int | None:
         if name == topic and partition == "0":
             return int(offset)
     return None
+
+
+def judge_cut_checkpoints(directory: Path, checkpoints: dict[str, int]) -> None:
+    """
+    Judge what a power cut has left, before anybody opens it: these checkpoints only say what had been forced to disk.
+
+    Raises:
+        Wrong: one says more.
+    """
+    if left_overs(directory):
+        return  # the names of a swap say what is there, not these files
+    end = 0
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        end = max(end, int(path.stem))
+        at = 0
+        while (raw := _sound_batch(data, at)) is not None:
+            end, at = batch_info(raw).last_offset + 1, at + len(raw)
+        if at < len(data):
+            break
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        if checkpoints.get(name, 0) > end:
+            raise Wrong(f"{name} says {checkpoints[name]}, and what is on the disk ends at {end}")
+
+
+def _sound_batch(data: bytes, at: int) -> bytes | None:
+    """Return the batch that begins at a position; None if it is torn, or the data ends there."""
+    size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
+    raw = data[at : at + size]
+    is_sound = HEADER_BYTES <= size == len(raw) and int.from_bytes(raw[17:21], "big") == crc32c(raw[21:])
+    return raw if is_sound else None
 
 
 class RoundBegun(NamedTuple):

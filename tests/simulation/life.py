@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.errors import CleanerError
-from tests.simulation.clients import TOPIC, Bench, Client, clean_once
+from tests.simulation.clients import Bench, Client, clean_once, make_topic
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
-from tests.simulation.found import Found, Wrong, checkpoints_of, judge_cut_swap, left_overs
+from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap
+from tests.simulation.healing import Healing
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
-from tests.simulation.scheduler import Task
+from tests.simulation.scheduler import Step, Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
@@ -29,7 +30,6 @@ _OTHER_STATES = 3
 _RAW_STATES = 20
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
-_PATIENCE_NS = 120_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
 
 
@@ -46,7 +46,7 @@ class Report:
     accidents: list[str] = field(default_factory=list)
     met: set[tuple[str, str]] = field(default_factory=set)
     outcomes: dict[str, int] = field(default_factory=dict)
-    trace: list[tuple[int, str]] = field(default_factory=list)
+    trace: list[Step] = field(default_factory=list)
 
 
 class Life:
@@ -55,18 +55,18 @@ class Life:
 
     Args:
         world: installed.
-        log_dir: of one topic with one partition, closed in order.
+        log_dir: with the plan's topics, closed in order.
         plan: what happens.
     """
 
     def __init__(self, world: World, log_dir: Path, plan: Plan) -> None:
         self._world = world
         self._plan = plan
-        self._bench = Bench(world, log_dir, dict(plan.settings), plan.operations)
+        self._bench = Bench(world, log_dir, plan)
         self._bench.begun = self._operation_begins
-        self._bench.stops_clock = plan.stops_clock
         self._bench.has_read = lambda: self._comes("read")
-        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": []}
+        self._bench.has_noted = lambda: self._comes("note")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": [], "note": []}
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -87,12 +87,15 @@ class Life:
         """Run the world; what goes wrong is in the report."""
         scheduler = self._world.scheduler
         scheduler.spawn("supervisor", self._supervisor, self._supervise)
+        failure: AssertionError | None = None
         try:
             scheduler.run()
-        except AssertionError as failure:
+        except AssertionError as error:
+            failure = error
+        for task, first in scheduler.errors:
+            self._fail(first, f"{task.owner.name}/{task.name}: ")
+        if failure is not None:
             self._fail(failure)
-        for task, error in scheduler.errors:
-            self._fail(error, f"{task.owner.name}/{task.name}: ")
         self.report.steps = scheduler.step
         self.report.operations = self._bench.done
         self.report.outcomes = self._bench.outcomes
@@ -146,6 +149,8 @@ class Life:
                     raise failure
                 self._close(process, manager)
                 return
+            for name in bench.topics.missing():
+                make_topic(bench, manager, name)
             self._judge()
             bench.writer = process
             clients = [Client(bench, manager, number) for number in bench.operations]
@@ -193,7 +198,7 @@ class Life:
 
     def _judge(self) -> None:
         bench = self._bench
-        bench.oracle.judge(checkpoints_of(bench.log_dir, TOPIC), power_was_cut=self._was_cut)
+        bench.topics.judge(power_was_cut=self._was_cut)
         self._was_cut = False
 
     # ---- accidents -------------------------------------------------------------------------------------------------
@@ -212,6 +217,8 @@ class Life:
             process = self._daemon if self._plan.has_daemon else self._cleaner
             if accident.place == "change" and process is not None:
                 process.accidents.append((accident.steps, happen))
+            elif accident.place == "change of the writer" and self._writer is not None:
+                self._writer.accidents.append((accident.steps, happen))
             elif accident.place == "fence" and process is not None:
                 process.accidents_at_fences.append((accident.steps, happen))
             elif accident.place in self._later:
@@ -221,7 +228,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, or of a close."""
+        """Begin the accidents that waited for the end of a read, a close or a note."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)
@@ -244,7 +251,7 @@ class Life:
             world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
             return
         if world.scheduler.trace:
-            self.report.met.add((accident.kind, world.scheduler.trace[-1][1].partition(" ")[0]))
+            self.report.met.add((accident.kind, world.scheduler.trace[-1].what))
         self.report.accidents.append(f"{accident.kind} at step {world.scheduler.step}")
         match accident.kind:
             case "kill":
@@ -273,10 +280,10 @@ class Life:
             case "descriptors":
                 self._trouble(Trouble.no_descriptors())
             case "clock":
-                bench.oracle.note_time()
+                bench.topics.note_time()
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
-                bench.oracle.note_time()
+                bench.topics.note_time()
 
     def _interrupt(self, number: int) -> None:
         """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
@@ -306,21 +313,26 @@ class Life:
         self._has_power = self._was_cut = True
         self._is_trying = True
         bench, disk = self._bench, self._world.disk
-        journal = disk.journal
-        if journal.is_pending():
+        cut = disk.journal.power_cut()
+        if cut.pending:
             if self._was_cut_in_round:
                 for _ in range(_RAW_STATES):
-                    judge_cut_swap(disk.draw_state(journal), bench.directory.relative_to(disk.root), bench.round_began)
+                    state = disk.draw_state(cut)
+                    for topic, began in bench.rounds_began.items():
+                        judge_cut_swap(state, bench.directory(topic).relative_to(disk.root), began)
             for _ in range(_OTHER_STATES):
-                disk.cut_power(journal)
+                disk.come_back(cut)
+                for topic in bench.topics.names:
+                    if not bench.topics.is_remade(topic):
+                        judge_cut_checkpoints(bench.directory(topic), checkpoints_of(bench.log_dir, topic))
                 self._try_state()
-        disk.cut_power(journal)
+        disk.come_back(cut)
         self._is_trying = False
 
     def _try_state(self) -> None:
         """Open the log in another state that the power cut may have left; what happens there is forgotten."""
         bench = self._bench
-        oracle, bench.oracle = bench.oracle, bench.oracle.copy()
+        topics, bench.topics = bench.topics, bench.topics.copy()
         bench.troubled = bench.stopping = False
         process, fs = self._world.process("trial")
 
@@ -328,69 +340,31 @@ class Life:
             manager = bench.open(fs)
             if manager.failed:
                 raise next(iter(manager.failed.values()))
+            for name in bench.topics.missing():
+                make_topic(bench, manager, name)
             self._judge()
 
         self._run_process(process, main)
         self._wait_for([task for task in self._world.scheduler.tasks if task.owner is process])
-        bench.oracle, self._was_cut = oracle, True
+        bench.topics, self._was_cut = topics, True
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def _heal(self) -> None:
-        """All is well again: everything due is cleaned, and everything ends in order."""
-        world, bench = self._world, self._bench
+        """All is well again: no accident comes any more."""
+        world = self._world
         self._accidents.clear()
         self._is_healing = True
-        self._bench.stops_clock = False
         world.disk.trouble = None
         self._daemon_stops.set()
-        others = [task for task in world.scheduler.tasks if task.owner is not self._supervisor]
-        self._wait_for(others)
-        bench.troubled = False
-        bench.stopping = False
-        process, fs = world.process("writer")
-
-        def main() -> None:
-            with bench.open(fs) as manager:
-                self._judge()
-                log = manager.log(TOPIC)
-                log.roll()
-                log.flush()
-                end = log.log_end_offset
-                manager.upkeep.note_all()
-                bench.clock.sleep(6)  # tombstones may go
-                self._clean_all(end)
-                bench.clock.sleep(6)  # deleted files have waited long enough
-                self._judge()
-                if self._clean_to() < end:
-                    raise Wrong(
-                        f"all is well, and the log is cleaned up to {self._clean_to()}, not to {end}: {bench.outcomes}"
-                    )
-                if left_overs(bench.directory):
-                    raise Wrong(f"all is well, and these files are left: {left_overs(bench.directory)}")
-            process.closed_in_order = True
-
-        self._run_process(process, main)
-        if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
-            raise Wrong("it was closed in order, and left no marker")
-        Found.of(bench.directory)
-
-    def _clean_all(self, end: int) -> None:
-        """Have the daemon, or one round, clean all that is due."""
-        world, bench = self._world, self._bench
-        if not self._plan.has_daemon:
-            cleaning = self._clean()
-            while cleaning is not None and not cleaning.has_ended:
-                bench.clock.sleep(1)
-            return
-        stop = world.primitives.Event()
-        _, task = world.begin("daemon", lambda fs: serve(bench, fs, stop))
-        until_ns = bench.clock.monotonic_ns() + _PATIENCE_NS
-        while self._clean_to() < end and bench.clock.monotonic_ns() < until_ns and not task.has_ended:
-            bench.clock.sleep(0.2)
-        stop.set()
-        while not task.has_ended:
-            bench.clock.sleep(0.2)
-
-    def _clean_to(self) -> int:
-        return checkpoints_of(self._bench.log_dir, TOPIC).get("cleaner-offset-checkpoint", 0)
+        self._wait_for([task for task in world.scheduler.tasks if task.owner is not self._supervisor])
+        Healing(
+            world,
+            self._bench,
+            has_daemon=self._plan.has_daemon,
+            cleans_at_horizons=self._plan.stops_clock,
+            counts_objects=self._plan.counts_objects,
+            run_process=self._run_process,
+            judge=self._judge,
+            clean=self._clean,
+        ).run()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from tests.simulation.defects import DEFECTS
+from tests.simulation.defects import DEFECTS, found_by
 from tests.simulation.life import Report
 from tests.simulation.run import remove_scratch, run_seed
+from tests.simulation.shrinking import World, shrink
 
 _TRACE_STEPS = 60
 _CHUNK = 20
@@ -26,12 +28,22 @@ def planted(name: str | None) -> contextlib.AbstractContextManager[object]:
 
 
 def told(report: Report) -> str:
-    """Return what a failure needs to be understood: seed, commit, accidents, the last steps."""
+    """Return what a failure needs to be understood: seed, commit, accidents, the last steps, how."""
     lines = [f"seed {report.seed} at commit {_commit()}; accidents: {', '.join(report.accidents) or 'none'}"]
     if report.failure:
-        lines += [f"  thread {number}: {what}" for number, what in report.trace[-_TRACE_STEPS:]]
+        lines += [f"  {step}" for step in report.trace[-_TRACE_STEPS:]]
         lines += [report.failure, f"replay: python -m tests.simulation --seed {report.seed}"]
     return "\n".join(lines)
+
+
+def shrunk(report: Report) -> str:
+    """Make the world of a failure smaller, and return it as text that replays it."""
+    world = shrink(World(report.seed, report.plan), report.failure)
+    accidents, rounds, operations = world.size()
+    return (
+        f"shrunk to {accidents} accidents, {rounds} rounds and {operations} operations; to replay it, put this into a "
+        f"file: python -m tests.simulation --plan FILE\n{world.to_json()}"
+    )
 
 
 def _commit() -> str:
@@ -67,7 +79,8 @@ def run_chunk(seeds: range, name: str | None) -> Chunk:
             met |= report.met
             sizes.append((report.operations, len(report.accidents)))
             if report.failure:
-                failures.append(told(report))
+                # A planted defect is known, and of several failures in a row most are the same.
+                failures.append(told(report) + ("" if name or failures else f"\n{shrunk(report)}"))
     remove_scratch()
     return Chunk(failures, outcomes, accidents, sizes, met)
 
@@ -107,3 +120,27 @@ def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
     print(coverage(met))
     print(f"outcomes: {dict(outcomes.most_common())}")
     return 1 if failures else 0
+
+
+def run_teeth(most: int, jobs: int) -> int:
+    """Look for the first seed that finds each planted defect, and print a table; returns 1 if one is not found."""
+    cores = sorted(os.sched_getaffinity(0))
+    seeds: dict[str, int | None] = {}
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_pin, initargs=(cores,)) as pool:
+        futures = {pool.submit(_first_seed, name, most): name for name in sorted(DEFECTS)}
+        for future in as_completed(futures):
+            name = futures[future]
+            seed = seeds[name] = future.result()
+            print(f"{name}: {f'not found in {most} seeds' if seed is None else f'seed {seed}'}", flush=True)
+    found = [(seed, name) for name, seed in seeds.items() if seed is not None]
+    print(f"\n{len(found)} of {len(seeds)} are found, {sum(seed < 200 for seed, _ in found)} within 200 seeds\n")
+    print("| seed | planted defects |\n| --- | --- |")
+    for seed, group in itertools.groupby(sorted(found), key=lambda each: each[0]):
+        print(f"| {seed} | {'; '.join(name for _, name in group)} |")
+    return 0 if len(found) == len(seeds) else 1
+
+
+def _first_seed(name: str, most: int) -> int | None:
+    found = found_by(name, most=most)
+    remove_scratch()
+    return None if found is None else found.seed

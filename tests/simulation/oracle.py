@@ -7,46 +7,14 @@ answered, and what a reader was shown; `judge` reads the files with the tests' o
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from tests.simulation.found import Found, Wrong, number_of
-
-
-@dataclass
-class Transaction:
-    """A transaction: what its client asked for, and was answered."""
-
-    asked: bool | None = None  # True: to commit; False: to abort; None: nothing yet
-    answered: bool | None = None
-    is_durable: bool = False
-
-
-@dataclass
-class Sent:
-    """
-    A record that was sent.
-
-    Attributes:
-        offset: as answered, or as found later.
-        is_durable: answered as durable, or shown to a reader that is shown durable records only.
-        at_least: its offset cannot be lower: others had those before.
-        has_failed: answered with an error that promises that nothing was appended.
-        is_lost: it is not in the log, and must not come back.
-    """
-
-    number: int
-    key: str
-    value: bytes | None
-    transaction: Transaction | None
-    at_least: int
-    offset: int | None = None
-    is_answered: bool = False
-    is_durable: bool = False
-    has_failed: bool = False
-    is_lost: bool = False
+from tests.simulation.found import Found, Wrong, number_of, topic_id_of
+from tests.simulation.retained import LogStart
+from tests.simulation.sent import Sent, Transaction, is_committed, is_undecided, may_count
 
 
 class Oracle:
@@ -55,13 +23,32 @@ class Oracle:
 
     Args:
         directory: its directory.
-        retention_ms: `delete.retention.ms`.
+        settings: of its topic.
         now_ms: returns the wall clock.
+        first: the number of its first record.
+        topic_id: of its topic.
+    Attributes:
+        is_made: its topic was made, as far as anybody was answered.
+        is_deleted_soon: somebody has asked to delete its topic.
+        is_deleted: that was answered.
     """
 
-    def __init__(self, directory: Path, retention_ms: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        now_ms: Callable[[], int],
+        first: int = 0,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
         self._directory = directory
-        self._retention_ms = retention_ms
+        self._settings = settings
+        self._retention_ms = int(settings["delete.retention.ms"])
+        self._is_compacted = "compact" in settings["cleanup.policy"]
+        self._first = first
+        self._topic_id = topic_id
+        self.is_made = self.is_deleted_soon = self.is_deleted = False
+        self.start = LogStart(directory, settings, now_ms)
         self._now_ms = now_ms
         self._rounds = 0
         # Since the log was last judged: how many rounds there were, at the earliest and at the latest when.
@@ -77,11 +64,11 @@ class Oracle:
 
     def send(self, keys: str, padding: int, transaction: Transaction | None) -> list[Sent]:
         """Note records that are about to be sent in one append; an upper-case key: a tombstone."""
-        at_least, first = max(self._by_offset, default=-1) + 1, len(self.sent)
-        sent = []
+        at_least, first = max(self._by_offset, default=-1) + 1, self._first + len(self.sent)
+        sent, now_ms = [], self._now_ms()
         for number, key in enumerate(keys, first):
             value = None if key.isupper() else f"{number}:{key}".encode() + b"." * padding
-            sent.append(Sent(number, key.lower(), value, transaction, at_least))
+            sent.append(Sent(number, key.lower(), value, transaction, at_least, now_ms))
             self.sent[number] = sent[-1]
         self._appends.append(sent)
         return sent
@@ -112,21 +99,24 @@ class Oracle:
         """Return the first offset behind all that has to survive a power cut."""
         return max((at + 1 for at, sent in self._by_offset.items() if sent.is_durable), default=0)
 
-    @contextlib.contextmanager
-    def round_runs(self, count: float = 1) -> Iterator[None]:
-        """Note, during rounds, that they may remove records below the active segment: the one when they look."""
+    def rounds_begin(self, count: float = 1) -> None:
+        """Note that rounds may remove records below the active segment from now on: the one when they look."""
         self._rounds += 1
         self._round_count += count
         self.note_time()
-        try:
-            yield
-        finally:
-            self._note_cleaned()
-            self.note_time()
-            self._rounds -= 1
+
+    def rounds_end(self) -> None:
+        """Note that they do so no longer."""
+        self._note_cleaned()
+        self.note_time()
+        self._rounds -= 1
 
     def note_time(self) -> None:
-        """Note the wall clock during a round; called before and after each jump."""
+        """Note the wall clock; called before and after each jump."""
+        self.start.note_time()
+        for append in self._appends[-8:]:
+            for each in append:
+                each.sent_ms = min(each.sent_ms, self._now_ms())
         if self._rounds:
             now_ms, (first, last) = self._now_ms(), self._round_ms
             self._round_ms = min(first, now_ms), max(last, now_ms)
@@ -136,6 +126,9 @@ class Oracle:
         return sorted({horizon for horizon in self._horizons.values() if horizon is not None})
 
     def _note_cleaned(self) -> None:
+        if self.is_deleted_soon and topic_id_of(self._directory) != self._topic_id:
+            return
+        self.start.look()
         if self._rounds:
             bases = [int(path.name.partition(".")[0]) for path in self._directory.glob("*.log")]
             self._cleaned_to = max([self._cleaned_to, *bases])
@@ -147,11 +140,11 @@ class Oracle:
         undecided = [
             sent.at_least if sent.offset is None else sent.offset
             for sent in self.sent.values()
-            if _is_undecided(sent) and not sent.has_failed and not sent.is_lost
+            if is_undecided(sent) and not sent.has_failed and not sent.is_lost
         ]
         stable = min(undecided, default=1 << 62)
         return {
-            at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and _is_committed(sent)
+            at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and is_committed(sent)
         }
 
     def shown(self, records: list[tuple[int, str, bytes | None, int]], expected: dict[int, Sent]) -> None:
@@ -202,6 +195,8 @@ class Oracle:
         """
         found = Found.of(self._directory)
         self._note_cleaned()
+        line = checkpoints.get("log-start-offset-checkpoint", 0)
+        below_start = self.start.judge(line, None if power_was_cut or self._round_count else found.size)
         self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]
@@ -229,11 +224,25 @@ class Oracle:
         for offset, sent in self._by_offset.items():
             if offset not in found.records and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
+        self._judge_removed(below_start)
         self._judge_transactions(found)
         found.judge_aborts()
-        found.judge_epochs(self._directory)
+        found.judge_epochs(self._directory, self.start.offset)
         self._judge_horizons(found)
         self._judge_checkpoints(found, checkpoints)
+
+    def _judge_removed(self, offsets: range) -> None:
+        """Judge what retention has removed, except for what a round may have removed before."""
+        last: dict[str, int] = {}
+        for offset, sent in self._by_offset.items():
+            if offset < self._cleaned_to and may_count(sent):
+                last[sent.key] = max(last.get(sent.key, -1), offset)
+        removed = [self._by_offset[offset] for offset in offsets if offset in self._by_offset]
+        self.start.judge_gone(
+            (sent.offset or 0, sent.sent_ms)
+            for sent in removed
+            if sent.is_answered and not self._may_be_compacted(sent, last)
+        )
 
     def _judge_horizons(self, found: Found) -> None:
         """Judge tombstones and markers: they stay until their horizon, which is set once, by the first round."""
@@ -241,10 +250,10 @@ class Oracle:
         first, last = self._round_ms
         last_of_keys = self._last_of_keys(set(found.records))
         for offset, horizon in self._horizons.items():
-            if offset >= found.end:
+            if offset >= found.end or offset < self.start.offset:
                 continue
             sent = self._by_offset.get(offset)
-            is_superseded = sent is not None and (not _may_count(sent) or offset < last_of_keys.get(sent.key, -1))
+            is_superseded = sent is not None and (not may_count(sent) or offset < last_of_keys.get(sent.key, -1))
             may_go = (
                 last >= horizon
                 if horizon is not None
@@ -255,13 +264,19 @@ class Oracle:
             now = found.horizons.get(offset, horizon)
             if now != horizon and (horizon is not None or now is None or not first <= now - self._retention_ms <= last):
                 raise Wrong(f"the horizon of {offset} was {horizon}, and is {now}; rounds ran from {first} to {last}")
+        for offset, horizon in found.horizons.items():
+            is_new = offset not in self._horizons and horizon is not None
+            if is_new and not first <= horizon - self._retention_ms <= last:
+                raise Wrong(f"the horizon of {offset} is {horizon}; rounds ran from {first} to {last}")
         self._horizons = dict(found.horizons)
         if not self._rounds:
             self._round_count, self._round_ms = 0, (1 << 62, -1)
 
     def copy(self) -> Oracle:
         """Return an independent copy, to judge files that may not be the ones that stay."""
-        other = Oracle(self._directory, self._retention_ms, self._now_ms)
+        other = Oracle(self._directory, self._settings, self._now_ms, self._first, self._topic_id)
+        other.is_made, other.is_deleted_soon, other.is_deleted = self.is_made, self.is_deleted_soon, self.is_deleted
+        other.start = self.start.copy()
         other._round_count, other._round_ms, other._horizons = self._round_count, self._round_ms, self._horizons
         transactions = {
             id(sent.transaction): replace(sent.transaction) for sent in self.sent.values() if sent.transaction
@@ -299,15 +314,20 @@ class Oracle:
             last: of each key, the highest offset below which its records may be gone: a record of it that is there, or
                 a tombstone, which may be gone itself.
         """
-        if sent.offset is None or sent.offset >= self._cleaned_to:
+        if sent.offset is None:
             return False
-        return sent.value is None or not _may_count(sent) or sent.offset < last.get(sent.key, -1)
+        return sent.offset < self.start.offset or self._may_be_compacted(sent, last)
+
+    def _may_be_compacted(self, sent: Sent, last: dict[str, int]) -> bool:
+        if sent.offset is None or sent.offset >= self._cleaned_to or not self._is_compacted:
+            return False
+        return sent.value is None or not may_count(sent) or sent.offset < last.get(sent.key, -1)
 
     def _last_of_keys(self, present: set[int]) -> dict[str, int]:
         """Return `last` for `_may_be_gone`: only what a round could see supersedes."""
         last: dict[str, int] = {}
         for offset, sent in self._by_offset.items():
-            if offset < self._cleaned_to and _may_count(sent) and (sent.value is None or offset in present):
+            if offset < self._cleaned_to and may_count(sent) and (sent.value is None or offset in present):
                 last[sent.key] = max(last.get(sent.key, -1), offset)
         return last
 
@@ -332,28 +352,11 @@ class Oracle:
             if offset > found.end:
                 raise Wrong(f"{name} says {offset}, but the log ends at {found.end}")
         clean_to = checkpoints.get("cleaner-offset-checkpoint", 0)
+        if clean_to > max(self._cleaned_to, self.start.offset):
+            raise Wrong(f"it says that it is cleaned up to {clean_to}, rounds came to {self._cleaned_to} at most")
         keys: dict[bytes | None, int] = {}
         for offset, record in found.records.items():
             if offset < clean_to:
                 if record.key in keys:
                     raise Wrong(f"{record.key!r} is at {keys[record.key]} and {offset}, both below {clean_to}")
                 keys[record.key] = offset
-
-
-def _is_undecided(sent: Sent) -> bool:
-    transaction = sent.transaction
-    return transaction is not None and not (transaction.answered is not None and transaction.is_durable)
-
-
-def _is_committed(sent: Sent) -> bool:
-    transaction = sent.transaction
-    return transaction is None or (transaction.answered is True and transaction.is_durable)
-
-
-def _may_count(sent: Sent) -> bool:
-    transaction = sent.transaction
-    return (
-        transaction is None
-        or transaction.answered is True
-        or (transaction.answered is None and bool(transaction.asked))
-    )

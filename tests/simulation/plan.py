@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from tests.simulation.topics import MAIN, SETTINGS
+
 KEYS = "abcdefgh"
 ACCIDENTS = (
     "kill",
@@ -23,7 +25,7 @@ ACCIDENTS = (
     "kill daemon",
     "descriptors",
 )
-PLACES = ("operation", "change", "fence", "read", "close")
+PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -34,7 +36,10 @@ _WEIGHTS = {
     "sleep": 3,
     "note": 2,
     "read": 2,
+    "retain": 2,
+    "remake": 0.6,
 }
+_TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
 _IN_ROUNDS = ("power", "power", "kill cleaner", "failing")
@@ -73,7 +78,7 @@ class Accident:
         steps: how many.
         number: its size.
         place: instead, so many changes of files or fences after the round of that operation has begun, or so many
-            steps after the next read, or the next close.
+            changes of the writer after the operation has, or so many steps after the next read, close or note.
     """
 
     kind: str
@@ -93,6 +98,8 @@ class Plan:
         settings: of writer and cleaners.
         stops_clock: it stands still during rounds, in the millisecond before a delete horizon if there is one.
         has_daemon: the daemon runs, from the first writer's start to the end.
+        topics: see `topics.py`; each client works on one.
+        counts_objects: at the end, opening and closing is tried for leaks.
     """
 
     operations: tuple[Operation, ...]
@@ -101,6 +108,8 @@ class Plan:
     settings: tuple[tuple[str, str], ...]
     has_daemon: bool = False
     stops_clock: bool = False
+    topics: tuple[str, ...] = (MAIN,)
+    counts_objects: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -108,7 +117,8 @@ class Plan:
         rng = Random(f"{seed}/plan")
         count = max(20, min(400, round(rng.gauss(_MEDIAN_OPERATIONS, 60))))
         weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind == "append" or rng.random() < 0.8}
-        clients = rng.randint(1, 3)
+        topics = (MAIN, *(name for name in SETTINGS if name != MAIN and rng.random() < _TOPIC_SHARE))
+        clients = max(rng.randint(1, 3), len(topics))
         wait_share = rng.choice((0.05, 0.3, 0.6))
         # Small segments become one; few keys leave segments without a record that counts.
         weights["roll"] = weights.get("roll", 0) * rng.choice((1, 1, 4))
@@ -122,13 +132,20 @@ class Plan:
             client = operations[place].client
             operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
             operations[place + 1 : place + 3] = [Operation(client, "read")] * 2
+            if "remake" in weights and rng.random() < 0.15:
+                operations[place + 1] = Operation(client, "remake")
         accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))]
         if "power" in chosen and rng.random() < 0.6:
             accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
         accidents.sort(key=lambda accident: accident.after_operation)
         has_daemon = rng.random() < 0.2
         stops_clock = not has_daemon and rng.random() < 0.3
-        return Plan(tuple(operations), tuple(accidents), rounds, _settings(rng), has_daemon, stops_clock)
+        settings = _settings(rng)
+        counts_objects = rng.random() < 0.05
+        return Plan(
+            *(tuple(operations), tuple(accidents), rounds, settings, has_daemon, stops_clock),
+            *(topics, counts_objects),
+        )
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -152,13 +169,17 @@ def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds
         places = [place for place, each in enumerate(operations) if each.kind in ("roll", "transact", "repeat", "end")]
         return Accident(kind, rng.choice(places or [0]), rng.randrange(30), number)
     chance = rng.random()
+    steps = [place for place, each in enumerate(operations) if each.kind in ("retain", "remake")]
+    if steps and rng.random() < 0.12:
+        kind = rng.choice([each for each in ("power", "kill", "failing") if each in kinds] or [kind])
+        return Accident(kind, rng.choice(steps), rng.randrange(rng.choice((4, 16))), number, "change of the writer")
     if chance < 0.45:
         kind = rng.choice([kind, *(each for each in _IN_ROUNDS if each in kinds)])
         if chance < 0.15:
             return Accident(kind, rng.choice(rounds), rng.randrange(_CHANGES_OF_A_ROUND), number, "change")
         return Accident(kind, rng.choice(rounds), rng.randrange(rng.choice((9, 25))), number, "fence")
     if chance < 0.6 and "power" in kinds:
-        place = rng.choice(("read", "close"))
+        place = rng.choice(("read", "close", "note"))
         return Accident("power", rng.randrange(count), rng.randrange(rng.choice((1, 40))), number, place)
     return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
 
@@ -175,6 +196,8 @@ def _settings(rng: Random) -> tuple[tuple[str, str], ...]:
         "cleaner.pipeline.threads": "1",
         "log.cleaner.dedupe.buffer.size": "1048576",
     }
+    if rng.random() < 0.3:
+        settings["retention.ms"] = "2000"  # of no topic whose policy is not to delete
     if rng.random() < 0.7:
         settings["replica.high.watermark.checkpoint.interval.ms"] = "60000"
     if rng.random() < 0.3:

@@ -37,7 +37,7 @@ class Process:
         self.closed_in_order = False
         self.accidents: list[tuple[int, Callable[[], None]]] = []
         self.accidents_at_fences: list[tuple[int, Callable[[], None]]] = []
-        self.files: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._files: list[weakref.ref[Any]] = []  # a weak set costs ten times as much for each file that is opened
         self.locked: weakref.WeakSet[Any] = weakref.WeakSet()
         self.locks_of_ours: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -51,16 +51,17 @@ class Process:
 
     def opened(self, file: _Handle) -> None:
         """Note an open file."""
-        self.files.add(file)
+        self._files.append(weakref.ref(file))
 
     def open_files(self) -> list[Any]:
         """Return the files that are open now."""
-        return [file for file in self.files if not file.is_closed]
+        there = [file() for file in self._files]
+        return [file for file in there if file is not None and not file.is_closed]
 
     def die(self) -> None:
         """Lose all files and locks."""
         self.is_dead = True
-        for file in [*self.files, *self.locked]:
+        for file in [*self.open_files(), *self.locked]:
             with contextlib.suppress(OSError, ValueError):
                 if hasattr(file, "handle"):
                     file.handle.close()

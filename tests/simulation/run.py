@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import gc
+import itertools
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from cleaner.log.manager import LogManager
-from tests.simulation.clients import TOPIC
 from tests.simulation.life import Life, Report
 from tests.simulation.plan import Plan
+from tests.simulation.topics import MAIN, SETTINGS
 from tests.simulation.world import World
+
+# Garbage is collected between worlds only, and not after each: it takes a twentieth of a world's time.
+_WORLDS_PER_COLLECTION = 20
+_worlds = itertools.count(1)
 
 
 def scratch() -> Path:
@@ -27,25 +33,33 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
     """Run one seed's world, or another plan with its choices."""
     root = scratch()
     disk = root / "disk"
-    if not (root / "template").exists():
+    plan = plan or Plan.of(seed)
+    template = root / "-".join(("template", *plan.topics))
+    if not root.exists():
         atexit.register(remove_scratch)
-        _make_template(root / "template")
-        run_seed("warm")  # what a process does only once, such as loading kernels, is done now
+        _make_template(root / f"template-{MAIN}", (MAIN,))
+        run_seed(
+            "warm", dataclasses.replace(Plan.of("warm"), topics=(MAIN,))
+        )  # what a process does only once, such as loading kernels, is done now
         gc.collect()
         gc.freeze()  # so that collecting after each world looks at that world's objects only
+    if not template.exists():
+        _make_template(template, plan.topics)
     shutil.rmtree(disk, ignore_errors=True)
-    shutil.copytree(root / "template", disk)
+    shutil.copytree(template, disk)
     world = World(seed, disk)
     with _no_collector(), world.installed():
-        report = Life(world, disk / "log-dir", plan or Plan.of(seed)).run()
-    _close_strays(disk)
+        report = Life(world, disk / "log-dir", plan).run()
+    if next(_worlds) % _WORLDS_PER_COLLECTION == 0:
+        _close_strays(root)
     return report
 
 
-def _make_template(root: Path) -> None:
+def _make_template(root: Path, topics: tuple[str, ...]) -> None:
     root.mkdir(parents=True)
     with LogManager(root / "log-dir", create=True, cleaner=False, tasks=False) as manager:
-        manager.create_topic(TOPIC, settings={"cleanup.policy": "compact"})
+        for name in topics:
+            manager.create_topic(name, settings=SETTINGS[name])
     (root / "state").mkdir(mode=0o700)
 
 
@@ -56,12 +70,14 @@ def remove_scratch() -> None:
 
 @contextlib.contextmanager
 def _no_collector() -> Iterator[None]:
-    """Collect garbage between worlds only: when it comes depends on what the process has done before."""
+    """Collect no garbage: when it would come depends on what the process has done before."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def _close_strays(disk: Path) -> None:

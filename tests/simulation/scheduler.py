@@ -19,14 +19,27 @@ import heapq
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 STEP_NS = 1_000
+_new_step = tuple.__new__  # what a named tuple's own constructor does, in half the time
 _NEVER = 1 << 62
 _MOST_STEPS = 500_000
 _MOST_DEATHS = 300
 _READY, _BLOCKED, _ENDED = range(3)
+
+
+class Step(NamedTuple):
+    """A step that was taken: by which thread, what, and at which file."""
+
+    thread: int
+    what: str
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        return f"thread {self.thread}: {self.what}{f' {self.path.name}' if self.path else ''}"
 
 
 class Killed(BaseException):
@@ -84,7 +97,7 @@ class Scheduler:
         expected_steps: with PCT, among how many steps these are spread.
     Attributes:
         events: called at a step, in the thread that runs then; see `at_step`.
-        trace: what happened: (thread, what), a step each.
+        trace: the steps.
     """
 
     def __init__(self, rng: Random, *, stretch: float, changes: int = 0, expected_steps: int = 4000) -> None:
@@ -103,7 +116,7 @@ class Scheduler:
         self._next_switch = _NEVER if self._is_pct else 1
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._event_number = 0
-        self.trace: list[tuple[int, str]] = []
+        self.trace: list[Step] = []
         self._controller = _thread.allocate_lock()
         self._controller.acquire()
         self.failure: BaseException | None = None
@@ -150,7 +163,7 @@ class Scheduler:
         """Pass the token on for good."""
         task.state = _ENDED
         self._ready.remove(task)
-        self.trace.append((task.number, "ends"))
+        self.trace.append(Step(task.number, "ends"))
         for callback in task.on_end:
             callback()
         self._give_to(self._choose())
@@ -189,13 +202,13 @@ class Scheduler:
         heapq.heappush(self._events, (max(step, self.step + 1), self._event_number, event))
         self._next_step = min(self._next_step, self._events[0][0])
 
-    def pause(self, what: str) -> None:
+    def pause(self, what: str, path: Path | None = None) -> None:
         """Be at a step: another thread may run first, or an accident happen."""
         task = self.current
         if task is None:
             return
         self.step += 1
-        self.trace.append((task.number, what))
+        self.trace.append(_new_step(Step, (task.number, what, path)))
         if self.step >= self._next_step:
             self._decide(task)
         if task.owner.is_dead:
@@ -239,7 +252,7 @@ class Scheduler:
         self._ready.remove(task)
         if until_ns is not None:
             heapq.heappush(self._timers, (until_ns, task.wait_number * 100_000 + task.number, task))
-        self.trace.append((task.number, what))
+        self.trace.append(Step(task.number, what))
         self.step += 1
         other = self._choose()
         if other is not task:

@@ -42,8 +42,11 @@ class SimThread:
         scheduler.pause("started")
 
     def _run(self) -> None:
-        if self._target is not None:
-            self._target(*self._args, **self._kwargs)
+        try:
+            if self._target is not None:
+                self._target(*self._args, **self._kwargs)
+        finally:
+            del self._target, self._args, self._kwargs  # as Python's own: nothing is kept alive by a thread that ended
 
     def _tell(self) -> None:
         for task in self._waiters:

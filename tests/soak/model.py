@@ -1,8 +1,8 @@
 """
 What must be true of the logs of one log dir, by the notes of its writer and readers.
 
-The rules are the simulator's (`tests/simulation/oracle.py`). Added is what a long run needs: retention, and that
-records which cleaning has removed are forgotten, so that an hour fits into memory.
+The rules are the simulator's (`tests/simulation/oracle.py`). Added is what a long run needs: records that cleaning has
+removed are forgotten, so that an hour fits into memory, and retention must not be late.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 from tests.simulation.found import Found, Wrong, checkpoints_of
-from tests.simulation.oracle import Oracle, Sent, Transaction
+from tests.simulation.oracle import Oracle
+from tests.simulation.sent import Sent, Transaction
 from tests.soak.notes import Note, digest_of, value_of
 
 _LISTING_SECONDS = 30.0
@@ -40,15 +40,10 @@ class LongOracle(Oracle):
     """
 
     def __init__(self, directory: Path, settings: Mapping[str, str], scratch: Path) -> None:
-        super().__init__(directory, int(settings["delete.retention.ms"]), _now_ms)
+        super().__init__(directory, settings, _now_ms)
         self._live = directory
         self._scratch = scratch
-        policy = settings["cleanup.policy"]
-        self._is_compacted = "compact" in policy
-        self._delete_after_ms = int(settings["retention.ms"]) if "delete" in policy else None
-        self._start = 0
         self._highest = -1
-        self._sent_ms: dict[int, int] = {}
         self._gone: set[int] = set()  # offsets that were not there when the log was judged last
         self._forgotten: dict[int, float] = {}  # numbers of records that cleaning has removed, and since when
         self._transactions: dict[int, Transaction] = {}
@@ -56,8 +51,7 @@ class LongOracle(Oracle):
         self._last_stamped: Note | None = None
         self._expected: dict[int, Sent] = {}
         self._began_at = 0.0
-        self._rounds_run = ExitStack()
-        self._rounds_run.enter_context(self.round_runs(math.inf))
+        self.rounds_begin(math.inf)
 
     # ---- notes -----------------------------------------------------------------------------------------------------
 
@@ -100,11 +94,11 @@ class LongOracle(Oracle):
         if "x" in note:
             transaction = self._transactions.setdefault(note["x"], Transaction())
         sent = []
+        sent_ms = _now_ms() - round((time.monotonic() - note["t"]) * 1000)
         for number, key in enumerate(note["keys"], note["n"]):
             value = value_of(number, key, note["pad"])
-            sent.append(Sent(number, key.lower(), value, transaction, self._highest + 1))
+            sent.append(Sent(number, key.lower(), value, transaction, self._highest + 1, sent_ms))
             self.sent[number] = sent[-1]
-            self._sent_ms[number] = _now_ms() - round((time.monotonic() - note["t"]) * 1000)
         self._appends.append(sent)
         self._appends_by_number[note["n"]] = sent
         if "stamp" in note:
@@ -146,8 +140,6 @@ class LongOracle(Oracle):
         copy_listed(self._live, self._scratch)
         self._directory = self._scratch
         try:
-            self._note_cleaned()
-            self._horizons = {at: horizon for at, horizon in self._horizons.items() if at >= self._start}
             self.judge(checkpoints, power_was_cut=power_was_cut)
             self._round_ms = (_now_ms() - _LONGEST_ROUND_MS, self._round_ms[1])
             found = Found.of(self._scratch)
@@ -169,20 +161,6 @@ class LongOracle(Oracle):
             return None
         return {"n": note["n"], "keys": note["keys"], "pad": note["pad"], "stamp": note["stamp"], "at": first.offset}
 
-    def _note_cleaned(self) -> None:
-        super()._note_cleaned()
-        if self._delete_after_ms is not None:
-            bases = [int(path.name.partition(".")[0]) for path in self._directory.glob("*.log")]
-            self._start = max(self._start, min(bases, default=0))
-
-    def _may_be_gone(self, sent: Sent, last: dict[str, int]) -> bool:
-        return (self._is_compacted and super()._may_be_gone(sent, last)) or self._is_expired(sent)
-
-    def _is_expired(self, sent: Sent) -> bool:
-        if self._delete_after_ms is None or sent.offset is None or sent.offset >= self._start:
-            return False
-        return self._sent_ms[sent.number] + self._delete_after_ms <= _now_ms()
-
     def judge_retention(self) -> None:
         """
         See that a log which is not compacted loses its old segments; where it is, old records join newer ones.
@@ -190,11 +168,11 @@ class LongOracle(Oracle):
         Raises:
             Wrong: a closed segment is much older than allowed.
         """
-        if self._is_compacted or self._delete_after_ms is None:
+        if self._is_compacted or self.start.retention_ms is None:
             return
-        oldest_ms = _now_ms() - self._delete_after_ms - _LATE_RETENTION_MS
+        oldest_ms = _now_ms() - self.start.retention_ms - _LATE_RETENTION_MS
         late = [at for at, each in self._by_offset.items() if at < self._cleaned_to and at not in self._gone]
-        late = [at for at in late if self._sent_ms[self._by_offset[at].number] < oldest_ms]
+        late = [at for at in late if self._by_offset[at].sent_ms < oldest_ms]
         if late:
             raise Wrong(f"{self._live.name}: retention is late, {min(late)} to {max(late)} are still there")
 
@@ -205,10 +183,10 @@ class LongOracle(Oracle):
         for offset in gone & self._gone:
             number = self._by_offset.pop(offset).number
             self._forgotten[number] = now
-            del self.sent[number], self._sent_ms[number]
+            del self.sent[number]
         self._gone = gone
         for number in [number for number, sent in self.sent.items() if sent.is_lost or sent.has_failed]:
-            del self.sent[number], self._sent_ms[number]  # in a log again, it was never sent
+            del self.sent[number]  # in a log again, it was never sent
         self._highest = found.end - 1
 
 

@@ -55,8 +55,12 @@ class DiskState:
         for directory in (Path(), *self.directories):
             (root / directory).mkdir(parents=True, exist_ok=True)
         for path, state in self.files:
-            (root / path).write_bytes(state.data)
-            os.utime(root / path, ns=(state.mtime_ns, state.mtime_ns))
+            descriptor = os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                os.write(descriptor, state.data)
+                os.utime(descriptor, ns=(state.mtime_ns, state.mtime_ns))
+            finally:
+                os.close(descriptor)
 
 
 class _Disk:
@@ -164,35 +168,20 @@ class ForgetfulFileSystem(WatchedFileSystem):
         only a skipped fsync would have kept, nothing, everything, one change alone, all but one, everything from one
         change on, all later changes of one file; and then random combinations.
         """
-        pending = self._pending(point)
+        cut = self.power_cut(point)
         rng = random.Random(f"{seed}/{point}")
-        # Everything before the first pending change is the same in every state.
-        settled = pending[0] if pending else point
-        disk = _Disk({}, {})
-        for operation in self.journal[:settled]:
-            disk.apply(operation, True, rng)
         seen: set[DiskState] = set()
-        for forgotten in itertools.islice(self._choices(pending, limit, rng), 4 * limit):
-            state = self._state(disk.copy(), settled, point, forgotten, rng)
+        for forgotten in itertools.islice(self._choices(cut.pending, limit, rng), 4 * limit):
+            state = cut.state(forgotten, rng)
             if state not in seen:
                 seen.add(state)
                 yield state
             if len(seen) >= limit:
                 return
 
-    def state_after_power_cut(self, rng: random.Random) -> DiskState:
-        """Return one state that a power cut now may leave."""
-        point = len(self.journal)
-        pending = self._pending(point)
-        settled = pending[0] if pending else point
-        disk = _Disk({}, {})
-        for operation in self.journal[:settled]:
-            disk.apply(operation, True, rng)
-        return self._state(disk, settled, point, self._forgotten(pending, rng), rng)
-
-    def is_pending(self) -> bool:
-        """Tell whether a power cut now could forget something."""
-        return bool(self._pending(len(self.journal)))
+    def power_cut(self, point: int | None = None) -> PowerCut:
+        """Return the power cut after the first `point` changes; None: after all until now."""
+        return PowerCut(self, len(self.journal) if point is None else point)
 
     def _forgotten(self, pending: list[int], rng: random.Random) -> frozenset[int]:
         """Draw what is forgotten: any changes, all from one on, all but one, one, only names, a file's later ones."""
@@ -298,15 +287,40 @@ class ForgetfulFileSystem(WatchedFileSystem):
                 pending.append(place)
         return pending
 
-    def _state(self, disk: _Disk, settled: int, point: int, forgotten: frozenset[int], rng: random.Random) -> DiskState:
-        """Apply the changes from `settled` to `point` except forgotten ones."""
-        for place in range(settled, point):
-            disk.apply(self.journal[place], place not in forgotten, rng)
-        note = ", ".join(str(self.journal[place]) for place in sorted(forgotten))
+
+class PowerCut:
+    """
+    A power cut after some changes of a journal; all that its states have in common is worked out once.
+
+    Attributes:
+        pending: the changes that may be forgotten, by their places in the journal.
+    """
+
+    def __init__(self, journal: ForgetfulFileSystem, point: int) -> None:
+        self._journal = journal
+        self._point = point
+        self.pending = journal._pending(point)
+        # Everything before the first pending change is the same in every state.
+        self._settled = self.pending[0] if self.pending else point
+        self._disk = _Disk({}, {})
+        kept_whole = random.Random(0)
+        for operation in journal.journal[: self._settled]:
+            self._disk.apply(operation, True, kept_whole)
+
+    def draw(self, rng: random.Random) -> DiskState:
+        """Draw one of the states that it may leave."""
+        return self.state(self._journal._forgotten(self.pending, rng), rng)
+
+    def state(self, forgotten: frozenset[int], rng: random.Random) -> DiskState:
+        """Return the state with these changes forgotten; some leave a part, which is drawn."""
+        disk, changes, root = self._disk.copy(), self._journal.journal, self._journal.root
+        for place in range(self._settled, self._point):
+            disk.apply(changes[place], place not in forgotten, rng)
+        note = ", ".join(str(changes[place]) for place in sorted(forgotten))
         return DiskState(
-            tuple((path.relative_to(self.root), disk.files[number]) for path, number in sorted(disk.names.items())),
-            self._directories,
-            f"power cut after change {point - self.start}, forgotten: {note or 'nothing'}",
+            tuple((path.relative_to(root), disk.files[number]) for path, number in sorted(disk.names.items())),
+            self._journal._directories,
+            f"power cut after change {self._point - self._journal.start}, forgotten: {note or 'nothing'}",
         )
 
 

@@ -8,6 +8,7 @@ A file system that reports every change.
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import os
 from collections.abc import Sequence
@@ -52,7 +53,10 @@ class WatchedFile(File):
     def __init__(self, path: Path, handle: io.FileIO, watcher: WatchedFileSystem) -> None:
         super().__init__(path, handle)
         self._watcher = watcher
-        self._inode = os.fstat(handle.fileno()).st_ino
+
+    @functools.cached_property
+    def _inode(self) -> int:
+        return os.fstat(self.fileno()).st_ino
 
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write as `File.write`."""

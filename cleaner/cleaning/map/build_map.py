@@ -13,13 +13,15 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+import numpy as np
+
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
-from cleaner.cleaning.passes.segment_chunks import Claim, SegmentChunks
+from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, control_batches
@@ -116,7 +118,13 @@ class MapBuilder:
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
         # The second pass finds a short log in the page cache; of a long one only the end would be there.
         is_long = sum(segment.size for segment in self._segments) > _MAX_LEFT_IN_CACHE_BYTES
-        self._chunks = SegmentChunks(self._wanted(), self._window_bytes, drops_behind=is_long, damage=self._damage)
+        self._chunks = SegmentChunks(
+            self._wanted(),
+            self._window_bytes,
+            most_bytes=self._context.window_bytes,
+            drops_behind=is_long,
+            damage=self._damage,
+        )
         try:
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:
@@ -182,6 +190,9 @@ class MapBuilder:
             return
         self._context.check_done()
         rows = chunk.batches
+        task.error = self._overlap(task.arranged, self._end_of(task.number))
+        if task.error is not None:
+            return
         if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
             task.skipped = self._damage.flags(task.segment.base_offset, rows)
             return
@@ -189,6 +200,26 @@ class MapBuilder:
             task.skipped = self._transactions.discardable(task.claim.path, chunk) | control_batches(rows)
         except CorruptBatchError as error:
             task.error = self._chunks.first_damage(task.arranged, error)
+
+    def _overlap(self, arranged: ArrangedChunk, end: int) -> CorruptBatchError | None:
+        """
+        Return the error of a chunk with a batch that reaches into the next segment.
+
+        Its last offset would become the map's end, and the next segments, the active one too, would count as cleaned.
+        """
+        rows = arranged.chunk.batches
+        if not len(rows) or rows[-1]["last_offset"] < end:
+            return None
+        row = rows[int(np.argmax(rows["last_offset"] >= end))]
+        error = CorruptBatchError(
+            arranged.claim.path, int(row["position"]), f"its offset lies beyond the segment's end, {end}"
+        )
+        return self._chunks.first_damage(arranged, error)
+
+    def _end_of(self, number: int) -> int:
+        """Return the offset where a segment's offsets end: the base offset of the next one."""
+        is_within = number + 1 < len(self._segments)
+        return self._segments[number + 1].base_offset if is_within else self._cleanable.first_uncleanable_offset
 
     def release(self, claim: Claim) -> None:
         """Release a chunk's window. Called by all lanes at once."""
@@ -247,9 +278,7 @@ class MapBuilder:
     def _reach(self, number: int) -> None:
         """Note that all segments before this one are mapped; offsets may be missing at their ends (R-513)."""
         if number:
-            is_within = number < len(self._segments)
-            end = self._segments[number].base_offset if is_within else self._cleanable.first_uncleanable_offset
-            self.offset_map.latest_offset = max(self.offset_map.latest_offset, end - 1)
+            self.offset_map.latest_offset = max(self.offset_map.latest_offset, self._end_of(number - 1) - 1)
 
     def _end_within(self, task: DirtyChunk, digested: DigestedChunk, done: int) -> None:
         """Note that the map is full: it ends with the last record put, or the last complete batch after it (R-513)."""

@@ -8,7 +8,8 @@ page cache before are dropped: a round over an archive does not push everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,13 +100,19 @@ class ArrangedChunk:
     ends_segment: bool
 
 
+def any_size() -> int:
+    """Set no limit to the size of a window."""
+    return sys.maxsize
+
+
 class SegmentChunks:
     """
     Gives out the chunks of some segments.
 
     Args:
         segments: number, segment and start position, in order; iterated lazily.
-        window_bytes: size of a window.
+        window_bytes: the largest size of a window.
+        most_bytes: asked at each segment for the size that its windows may have; a low speed limit needs small ones.
         drops_behind: drop released windows from the page cache, for segments that were not there before.
         damage: batches that may be damaged.
 
@@ -118,6 +125,7 @@ class SegmentChunks:
         segments: Iterable[tuple[int, Segment, int]],
         window_bytes: int,
         *,
+        most_bytes: Callable[[], int] = any_size,
         drops_behind: bool = False,
         damage: KnownDamage = NO_DAMAGE,
     ) -> None:
@@ -126,6 +134,7 @@ class SegmentChunks:
         self._damage = damage
         self._segments = iter(segments)
         self._window_bytes = window_bytes
+        self._most_bytes = most_bytes
         self._source: _Source | None = None
         self._opened: list[_Source] = []
 
@@ -150,7 +159,8 @@ class SegmentChunks:
             number, segment, start = following
             if segment.size:
                 known_damage = self._damage.positions(segment.base_offset)
-                self._source = _Source(number, segment, start, self._window_bytes, known_damage)
+                window_bytes = min(self._window_bytes, self._most_bytes())
+                self._source = _Source(number, segment, start, window_bytes, known_damage)
                 self.found_cold |= self._source.is_cold
                 self._opened = [source for source in self._opened if not source.file.is_closed]
                 self._opened.append(self._source)

@@ -19,7 +19,7 @@ from cleaner.base.model import AbortedTxn
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
-from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks
+from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks, any_size
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
@@ -114,6 +114,7 @@ class GroupRecopier:
         before_read: called in order with the bytes of every window before it is read.
         before_chunk: called in order with the bytes of every chunk before it is processed; may raise to stop.
         after_write: called with the bytes written for every chunk, by any lane.
+        most_bytes: see `SegmentChunks`.
         transactions: state at the start of the first group; None at the start of a log.
         mapped: finds the batches whose keys the first pass left out, for survivors that need to know.
         damage: batches that are copied unchanged.
@@ -130,6 +131,7 @@ class GroupRecopier:
         before_read: Callable[[int], None],
         before_chunk: Callable[[int], None],
         after_write: Callable[[int], None],
+        most_bytes: Callable[[], int] = any_size,
         transactions: CleanedTransactions | None = None,
         mapped: MappedBatches | None = None,
         damage: KnownDamage = NO_DAMAGE,
@@ -142,7 +144,7 @@ class GroupRecopier:
         self._before_chunk = before_chunk
         self._transactions = transactions or CleanedTransactions()
         self._mapped = mapped
-        self._window_bytes = lanes[0].buffer.window_bytes
+        self._window_bytes, self._most_bytes = lanes[0].buffer.window_bytes, most_bytes
         self._make_survivors = make_survivors
         self._after_write = after_write
         self._lanes = lanes
@@ -173,6 +175,7 @@ class GroupRecopier:
         self.chunks = SegmentChunks(
             ((i, segment, 0) for i, segment in enumerate(group)),
             self._window_bytes,
+            most_bytes=self._most_bytes,
             drops_behind=True,
             damage=self._damage,
         )

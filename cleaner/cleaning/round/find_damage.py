@@ -38,7 +38,10 @@ def find_damage(segments: Sequence[Segment], end_offset: int, memory: LaneMemory
         CorruptLogError: damage that cannot be kept, or is among transactions.
     """
     chunks = SegmentChunks(
-        ((number, segment, 0) for number, segment in enumerate(segments)), memory.buffer.window_bytes, drops_behind=True
+        ((number, segment, 0) for number, segment in enumerate(segments)),
+        memory.buffer.window_bytes,
+        most_bytes=context.window_bytes,
+        drops_behind=True,
     )
     ends = [*(segment.base_offset for segment in segments[1:]), end_offset]
     found: list[DamagedBatch] = []

@@ -170,6 +170,7 @@ def _make_recopier(
         before_read=context.throttle,
         before_chunk=before_chunk,
         after_write=context.throttle,
+        most_bytes=context.window_bytes,
         damage=damage,
     )
 

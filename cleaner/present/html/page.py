@@ -46,6 +46,7 @@ _ICON = (
 )
 _DIR_TONES = {
     DirCondition.ONLINE: Tone.GOOD,
+    DirCondition.UNREAD: Tone.BAD,
     DirCondition.LOCKED: Tone.HELD,
     DirCondition.NEEDS_RECOVERY: Tone.BAD,
     DirCondition.OFFLINE: Tone.BAD,

@@ -165,7 +165,7 @@ THROTTLE_WAIT = _counter("cleaner_throttle_wait_seconds_total", "Time workers sl
 
 DIR_STATE = _gauge(
     "cleaner_log_dir_state",
-    "1 for the state a log dir is in: online, offline, needs_recovery or locked.",
+    "1 for the state a log dir is in: online, unread, offline, needs_recovery or locked.",
     *("log_dir", "state"),
 )
 DIRS_OFFLINE = _gauge(

@@ -32,7 +32,7 @@ from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
 from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
 from cleaner.storage.fs.open_file import File, disk_errors
 
-__all__ = ["UNFINISHED", "DirectoryEntry", "File", "FileSystem", "Space", "disk_errors", "real_path"]
+__all__ = ["UNFINISHED", "DirectoryEntry", "File", "FileState", "FileSystem", "Space", "disk_errors", "real_path"]
 
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -50,13 +50,30 @@ UNFINISHED = ".tmp"
 """Suffix of a small file while it is being written; a crash may leave one."""
 
 
+class FileState(NamedTuple):
+    """
+    What stays the same only as long as a file or directory does: inode, bytes, and both times (ns).
+
+    `cp -p` and `rsync` set the time of modification back, but no program sets the other one. A copy has another inode
+    and another time of change: what two files have in common is compared by name and not by state.
+    """
+
+    inode: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+
+    @classmethod
+    def of(cls, about: os.stat_result) -> FileState:
+        """Take over what the system tells."""
+        return cls(about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+
+
 class DirectoryEntry(NamedTuple):
-    """A file of a directory: name, inode, bytes, and modification time (ns)."""
+    """A file of a directory."""
 
     name: str
-    inode: int
-    size: int
-    mtime_ns: int
+    state: FileState
 
 
 class Space(NamedTuple):
@@ -103,6 +120,16 @@ class FileSystem:
         """
         with disk_errors(directory):
             return self._held.hold(directory, self.accept, follow_above=follow_above)
+
+    def is_in_place(self, directory: Path) -> bool:
+        """
+        Tell whether a held directory still has the name by which it is held.
+
+        Raises:
+            LogDirOfflineError: the disk.
+        """
+        with disk_errors(directory):
+            return self._held.is_in_place(directory)
 
     def accept(self, directory: Path, status: os.stat_result | None = None) -> None:
         """
@@ -236,9 +263,11 @@ class FileSystem:
         with missing, self._listed(directory) as listed, os.scandir(listed) as entries:
             for entry in entries:
                 if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
-                    with contextlib.suppress(FileNotFoundError):
+                    try:
                         about = entry.stat(follow_symlinks=False)
-                        found.append(DirectoryEntry(entry.name, about.st_ino, about.st_size, about.st_mtime_ns))
+                    except FileNotFoundError:
+                        continue
+                    found.append(DirectoryEntry(entry.name, FileState.of(about)))
         return found
 
     def list_dirs(self, path: Path) -> list[str]:

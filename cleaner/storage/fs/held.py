@@ -154,6 +154,19 @@ class HeldDirectories:
         finally:
             os.close(root)
 
+    def is_in_place(self, path: Path) -> bool:
+        """Tell whether the directory that is held by a path still has this name; without one: True."""
+        with self._lock:
+            held = self._held.get(str(path))
+            if held is None:
+                return True
+            about = os.fstat(held.descriptor)
+        try:
+            with self.parent(path) as at:
+                return os.path.samestat(about, os.stat(at.name, dir_fd=at.descriptor, follow_symlinks=False))
+        except FileNotFoundError:
+            return False
+
     @property
     def is_empty(self) -> bool:
         """Tell whether no directory is held, so that paths go to the system unchanged."""

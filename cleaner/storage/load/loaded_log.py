@@ -172,9 +172,21 @@ class LoadedLog:
         """
         if not self.is_beside_writer:
             return
+        self.require_in_place()
         for segment in (*sources, *self.segments[-2:-1]):
             if not segment.is_unchanged():
                 raise LogChangedError(f"{segment.log_path}: the writer has cut or deleted it since the round began")
+
+    def require_in_place(self) -> None:
+        """
+        Make sure that the partition's directory, which the caller holds, has not been deleted, and perhaps made again:
+        checkpoints know a log by its name alone. The caller has the partition's lock.
+
+        Raises:
+            LogChangedError: it has.
+        """
+        if not self._fs.is_in_place(self.directory):
+            raise LogChangedError(f"{self.directory}: it was deleted since the work on it began")
 
     def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
         """Note that a swap replaced `old` with one segment; opens and returns the new one."""

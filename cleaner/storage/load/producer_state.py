@@ -317,9 +317,8 @@ class ProducerState:
     def _load(self, entries: SnapshotRows) -> None:
         has_txn = entries["current_txn_first_offset"] >= 0
         self._loaded = entries[has_txn | (entries["timestamp_ms"] > self._now_ms - self._expiration_ms)]
-        opened = entries[has_txn]
-        for first, producer_id in opened[["current_txn_first_offset", "producer_id"]].tolist():
-            self._transactions.begin(first, producer_id)
+        for entry in entries[has_txn]:
+            self._transactions.begin(int(entry["current_txn_first_offset"]), int(entry["producer_id"]))
 
 
 def _producer_of(entry: ProducerEntry) -> Producer:

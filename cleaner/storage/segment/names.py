@@ -52,10 +52,16 @@ KEPT_MANIFEST = "manifest.json"
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 METADATA_TOPIC = "__cluster_metadata"
 
+
+def _one_of(*suffixes: str) -> str:
+    return "|".join(map(re.escape, suffixes))
+
+
 _MAX_NAME_LENGTH = 255
 _MIN_OFFSET, _MAX_OFFSET = -(2**63), 2**63 - 1
 _OFFSET = re.compile(r"[+-]?[0-9]{1,30}\Z")
 _UNIQUE = re.compile(r"[0-9a-f]{32}\Z")
+_LOG_FILE = re.compile(rf"([0-9]{{20}})({_one_of(*SEGMENT_SUFFIXES, SNAPSHOT)})({_one_of(*TEMPORARY_SUFFIXES)}|)")
 
 
 class DirKind(enum.Enum):
@@ -214,13 +220,10 @@ def parse_file_name(name: str) -> LogFile | None:
 
     Only names that Kafka itself writes are recognised: 20 digits, a known suffix, at most one temporary suffix.
     """
-    temporary = next((end for end in TEMPORARY_SUFFIXES if name.endswith(end)), "")
-    stem = name.removesuffix(temporary)
-    suffix = next((end for end in (*SEGMENT_SUFFIXES, SNAPSHOT) if stem.endswith(end)), "")
-    prefix = stem.removesuffix(suffix)
-    if not suffix or len(prefix) != 20 or not (prefix.isascii() and prefix.isdigit()) or int(prefix) > _MAX_OFFSET:
+    found = _LOG_FILE.fullmatch(name)
+    if found is None or (offset := int(found[1])) > _MAX_OFFSET:
         return None
-    return LogFile(int(prefix), suffix, temporary)
+    return LogFile(offset, found[2], found[3])
 
 
 def is_deleted(name: str) -> bool:

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.clock import SystemClock
-from cleaner.base.io_throttle import LOOK_UP_NS, MAX_CREDIT_NS, MAX_DEBT_NS, UNLIMITED_FROM, IoThrottle
+from cleaner.base.io_throttle import (
+    LOOK_UP_NS,
+    MAX_CREDIT_NS,
+    MAX_DEBT_NS,
+    MIN_WINDOW_BYTES,
+    UNLIMITED_FROM,
+    IoThrottle,
+)
 from cleaner.config.table import UNLIMITED_RATE
 from cleaner.errors import CleaningAborted
 from tests.support.manual_clock import LockstepClock, ManualClock
@@ -317,3 +324,42 @@ def test_real_clock_keeps_the_rate() -> None:
     # 30 MB: 0.3 s, less what the account may be overdrawn. A busy machine may take longer, never shorter.
     assert 0.29 <= seconds < 3
     assert shared.statistics().bytes == 30 * MB
+
+
+@pytest.mark.parametrize("megabytes", [1, 5, 50])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_ten_seconds_keep_the_rate_because_windows_follow_it(megabytes: int, workers: int) -> None:
+    """Whenever the ten seconds begin: what is drawn at a time is a small part of them, however low the rate."""
+    rate = megabytes * MB
+    clock = LockstepClock(workers)
+    shared = IoThrottle(rate, clock)
+    drawn: list[tuple[float, int]] = []
+
+    def work() -> None:
+        throttle = shared.for_worker(go_on, DIR)
+        while seconds_of(clock) < 25:
+            window = min(shared.window_bytes(DIR), 2 << 20)
+            throttle(window)  # read
+            throttle(window // 2)  # written
+            drawn.append((seconds_of(clock), shared.statistics().bytes))
+
+    run_workers(clock, [work] * workers)
+    checked = 0
+    for began, before in drawn:
+        within = [total for moment, total in drawn if began < moment <= began + 10]
+        if began + 10 <= drawn[-1][0] and began >= 0.2:
+            assert (within[-1] - before) / 10 == pytest.approx(rate, rel=0.02)
+            checked += 1
+    assert checked > 100
+
+
+def test_window_is_that_of_the_lower_limit() -> None:
+    """Of all workers or of the log dir, as they are now; without a limit any window will do."""
+    shared = IoThrottle(UNLIMITED_RATE, ManualClock())
+    assert shared.window_bytes(DIR) > 1 << 40
+    shared.change_rate(40 * MB)
+    assert shared.window_bytes(DIR) == MB
+    shared.change_rate(4 * MB, DIR)
+    assert (shared.window_bytes(DIR), shared.window_bytes(OTHER)) == (MB // 10, MB)
+    shared.change_rate(1000)
+    assert shared.window_bytes(DIR) == MIN_WINDOW_BYTES

@@ -13,6 +13,7 @@ from cleaner.cleaning.passes.pipeline import OrderedPipeline
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.kernels.batch_header import HEAD_BYTES
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.segment.segment import Segment
@@ -337,3 +338,24 @@ def test_first_damage_is_the_earlier_of_a_bad_checksum_and_what_arranging_says(t
     ]
     assert [error.position for error in said] == [0, positions[1], positions[1]]
     assert ["CRC-32C" in error.reason for error in said] == [False, True, True]
+
+
+def test_windows_are_no_larger_than_asked_for_at_each_segment(tmp_path: Path) -> None:
+    """The buffer's size is the limit of that; the batches are the same, also those larger than a window."""
+    log = log_of(30, 30)
+    log.append(("large", "value" * 300))
+    _, segments = written(log, tmp_path)
+    most = iter([HEAD_BYTES, 10 * WINDOW_BYTES])
+    chunks = SegmentChunks(numbered(segments), WINDOW_BYTES, most_bytes=lambda: next(most))
+    sizes: dict[int, int] = {0: 0, 1: 0}
+    data = {0: b"", 1: b""}
+    buffer = WindowBuffer(WINDOW_BYTES)
+    while (claim := chunks.claim()) is not None:
+        chunks.fill(claim, buffer)
+        chunk = chunks.arrange(claim, buffer).chunk
+        sizes[claim.number] = max(sizes[claim.number], claim.window.size)
+        data[claim.number] += chunk.data[: chunk.length].tobytes()
+        chunks.release(claim)
+    chunks.close()
+    assert sizes == {0: HEAD_BYTES, 1: WINDOW_BYTES}
+    assert list(data.values()) == [segment.log_path.read_bytes() for segment in segments]

@@ -29,6 +29,13 @@ def test_collector_held_back_begins_once_a_command_has_loaded_what_it_needs() ->
     _holds("collecting.begin_collecting()", _AS_USUAL)
 
 
+def test_collector_passes_over_what_a_daemon_made_while_it_worked_seldom() -> None:
+    """What is known of thousands of logs is made once, and lasts."""
+    kept = "collecting.begin_collecting(); collecting.collect_seldom(); before = gc.get_stats()[0]['collections']"
+    made = "many = [[] for _ in range(100_000)]; assert gc.get_stats()[0]['collections'] == before"
+    _holds(f"{kept}; {made}; collecting.set_aside()", f"{_AS_USUAL} and gc.get_freeze_count() > 100_000")
+
+
 def test_collector_held_back_begins_by_itself_after_many_objects() -> None:
     """A command that stays and says nothing is not left without it."""
     _holds("many = [[] for _ in range(200_000)]", _AS_USUAL)

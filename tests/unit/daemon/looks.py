@@ -43,7 +43,9 @@ def log_status(
     )
 
 
-def look(*logs: LogStatus, condition: DirCondition = DirCondition.ONLINE, detail: str = "") -> DirLook:
+def look(
+    *logs: LogStatus, condition: DirCondition = DirCondition.ONLINE, detail: str = "", begun_ns: int = 0
+) -> DirLook:
     """Return the look of a log dir."""
     return DirLook(
         facts=LogDirFacts(condition, detail),
@@ -51,5 +53,6 @@ def look(*logs: LogStatus, condition: DirCondition = DirCondition.ONLINE, detail
         free_bytes=1000,
         total_bytes=2000,
         looked_at_ms=0,
+        begun_ns=begun_ns,
         logs=logs,
     )

@@ -129,7 +129,7 @@ def daemon(tmp_path: Path) -> RunningDaemon:
 
 
 def seen_by(daemon: RunningDaemon, found: DirLook) -> None:
-    daemon.service.manager.take_looks({"/logs": found}, 1 << 62)
+    daemon.service.manager.take_looks({"/logs": found})
 
 
 def metrics(shown: ServiceSnapshot) -> dict[str, float]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,15 @@ from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.daemon.log_status import LogStatus
+from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, proves_unchanged
+from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.due import due, earliest_dirty_timestamp_ms
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.file_system import File, FileState, FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
+from cleaner.storage.log_dir import Use
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.daemon.watching import CountingFileSystem, Watch, sources, with_sets
@@ -130,8 +135,8 @@ def test_roll_is_seen_and_old_segments_are_not_read_again(tmp_path: Path) -> Non
     assert after.facts is not None
     assert after.facts.cleanable.cleanable_bytes == 4 * after.facts.cleanable.uncleanable_bytes
     # The first batches of two segments that were not inactive before; `partition.metadata`; the lock file. As it may be
-    # due: where the log ends, by an index and the log, and the producer snapshot there.
-    assert fs.calls["open"] == 2 + 1 + 1 + 3
+    # due: where the log ends, by its active segment alone, which is short; and the producer snapshot there.
+    assert fs.calls["open"] == 2 + 1 + 1 + 2
 
 
 def test_a_change_of_the_high_watermark_is_seen(tmp_path: Path) -> None:
@@ -233,6 +238,45 @@ def test_marker_in_the_active_segment_does_not_count_with_a_writer(tmp_path: Pat
         assert facts is not None
         ends.append((facts.cleanable.first_uncleanable_offset, facts.cleanable.bounded_by))
     assert ends == [(marker, "active segment"), (10, "last stable offset"), (marker, "active segment")]
+
+
+def test_marker_that_is_cut_off_again_decides_nothing(tmp_path: Path) -> None:
+    """A follower is cut back to its leader's log, before its high watermark is written anew."""
+    log = plain_log(2)
+    log.append(("t", "v"), producer=Producer(5, 0, 0, True))
+    log.roll()
+    log.append(("u", "v"))
+    marker = log.end_transaction(5, 0, commit=True)
+    write_log_dir(tmp_path, log)
+    max((tmp_path / "topic-0").glob("*.snapshot")).unlink()
+    settings = WatchedTopicSettings(FS, tmp_path, sources(topic="compact"))
+    settings.refresh(("topic-0",), 0)
+    watched = WatchedLog(TP, str(tmp_path), tmp_path / "topic-0")
+    active = max((tmp_path / "topic-0").glob("*.log"))
+    size = active.stat().st_size
+
+    def first_uncleanable() -> int:
+        now_ms = time.time_ns() // 1_000_000 + 600_000
+        found = watched.look(Moment(FS, settings, now_ms, use=Use.SERVED), Lines(high_watermark=marker + 1))
+        assert found is not None
+        assert found.facts is not None
+        return found.facts.cleanable.first_uncleanable_offset
+
+    assert first_uncleanable() == 21
+    os.truncate(active, size - 1)
+    assert first_uncleanable() == 10
+    (tmp_path / "topic-0" / "changes the directory").touch()
+    assert first_uncleanable() == 10
+
+
+@pytest.mark.parametrize("set_back", ["mtime_ns", "none"])
+@pytest.mark.parametrize(("age_ns", "proves"), [(10**6, False), (2 * 10**9, False), (4 * 10**9, True)])
+def test_young_change_proves_nothing(set_back: str, age_ns: int, proves: bool) -> None:
+    """Another change may follow within a tick of the file system's clock, also if the time of this one was set back."""
+    now_ms = 1_700_000_000_000
+    then_ns = now_ms * 1_000_000 - age_ns
+    state = FileState(1, 1, then_ns, then_ns)
+    assert proves_unchanged(state._replace(mtime_ns=0) if set_back == "mtime_ns" else state, now_ms) is proves
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ class ManagerByHand:
     def see(self, *logs: LogStatus, condition: DirCondition = DirCondition.ONLINE) -> None:
         """Look at one log dir."""
         self.clock.move_on(0.001)
-        self.manager.take_looks({LOG_DIR: look(*logs, condition=condition)}, self.clock.monotonic_ns())
+        self.manager.take_looks({LOG_DIR: look(*logs, condition=condition, begun_ns=self.clock.monotonic_ns())})
 
     def grab(self, worker: str = "w1") -> TopicPartition | None:
         """Return what a worker is given; None: it would wait."""
@@ -115,8 +116,47 @@ def test_look_that_began_before_a_log_was_given_back_does_not_count_for_it(by_ha
     began_ns = by_hand.clock.monotonic_ns()
     by_hand.clock.move_on(1)
     by_hand.manager.give_back(assignment, None)
-    by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 90))}, began_ns)
+    by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 90), begun_ns=began_ns)})
     assert by_hand.grab() is None
+
+
+def test_look_that_is_shown_again_does_not_count_for_a_log_given_back_since(by_hand: ManagerByHand) -> None:
+    """A log dir whose look takes longer than a turn keeps its last one: nothing new is known of its logs."""
+    here, there = log_status("a-0", 90), log_status("b-0", 80, log_dir="/other")
+    slow, other = look(here, begun_ns=by_hand.clock.monotonic_ns()), look(there)
+    by_hand.manager.take_looks({LOG_DIR: slow, "/other": other})
+    given = [by_hand.must_take(), by_hand.must_take("w2")]
+    by_hand.clock.move_on(1)
+    for each in given:
+        by_hand.manager.give_back(each, None)
+    by_hand.clock.move_on(1)
+    other = look(there, begun_ns=by_hand.clock.monotonic_ns())
+    by_hand.manager.take_looks({LOG_DIR: slow, "/other": other})
+    assert [by_hand.grab(), by_hand.grab("w2")] == [B, None]
+
+
+def test_log_given_back_waits_until_it_is_judged_however_many_looks_that_takes(by_hand: ManagerByHand) -> None:
+    """A look that had no time for it knows only what was true before its round."""
+    by_hand.see(log_status("a-0"))
+    by_hand.manager.give_back(by_hand.must_take(), None)
+    for _ in range(3):
+        by_hand.clock.move_on(1)
+        seen = look(log_status("a-0"), begun_ns=by_hand.clock.monotonic_ns())
+        by_hand.manager.take_looks({LOG_DIR: replace(seen, behind=frozenset({A}))})
+        assert by_hand.grab() is None
+        assert by_hand.reasons() == {"a-0": Reason.TO_BE_LOOKED_AT}
+    by_hand.see(log_status("a-0", 80))
+    assert by_hand.grab() == A
+
+
+def test_job_does_not_end_by_what_was_known_before_its_log_changed(by_hand: ManagerByHand) -> None:
+    """Nothing to clean is an answer only when the log was judged."""
+    by_hand.see(log_status("a-0", 0))
+    job = by_hand.manager.request(A, UID)
+    by_hand.manager.take_looks({LOG_DIR: replace(look(log_status("a-0", 0)), behind=frozenset({A}))})
+    assert by_hand.manager.snapshot().jobs[0].state == "queued"
+    by_hand.see(log_status("a-0", 10))
+    assert by_hand.grab() == job.partition
 
 
 def test_other_logs_stay_in_the_queue_when_one_is_done(by_hand: ManagerByHand) -> None:
@@ -167,8 +207,9 @@ def test_failing_disk_takes_its_log_dir_offline_and_leaves_the_others(tmp_path: 
 
     def see() -> None:
         by_hand.clock.move_on(0.001)
+        now_ns = by_hand.clock.monotonic_ns()
         by_hand.manager.take_looks(
-            {LOG_DIR: look(here, also_here), "/other": look(there)}, by_hand.clock.monotonic_ns()
+            {LOG_DIR: look(here, also_here, begun_ns=now_ns), "/other": look(there, begun_ns=now_ns)}
         )
 
     see()
@@ -356,7 +397,7 @@ def test_stop_sends_workers_home_and_stops_those_at_work(by_hand: ManagerByHand)
 def test_partition_in_two_log_dirs_is_left_alone_in_both(by_hand: ManagerByHand) -> None:
     """Nobody can tell which is the true one (D-14); a broker does not start on such log dirs."""
     there = log_status("a-0", 90, log_dir="/other", expired=True)
-    by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 80), log_status("b-0", 70)), "/other": look(there)}, 0)
+    by_hand.manager.take_looks({LOG_DIR: look(log_status("a-0", 80), log_status("b-0", 70)), "/other": look(there)})
     assert [by_hand.grab("w1"), by_hand.grab("w2")] == [B, None]
     words = [(log.why, log.error) for log, _ in by_hand.manager.snapshot().logs if log.partition == A]
     assert len(words) == 2
@@ -372,7 +413,7 @@ def test_worker_limit_of_a_log_dir_is_kept(tmp_path: Path) -> None:
         LOG_DIR: look(log_status("a-0", 90), log_status("b-0", 80)),
         "/other": look(log_status("b-1", 70, log_dir="/other")),
     }
-    by_hand.manager.take_looks(logs, 0)
+    by_hand.manager.take_looks(logs)
     assert [by_hand.grab("w1"), by_hand.grab("w2"), by_hand.grab("w3")] == [A, C, None]
 
 

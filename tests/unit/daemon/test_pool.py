@@ -50,7 +50,7 @@ class Hall:
 
     def see(self, *names: str) -> None:
         self.clock.move_on(1)
-        self.manager.take_looks({LOG_DIR: look(*map(log_status, names))}, self.clock.monotonic_ns())
+        self.manager.take_looks({LOG_DIR: look(*map(log_status, names), begun_ns=self.clock.monotonic_ns())})
 
     def wait(self, rounds: int = 1) -> None:
         for _ in range(rounds):

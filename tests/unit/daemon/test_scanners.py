@@ -61,7 +61,7 @@ def test_log_dir_that_never_answered_has_no_logs() -> None:
     slow.answers.clear()
     scanners = Scanners(SystemClock(), patience_seconds=1.1)
     found = scanners.look([slow], 0)["/slow"]
-    assert (found.facts.condition, found.logs) == (DirCondition.OFFLINE, ())
+    assert (found.facts.condition, found.logs) == (DirCondition.UNREAD, ())
     assert found.facts.detail in ("no answer for 1 s", "no answer for 2 s")
     slow.answers.set()
     scanners.close()
@@ -77,7 +77,7 @@ def test_log_dir_whose_look_gets_on_is_not_offline() -> None:
     found = scanners.look([slow], 0)["/slow"]
     assert (found.facts.condition, found.looked_at_ms) == (DirCondition.ONLINE, None)
     assert found.facts.detail == "700 of 20000 logs read so far"
-    assert scanners.look([slow], 0)["/slow"].facts.condition is DirCondition.OFFLINE
+    assert scanners.look([slow], 0)["/slow"].facts.condition is DirCondition.UNREAD
     slow.answers.set()
     patient = Scanners(ManualClock(), patience_seconds=20)
     patient._scanners = scanners._scanners

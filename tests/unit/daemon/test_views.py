@@ -23,12 +23,12 @@ def test_only_views_of_logs_that_changed_are_made_again(tmp_path: Path) -> None:
         ManualClock(), Quarantine(FileSystem(), tmp_path, print), CleanerConfig(), wake=lambda: None, report=print
     )
     same, views = log_status("b-0", 10), LogViews()
-    manager.take_looks({LOG_DIR: look(log_status("a-0", 10), same, log_status("c-0", compacted=False))}, 0)
+    manager.take_looks({LOG_DIR: look(log_status("a-0", 10), same, log_status("c-0", compacted=False))})
     first = views.of(manager.snapshot())[0]
     assert [str(view.partition) for view in first] == ["a-0", "b-0", "c-0"]
     assert first[2].why == "cleanup.policy is delete"
     assert views.of(manager.snapshot())[0] is first
-    manager.take_looks({LOG_DIR: look(log_status("a-0", 90), same)}, 0)
+    manager.take_looks({LOG_DIR: look(log_status("a-0", 90), same)})
     second = views.of(manager.snapshot())[0]
     assert [view.ratio for view in second] == [0.9, 0.1]
     assert second[1] is first[1]

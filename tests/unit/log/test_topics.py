@@ -23,9 +23,10 @@ from cleaner.errors import (
 )
 from cleaner.log.topics import Topics, check_topic_name
 from cleaner.settings.files import CLEANER_TOPICS
+from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.log_dir import LogDir
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 
@@ -69,6 +70,17 @@ def test_topic_name_that_kafka_refuses_is_refused(name: str, reason: str) -> Non
 def test_topic_name_that_kafka_accepts_is_accepted(name: str) -> None:
     """Even unusual ones; a name does not collide with itself."""
     check_topic_name(name, ["a.b"])
+
+
+def test_made_topic_has_no_offsets_of_an_earlier_one(tmp_path: Path) -> None:
+    """A crash in a deletion leaves lines, and a recovery point above the end would make the new log unreadable."""
+    topics = _topics(tmp_path)
+    for kind in OffsetKind:
+        write_offset_checkpoint(FileSystem(), tmp_path / kind.value, {TopicPartition("prices", 0): 48})
+    topics.create("prices", 1, {}, default_policy="compact")
+    topics.grow("prices", 2)
+    log_dir = LogDir(FileSystem(), tmp_path)
+    assert [log_dir.offsets(kind) for kind in OffsetKind] == [{}] * len(OffsetKind)
 
 
 def test_created_topic_has_its_id_in_every_partition_and_its_policy_in_the_file(tmp_path: Path) -> None:

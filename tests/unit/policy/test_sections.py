@@ -12,7 +12,7 @@ from cleaner.config.values import TopicConfig
 from cleaner.policy.cleanable import cleanable
 from cleaner.policy.sections import Sections, legacy_delete_horizon_ms, sections_of
 from cleaner.read.summary import ListedSegment, LogSummary, summarize
-from cleaner.storage.fs.file_system import DirectoryEntry, FileSystem
+from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem
 
 SIZES = (100, 200, 300, 400, 50)
 MTIMES_MS = (1_000, 2_000, 3_000, 9_000, 10_000)
@@ -22,7 +22,9 @@ def seen(high_watermark: int = 99, log_start: int = 0) -> LogSummary:
     """Segments at 0, 10, 20, 30, 40 (active)."""
     segments = [
         ListedSegment(
-            FileSystem(), Path("nowhere"), DirectoryEntry(f"{10 * row:020d}.log", row, size, mtime * 1_000_000)
+            FileSystem(),
+            Path("nowhere"),
+            DirectoryEntry(f"{10 * row:020d}.log", FileState(row, size, mtime * 1_000_000)),
         )
         for row, (size, mtime) in enumerate(zip(SIZES, MTIMES_MS, strict=True))
     ]

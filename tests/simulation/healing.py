@@ -1,0 +1,199 @@
+"""
+The end of a world: all is well again, so everything due is cleaned, what has expired is gone, and nothing has leaked.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from cleaner.base.model import TopicPartition
+from cleaner.log.manager import LogManager
+from cleaner.log.reader import LogReader
+from tests.simulation.clients import Bench, make_topic, require_closed
+from tests.simulation.daemon import serve
+from tests.simulation.disk import SimFiles
+from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
+from tests.simulation.processes import Process
+from tests.simulation.world import World
+
+_PATIENCE_NS = 120_000_000_000
+_OPENINGS = 3
+
+
+class Healing:
+    """
+    See the head of the file.
+
+    Args:
+        world, bench: what the lives have left; no accident comes any more.
+        has_daemon: the daemon cleans, not a round.
+        cleans_at_horizons: rounds come at the moments of horizons, too.
+        counts_objects: opening and closing is tried for leaks, too.
+        run_process: runs a process to its end.
+        judge: judges the logs.
+        clean: begins a round; returns its thread.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        bench: Bench,
+        *,
+        has_daemon: bool,
+        cleans_at_horizons: bool,
+        counts_objects: bool,
+        run_process: Callable[[Process, Callable[[], None]], None],
+        judge: Callable[[], None],
+        clean: Callable[[], Any],
+    ) -> None:
+        self._world = world
+        self._bench = bench
+        self._has_daemon = has_daemon
+        self._cleans_at_horizons = cleans_at_horizons
+        self._counts_objects = counts_objects
+        self._run_process = run_process
+        self._judge = judge
+        self._clean = clean
+
+    def run(self) -> None:
+        """Open the logs, have everything cleaned, and close them in order."""
+        world, bench = self._world, self._bench
+        bench.troubled = bench.stopping = bench.stops_clock = False
+        process, fs = world.process("writer")
+
+        def main() -> None:
+            with bench.open(fs) as manager:
+                for name in bench.topics.missing():
+                    make_topic(bench, manager, name)
+                self._judge()
+                self._expire(manager)
+                ends = {}
+                for name in bench.topics.names:
+                    log = manager.log(name)
+                    log.roll()
+                    log.flush()
+                    ends[name] = log.log_end_offset if log.log_start_offset < log.log_end_offset else 0
+                manager.upkeep.note_all()
+                if self._cleans_at_horizons:
+                    self._clean_at_horizons()
+                bench.clock.sleep(6)  # tombstones may go
+                self._clean_all(ends)
+                bench.clock.sleep(61 if self._deleted() else 6)  # deleted files have waited long enough
+                self._judge()
+                self._require_clean(ends)
+            process.closed_in_order = True
+
+        self._run_process(process, main)
+        if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
+            raise Wrong("it was closed in order, and left no marker")
+        for name in bench.topics.names:
+            Found.of(bench.directory(name))
+        if self._counts_objects:
+            self._open_again()
+
+    # ---- everything due --------------------------------------------------------------------------------------------
+
+    def _expire(self, manager: LogManager) -> None:
+        """Wait until all records of some topics have expired; they have to be gone, and nothing else."""
+        bench = self._bench
+        old = [name for name in bench.topics.names if bench.topics.now[name].start.retention_ms is not None]
+        if not old:
+            return
+        bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in old) / 1000 + 1)
+        bench.clock.wall_offset_ms = max(0, bench.clock.wall_offset_ms)
+        manager.upkeep.retain()
+        for name in old:
+            log = manager.log(name)
+            if log.log_start_offset < log.log_end_offset and not bench.topics.now[name].start.is_dated_ahead:
+                raise Wrong(f"{name}: {log.log_start_offset} to {log.log_end_offset} has expired, and is there")
+
+    def _clean_at_horizons(self) -> None:
+        """Run a round that sets horizons, and one in the millisecond before one of them."""
+        self._bench.stops_clock = True
+        for _ in range(2):
+            cleaning = self._clean()
+            while cleaning is not None and not cleaning.has_ended:
+                self._bench.clock.sleep(1)
+            self._judge()
+        self._bench.stops_clock = False
+
+    def _clean_all(self, ends: dict[str, int]) -> None:
+        """Have the daemon, or one round, clean all that is due."""
+        world, bench = self._world, self._bench
+        if not self._has_daemon:
+            cleaning = self._clean()
+            while cleaning is not None and not cleaning.has_ended:
+                bench.clock.sleep(1)
+            return
+        stop = world.primitives.Event()
+        _, task = world.begin("daemon", lambda fs: serve(bench, fs, stop))
+        until_ns = bench.clock.monotonic_ns() + _PATIENCE_NS
+        while self._behind(ends) and bench.clock.monotonic_ns() < until_ns and not task.has_ended:
+            bench.clock.sleep(0.2)
+        stop.set()
+        while not task.has_ended:
+            bench.clock.sleep(0.2)
+
+    def _behind(self, ends: dict[str, int]) -> dict[str, int]:
+        """Return the compacted logs that are not cleaned to their ends, and up to where they are."""
+        log_dir, topics = self._bench.log_dir, self._bench.topics
+        clean_to = {
+            name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0) for name in topics.compacted
+        }
+        return {name: offset for name, offset in clean_to.items() if offset < ends[name]}
+
+    def _require_clean(self, ends: dict[str, int]) -> None:
+        bench = self._bench
+        behind = self._behind(ends)
+        if behind:
+            raise Wrong(f"all is well, and logs are cleaned up to {behind}, not to {ends}: {bench.outcomes}")
+        for name in bench.topics.names:
+            if left_overs(bench.directory(name)):
+                raise Wrong(f"all is well, and these files are left: {left_overs(bench.directory(name))}")
+        if self._deleted():
+            raise Wrong(f"all is well, and these deleted topics are left: {self._deleted()}")
+
+    def _deleted(self) -> list[str]:
+        return sorted(path.name for path in self._bench.log_dir.iterdir() if path.name.endswith("-delete"))
+
+    # ---- leaks -----------------------------------------------------------------------------------------------------
+
+    def _open_again(self) -> None:
+        """Open and close a writer and a reader some times in one process: nothing of them may stay."""
+        bench = self._bench
+        process, fs = self._world.process("openings")
+
+        def main() -> None:
+            counts = []
+            for _ in range(_OPENINGS):
+                self._open_and_close(fs)
+                require_closed(fs)
+                if any(task.owner is process and not task.has_ended for task in self._world.scheduler.tasks[1:]) > 1:
+                    raise Wrong("threads are left after the close")
+                counts.append(objects_of_the_product())
+            grown = counts[-1] - counts[-2]
+            if grown:
+                raise Wrong(f"each opening and closing leaves objects: {dict(grown)}")
+            process.closed_in_order = True
+
+        self._run_process(process, main)
+        bench.count("openings")
+
+    def _open_and_close(self, fs: SimFiles) -> None:
+        bench = self._bench
+        with bench.open(fs) as manager:
+            for name in bench.topics.names:
+                manager.log(name).flush()
+            with LogReader(fs, bench.log_dir, TopicPartition(bench.topics.names[-1], 0), clock=bench.clock) as reader:
+                for _ in reader.read(reader.log_start_offset):
+                    pass
+
+
+def objects_of_the_product() -> Counter[str]:
+    """Count the objects of the product that are alive, by class."""
+    gc.collect()
+    kinds = (type(each) for each in gc.get_objects())
+    return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith("cleaner."))

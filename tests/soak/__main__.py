@@ -18,7 +18,8 @@ import time
 import traceback
 from pathlib import Path
 
-from tests.soak.director import Plan, soak
+from tests.soak.accidents import Plan
+from tests.soak.director import soak
 
 
 def _tell(line: str) -> None:

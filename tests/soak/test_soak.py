@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.loop_image import require_loop_images
-from tests.soak.director import Plan, soak
+from tests.soak.accidents import Plan
+from tests.soak.director import soak
 from tests.soak.gauges import Gauge, Sample
 
 _SECONDS = 3.0

@@ -13,15 +13,13 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-import numpy as np
-
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
-from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, SegmentChunks
+from cleaner.cleaning.passes.segment_chunks import Claim, SegmentChunks
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, control_batches
@@ -190,7 +188,8 @@ class MapBuilder:
             return
         self._context.check_done()
         rows = chunk.batches
-        task.error = self._overlap(task.arranged, self._end_of(task.number))
+        # Its last offset would become the map's end, and the next segments, the active one too, would count as cleaned.
+        task.error = self._chunks.overlap(task.arranged, self._end_of(task.number))
         if task.error is not None:
             return
         if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
@@ -200,21 +199,6 @@ class MapBuilder:
             task.skipped = self._transactions.discardable(task.claim.path, chunk) | control_batches(rows)
         except CorruptBatchError as error:
             task.error = self._chunks.first_damage(task.arranged, error)
-
-    def _overlap(self, arranged: ArrangedChunk, end: int) -> CorruptBatchError | None:
-        """
-        Return the error of a chunk with a batch that reaches into the next segment.
-
-        Its last offset would become the map's end, and the next segments, the active one too, would count as cleaned.
-        """
-        rows = arranged.chunk.batches
-        if not len(rows) or rows[-1]["last_offset"] < end:
-            return None
-        row = rows[int(np.argmax(rows["last_offset"] >= end))]
-        error = CorruptBatchError(
-            arranged.claim.path, int(row["position"]), f"its offset lies beyond the segment's end, {end}"
-        )
-        return self._chunks.first_damage(arranged, error)
 
     def _end_of(self, number: int) -> int:
         """Return the offset where a segment's offsets end: the base offset of the next one."""

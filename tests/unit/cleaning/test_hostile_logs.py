@@ -76,6 +76,27 @@ def test_batch_that_reaches_into_the_active_segment_is_refused(tmp_path: Path) -
     assert files_of(directory) == before
 
 
+def test_batch_of_the_clean_section_that_reaches_into_the_next_segment_is_refused(tmp_path: Path) -> None:
+    """What the map knows of its last offset is about another record: the round would drop it, and Kafka keeps it."""
+    log = LogBuilder()
+    log.append(("a", "1"))
+    log.append(("b", "1"))
+    log.roll()
+    log.append(("c", "1"), ("c", "2"))
+    log.roll()
+    log.append(("end", "v"))
+    directory = log.write(tmp_path)
+    path = directory / f"{0:020d}.log"
+    first, last = split_batches(path.read_bytes())
+    # Record and batch get offset 2, where the next segment begins.
+    path.write_bytes(first + with_right_checksum(struct.pack(">q", 2) + last[8:]))
+    before = files_of(directory)
+
+    with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
+        clean(directory, checkpoint=2)
+    assert files_of(directory) == before
+
+
 def clean_changed(pristine: Path, log: bytes) -> None:
     """Clean a copy of the log with other bytes in its first segment, and judge the result."""
     with tempfile.TemporaryDirectory() as place:

@@ -13,6 +13,7 @@
 # make mutants N=20000 SEED=1    mutated logs, cleaned by Kafka and by us, compared
 # make simulate N=2000 SEED=1    worlds with kills, power cuts and disk errors, each led by a seed (docs/testing.md)
 # make teeth SEEDS=2000          the first of so many seeds that finds each planted defect, as a table
+# make soak HOURS=1 SEED=1    real processes on small real disks, with accidents (docs/testing.md); as root for all of them
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
@@ -29,7 +30,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs fuzz mutants simulate teeth image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs fuzz mutants simulate teeth soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -95,6 +96,10 @@ simulate: tools
 teeth: tools
 	@$(BIN)/cleaner warm
 	$(BIN)/python -m tests.simulation --teeth --seeds $(or $(SEEDS),2000) $(ARGS)
+
+soak: tools
+	@$(BIN)/cleaner warm
+	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1) --seed $(SEED) $(ARGS)
 
 image:
 	@tools/prepare image

@@ -28,7 +28,7 @@ class Oracle:
         now_ms: returns the wall clock.
         first: the number of its first record.
         topic_id: of its topic.
-        rots: the damage to its files.
+        rots: the damage to its files; None: there is none.
     Attributes:
         is_made: its topic was made, as far as anybody was answered.
         is_deleted_soon: somebody has asked to delete its topic.
@@ -43,7 +43,7 @@ class Oracle:
         first: int = 0,
         topic_id: uuid.UUID | None = None,
         *,
-        rots: Rots,
+        rots: Rots | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -51,7 +51,7 @@ class Oracle:
         self._is_compacted = "compact" in settings["cleanup.policy"]
         self._first = first
         self._topic_id = topic_id
-        self.rots = rots
+        self.rots = Rots(set()) if rots is None else rots
         self.is_made = self.is_deleted_soon = self.is_deleted = False
         self.start = LogStart(directory, settings, now_ms)
         self._now_ms = now_ms
@@ -304,10 +304,7 @@ class Oracle:
         transactions = {
             id(sent.transaction): replace(sent.transaction) for sent in self.sent.values() if sent.transaction
         }
-        other.sent = {
-            number: replace(sent, transaction=transactions.get(id(sent.transaction)))
-            for number, sent in self.sent.items()
-        }
+        other.sent = {number: sent.copy(transactions.get(id(sent.transaction))) for number, sent in self.sent.items()}
         other._appends = [[other.sent[sent.number] for sent in append] for append in self._appends]
         other._by_offset = {offset: other.sent[sent.number] for offset, sent in self._by_offset.items()}
         other._cleaned_to = self._cleaned_to

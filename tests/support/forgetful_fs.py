@@ -19,7 +19,6 @@ The journal is exact and choices come from a seed: a state that broke something 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import random
@@ -34,7 +33,6 @@ from tests.support.power_cut import (
     OF_CONTENTS,
     OF_NAMES,
     ROOT,
-    Change,
     DiskState,
     FileState,
     PowerCut,
@@ -72,11 +70,11 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self, root: Path, *, unsynced: Callable[[Path], bool] = lambda _: False, skip_sync: int | None = None
     ) -> None:
         self.root = root
-        self.journal: list[Change] = []
+        self.journal: list[Operation] = []
         self.syncs: list[Operation] = []
         self.sync_sites: list[str] = []
         self._skip_sync = skip_sync
-        self._skipped: tuple[int, Change] | None = None
+        self._skipped: tuple[int, Operation] | None = None
         # Files get our own numbers: a file system may reuse an inode's number for a later file.
         self._numbers = itertools.count(ROOT + 1)
         self._number_of_inode: dict[int, int] = {}
@@ -113,7 +111,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         """Add a change to the journal, with our number of the file instead of its inode."""
         self.journal.append(self._change_of(operation))
 
-    def _change_of(self, operation: Operation) -> Change:
+    def _change_of(self, operation: Operation) -> Operation:
         """Return a change with our numbers, and keep in mind which name and which inode has which."""
         kind, path, target = operation.kind, operation.path, operation.target
         directory = 0
@@ -133,7 +131,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
             number = self._number_of_directory(path)
         else:
             number = self._number_of_inode[operation.inode]
-        return Change(kind, path, number, target, operation.position, operation.data, operation.number, directory)
+        return operation._replace(inode=number, directory=directory)
 
     def _number_of_directory(self, path: Path) -> int:
         """Return a directory's number; one above the root or removed has none, and names in it are durable at once."""
@@ -182,7 +180,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         return PowerCut(self.journal[:point], self._pending(point), self.start)
 
     def rot(self, path: Path, position: int, data: bytes) -> None:
-        """Change a file at rest: on the disk, whatever is synced, and unnoticed by its times."""
+        """Operation a file at rest: on the disk, whatever is synced, and unnoticed by its times."""
         about = path.stat()
         with path.open("r+b", buffering=0) as file:
             os.pwrite(file.fileno(), data, position)
@@ -214,7 +212,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
             written = self.journal[place]
             before = content.data[written.position : written.position + len(written.data)]
             data = before if ends_earlier else before + bytes(len(written.data) - len(before))
-            self.journal[place] = dataclasses.replace(written, data=data)
+            self.journal[place] = written._replace(data=data)
             self._stale.add(number)
 
     @property

@@ -67,13 +67,6 @@ class _Place(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Change(Operation):
-    """An entry of the journal, with our own numbers of files and directories; `directory`: that of the name."""
-
-    directory: int = 0
-
-
 class _Disk:
     """The disk while a state is computed: files by their numbers, and the names of files and directories."""
 
@@ -85,7 +78,7 @@ class _Disk:
     def copy(self) -> _Disk:
         return _Disk(dict(self.files), dict(self.names), dict(self.places))
 
-    def apply(self, operation: Change, is_kept: bool, rng: random.Random) -> None:
+    def apply(self, operation: Operation, is_kept: bool, rng: random.Random) -> None:
         """Apply one change, or what a power cut leaves of it."""
         if operation.kind == "create":
             self.files[operation.inode] = NO_FILE
@@ -95,7 +88,7 @@ class _Disk:
         elif operation.kind not in ("fsync", "fsync_dir"):
             self.files[operation.inode] = changed_file(self.files[operation.inode], operation, is_kept, rng)
 
-    def _change_name(self, operation: Change) -> None:
+    def _change_name(self, operation: Operation) -> None:
         """
         Apply one change of a name, perhaps without the changes before it.
 
@@ -144,7 +137,7 @@ class PowerCut:
         start: how many changes only say what was there at first.
     """
 
-    def __init__(self, changes: Sequence[Change], pending: list[int], start: int) -> None:
+    def __init__(self, changes: Sequence[Operation], pending: list[int], start: int) -> None:
         self.pending = pending
         self._changes = changes
         self._start = start

@@ -12,9 +12,8 @@ import functools
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 
@@ -33,13 +32,13 @@ Kind = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """
     One requested change of the file system.
 
     `inode` identifies the file, whatever its name is by then (0: unknown, or a directory). `target` is the new
-    name of a rename; `number` the length of a truncate or the nanoseconds of a set_mtime.
+    name of a rename; `number` the length of a truncate or the nanoseconds of a set_mtime. In a journal, files and
+    directories have numbers of its own; `directory` is that of the directory of the name.
     """
 
     kind: Kind
@@ -49,6 +48,7 @@ class Operation:
     position: int = 0
     data: bytes = b""
     number: int = 0
+    directory: int = 0
 
     def __str__(self) -> str:
         renamed = f" -> {self.target.name}" if self.target else ""

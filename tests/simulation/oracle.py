@@ -209,7 +209,7 @@ class Oracle:
             below_start = self.start.judge_damaged(line, max(self._by_offset, default=-1) + 1)
         else:
             below_start = self.start.judge(line, None if only_durable or self._round_count else found.size)
-        self._judge_presence(found, only_durable=only_durable)
+        self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]
             whole = [offset for offset in offsets if offset is not None]
@@ -310,9 +310,8 @@ class Oracle:
         other._cleaned_to = self._cleaned_to
         return other
 
-    def _judge_presence(self, found: Found, *, only_durable: bool) -> None:
+    def _judge_presence(self, found: Found) -> None:
         numbers: set[int] = set()
-        durable = self.highest_durable()
         for offset, record in found.records.items():
             number = number_of(record.headers)
             sent = self.sent.get(number)
@@ -321,8 +320,6 @@ class Oracle:
             if number in numbers:
                 raise Wrong(f"record {number} is in the log twice, the second time at {offset}")
             numbers.add(number)
-            if sent.has_failed and only_durable and offset >= durable:
-                sent.has_failed = False  # the cut that undid it was not synced
             if sent.has_failed or sent.is_lost:
                 raise Wrong(f"record {number} is in the log, though its append failed or it was lost before")
             if sent.offset is not None and sent.offset != offset:

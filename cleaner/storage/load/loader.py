@@ -59,6 +59,7 @@ def load_log(
     producer_id_expiration_ms: int,
     now_ms: int,
     allow_truncate: bool = True,
+    allow_restart: bool | None = None,
     read_only: bool = False,
     beside_writer: bool = False,
     exclusive: Exclusive = contextlib.nullcontext,
@@ -76,6 +77,7 @@ def load_log(
         producer_id_expiration_ms: `producer.id.expiration.ms`.
         now_ms: the time at which idle producers are judged.
         allow_truncate: let recovery cut more than a torn tail.
+        allow_restart: let a log that ends below its start lose all its segments (R-641); None: as `allow_truncate`.
         read_only: change nothing at all; call neither `settle` nor `close`. Only headers of batches are read then:
             offsets and transactions are those of a full load, but damage to records is not seen.
         beside_writer: one of our writers uses the log, and will settle and close it.
@@ -86,7 +88,7 @@ def load_log(
         CorruptLogError: damage. Nothing was changed, except as in the module's docstring.
         NotCleanlyShutDownError: `read_only`, and an interrupted swap must be completed, a segment split or the log
             recovered first.
-        TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
+        TruncationRefusedError: recovery would have to cut more than a torn tail, or delete all segments, and may not.
         UncleanableError: a rebuilt index would be full (R-311).
     """
     clean_shutdown = clean_shutdown or beside_writer
@@ -108,6 +110,7 @@ def load_log(
         recovery_point=recovery_point,
         is_clean=clean_shutdown,
         allow_truncate=allow_truncate,
+        allow_restart=allow_truncate if allow_restart is None else allow_restart,
         now_ms=now_ms,
         expiration_ms=producer_id_expiration_ms,
         changes=_changes_from(fs, directory, files, save_cut),
@@ -250,6 +253,9 @@ def _end_of_log(loading: Loading) -> int:
     """
     Return the log end offset; a log without segments, or that ends below its start, starts again there (R-641).
 
+    A line of the log start checkpoint, which has no checksum, decides about that. So, unlike in Kafka, no record is
+    deleted for it without `allow_restart`.
+
     Alongside a writer, the log end is where the active segment begins.
     """
     if loading.is_beside_writer:
@@ -261,10 +267,12 @@ def _end_of_log(loading: Loading) -> int:
         log_end_offset = last.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
         if log_end_offset >= loading.log_start_offset:
             return log_end_offset
-        if not loading.allow_truncate:
+        has_records = loading.truncated_bytes or any(segment.size for segment in loading.segments)
+        if has_records and not loading.allow_restart:
             raise TruncationRefusedError(
                 f"{loading.directory}: the log ends at offset {log_end_offset}, below its start, "
-                f"{loading.log_start_offset}; all its segments would be deleted (see --allow-truncate)"
+                f"{loading.log_start_offset}; all its segments would be deleted. Only --allow-truncate does that. If "
+                f"its line in log-start-offset-checkpoint is wrong, correct the line"
             )
         for segment in reversed(loading.segments):
             loading.changes.remove_segment(segment)

@@ -13,7 +13,7 @@ from typing import Any
 from cleaner.errors import CleanerError
 from cleaner.log.cleaning import InProcessCleaner
 from cleaner.state.state_dir import STATE_DIR_KEY
-from tests.simulation.clients import Bench, EventLog
+from tests.simulation.bench import Bench, EventLog
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong
 

@@ -13,7 +13,8 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
-from tests.simulation.clients import Bench, make_topic, require_closed
+from tests.simulation.bench import Bench
+from tests.simulation.clients import make_topic, require_closed
 from tests.simulation.daemon import serve
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs

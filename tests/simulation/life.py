@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.errors import CleanerError
-from tests.simulation.clients import Bench, Client, clean_once, make_topic
+from tests.simulation.bench import Bench
+from tests.simulation.clients import Client, clean_once, make_topic
 from tests.simulation.daemon import serve
 from tests.simulation.disk import Trouble
 from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap

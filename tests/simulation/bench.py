@@ -41,6 +41,7 @@ class Bench:
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
         has_noted: called when checkpoints were written.
+        has_deleted: called when a topic was deleted.
         kept: each client's last append with a sequence, to be repeated in the next life.
         rounds_began: what was there when the last round began, of each topic.
     """
@@ -65,6 +66,7 @@ class Bench:
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
         self.has_noted: Any = lambda: None
+        self.has_deleted: Any = lambda: None
         self.rounds_began: dict[str, RoundBegun] = {}
         self.cleaned: set[str] = set()
 

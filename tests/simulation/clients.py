@@ -214,6 +214,7 @@ class Client:
         old.is_deleted_soon = True
         self._manager.delete_topic(self._topic)
         old.is_deleted = True
+        self._bench.has_deleted()
         make_topic(self._bench, self._manager, self._topic)
 
     def _read(self, _operation: Operation) -> None:

@@ -67,7 +67,13 @@ class Life:
         self._bench.begun = self._operation_begins
         self._bench.has_read = lambda: self._comes("read")
         self._bench.has_noted = lambda: self._comes("note")
-        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": [], "note": []}
+        self._bench.has_deleted = lambda: self._comes("delete")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {
+            "read": [],
+            "close": [],
+            "note": [],
+            "delete": [],
+        }
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -234,7 +240,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, a close or a note."""
+        """Begin the accidents that waited for the end of a read, a close, a note or a deletion."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)

@@ -27,7 +27,7 @@ ACCIDENTS = (
     "read only",
     "rot",
 )
-PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note")
+PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note", "delete")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -80,7 +80,8 @@ class Accident:
         steps: how many.
         number: its size.
         place: instead, so many changes of files or fences after the round of that operation has begun, or so many
-            changes of the writer after the operation has, or so many steps after the next read, close or note.
+            changes of the writer after the operation has, or so many steps after the next read, close, note or
+            deletion of a topic.
     """
 
     kind: str
@@ -174,6 +175,9 @@ def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds
         # In the middle of a change of several steps.
         places = [place for place, each in enumerate(operations) if each.kind in ("roll", "transact", "repeat", "end")]
         return Accident(kind, rng.choice(places or [0]), rng.randrange(30), number)
+    remakes = [place for place, each in enumerate(operations) if each.kind == "remake"]
+    if remakes and "power" in kinds and rng.random() < 0.05:
+        return Accident("power", rng.choice(remakes), rng.randrange(8), number, "delete")
     chance = rng.random()
     steps = [place for place, each in enumerate(operations) if each.kind in ("retain", "remake")]
     if steps and rng.random() < 0.12:

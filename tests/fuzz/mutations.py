@@ -79,15 +79,18 @@ def _entries_of(rng: Rng, directory: Path) -> str:
 
 
 def _text_of(rng: Rng, files: Iterable[Path]) -> str:
-    return change_text(rng, _any(rng, files))
+    return _change_any(rng, files, change_text)
 
 
 def _state_of(rng: Rng, place: Path, target: Path) -> str:
     """Change what the cleaner keeps for itself: journal, quarantine, kept segments, ids, and a bulk job's files."""
     files = [path for home in ("state", "kept", "work") for path in (place / home).rglob("*")]
-    path = _any(rng, [*files, target / "cleaner-transactional-ids"])
-    is_json = path.suffix.startswith(".json") or path.parent == target
-    return change_json(rng, path) if is_json else change_bytes(rng, path)
+
+    def change(rng: Rng, path: Path) -> str:
+        is_json = path.suffix.startswith(".json") or path.parent == target
+        return change_json(rng, path) if is_json else change_bytes(rng, path)
+
+    return _change_any(rng, [*files, target / "cleaner-transactional-ids"], change)
 
 
 def _small_files(directory: Path) -> list[Path]:

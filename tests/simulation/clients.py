@@ -237,7 +237,7 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
 def read_committed(bench: Bench, fs: SimFiles, topic: str) -> None:
     """Read a log from its start, as another process that only sees its files."""
     oracle, calm = bench.topics.now[topic], bench.calm()
-    expected, start = oracle.must_be_shown(), oracle.start.offset
+    (expected, stable), start = oracle.must_be_shown(), oracle.start.offset
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
@@ -260,7 +260,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str) -> None:
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
     if oracle.rots.has_hit(".txnindex") or oracle.rots.has_hit("-offset-checkpoint"):
         return  # nothing but these says what is aborted, and from where to where the log is
-    oracle.shown(shown, expected if is_up else {})
+    oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("shown")
     bench.has_read()
 

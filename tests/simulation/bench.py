@@ -101,6 +101,11 @@ class Bench:
         """Return a topic's directory."""
         return self.log_dir / str(TopicPartition(topic, 0))
 
+    def damaged_bytes(self) -> dict[str, int]:
+        """Return how many bytes of each topic's closed segments are damaged."""
+        now = self.topics.now
+        return {name: now[name].rots.damaged_bytes(self.directory(name)) for name in self.topics.names}
+
     def topic_of(self, client: int) -> str:
         """Return the topic that a client works on."""
         return self.topics.names[client % len(self.topics.names)]

@@ -279,6 +279,7 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
         bench.clock.frozen_ms = horizons[bench.done % len(horizons)] - 1 if horizons else bench.clock.now_ms()
     names = [str(TopicPartition(name, 0)) for name in topics.compacted]
     bench.cleaned.clear()
+    writer, damaged = bench.writer, bench.damaged_bytes()
     outcomes = clean_log_dir(log_dir, names, Sources(config=bench.settings), CleanOptions(), lent)
     try:
         with topics.rounds_run(), contextlib.closing(outcomes):
@@ -292,8 +293,21 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
         bench.count(f"round: {type(error).__name__}")
     else:
         require_closed(fs)
+        if writer is not None and bench.writer is writer and not writer.is_dead:  # no recovery has cut damage off
+            _require_damage_kept(bench, damaged)
     finally:
         bench.clock.frozen_ms = None
+
+
+def _require_damage_kept(bench: Bench, damaged: dict[str, int]) -> None:
+    """Make sure that no round that was told of nothing has made damage sound, or dropped it."""
+    left = bench.damaged_bytes()
+    for name in bench.cleaned:
+        is_same = "delete" not in SETTINGS[name]["cleanup.policy"] and not bench.topics.is_remade(name)
+        if is_same and left[name] < damaged[name]:
+            raise Wrong(
+                f"a round has cleaned a log with {damaged[name]} damaged bytes, and told nothing: {left[name]} left"
+            )
 
 
 def require_closed(fs: SimFiles) -> None:

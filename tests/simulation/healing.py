@@ -113,11 +113,11 @@ class Healing:
     def _heal_damaged(self) -> None:
         """A round is told of damaged records, and the logs open, soon or when the operator has repaired them."""
         bench = self._bench
+        damaged = bench.damaged_bytes()
         self._run_round()
         for name in bench.cleaned:
-            rots = bench.topics.now[name].rots
-            if rots.has_hit(".log") and Found.of(bench.directory(name), rots).damaged_bytes:
-                raise Wrong(f"a round has cleaned a damaged log, and told nothing: {rots.names}")
+            if damaged[name]:
+                raise Wrong(f"a round has cleaned a log with {damaged[name]} damaged bytes, and told nothing")
         self._try_damaged()
         bench.topics.repair(self._world.disk)
         if not self._try_damaged():

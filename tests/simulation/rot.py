@@ -84,6 +84,11 @@ class Rots:
         """Note that the log ends here now: recovery has cut the damage off."""
         self._rots = [rot for rot in self._rots if rot.last < rot.first or rot.first < end]
 
+    def damaged_bytes(self, directory: Path) -> int:
+        """Return how many bytes of the damaged segments are not in a sound batch."""
+        contents = [path.read_bytes() for path in directory.glob("*.log") if path.name in self._files]
+        return sum(len(data) - sum(len(batch.raw) for batch in sound_batches(data)) for data in contents)
+
     def strike(self, disk: Disk, directory: Path, number: int) -> None:
         """Damage a file, if there is one of the kind that the number draws."""
         rng = Random(number)
@@ -133,7 +138,8 @@ def _damage(data: bytes, rng: Random, batches: list[Batch]) -> tuple[int, bytes]
         start = rng.randrange(len(data)) // SECTOR * SECTOR
         return start, bytes(len(data[start : start + SECTOR]))
     if batches:
-        batch = rng.choice(batches)
+        # Most often one of several records: if some of them go, a round builds it anew, with a checksum that is right.
+        (batch,) = rng.choices(batches, [1 + each.count**2 for each in batches])
         first = _CRC_AT if batch.count == 0 or rng.random() < 0.2 else _LEAST_BYTES
         at = batch.position + rng.randrange(first, len(batch.raw))
     else:

@@ -35,6 +35,8 @@ _FOUND = {
     "checkpoints outlive a topic": 0,
     "recovery believes the page cache": 0,
     "topics are made without directory fsyncs": 0,
+    "topics are deleted without directory fsyncs": 0,
+    "readers end at damage": 0,
     "short writes count as whole": 0,
 }
 

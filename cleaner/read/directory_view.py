@@ -35,7 +35,6 @@ from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
-_MAX_UNLISTED = 4096
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSE_BESIDE_WRITER_SECONDS = 0.01
 
@@ -211,6 +210,7 @@ class _FollowedTransactions:
         self._transactions = Transactions()
         self._files = files
         self._cursor: Cursor | None = None
+        self._active = -1  # base offset of the active segment when `aborted` was last sifted
 
     @property
     def aborted(self) -> list[AbortedTxn]:
@@ -247,12 +247,15 @@ class _FollowedTransactions:
 
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
         self.close()
+        self._active = -1
         fs, directory, snapshots = self._files.fs, self._files.directory, self._files.listing().snapshots
         self._transactions = Transactions.at_snapshot(fs, directory, snapshots, log_start_offset, high_watermark)
         self._cursor = Cursor(self._files, self._transactions.begin)
 
     def _forget_listed(self) -> None:
         """Forget transactions of closed segments: the transaction indexes have them by now."""
-        if len(self.aborted) > _MAX_UNLISTED:
-            active = self._files.listing().places[-1].base_offset
+        places = self._files.listing().places
+        active = places[-1].base_offset if places else -1
+        if active != self._active:
             self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]
+            self._active = active

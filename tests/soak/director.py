@@ -125,7 +125,7 @@ class Soak(Accidents):
 
 
 def _extremes(gauge: Gauge) -> str:
-    samples = gauge.samples[len(gauge.samples) // 4 :]
+    samples = gauge.judged
     sizes, files, threads = ([getattr(each, name) for each in samples] for name in ("bytes", "files", "threads"))
     return (
         f"{min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, {min(files)} to {max(files)} files, "

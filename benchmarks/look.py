@@ -8,8 +8,8 @@ keep its files closed. Each run is a process of its own. *first* is the look aft
 nothing changed; *busy* one that finds every active segment longer and every high watermark higher, as beside a writer,
 and *until all* is how long such looks take together until every log was judged again. *turn* is the longest of some
 turns of the daemon, busy or not: a look, and everything that is made of it before workers choose. *all due* is a turn
-with every log over its `max.compaction.lag.ms` and nothing changed, in seconds of the processor; *shown* is what a page or
-scrape needs of them then, its text not included. *grew* is the memory that became resident by all of that.
+with every log over its `max.compaction.lag.ms` and nothing changed, in seconds of the processor; *shown* is what a page
+or scrape needs of them then, without its text. *grew* is the memory that became resident by all of that.
 """
 
 from __future__ import annotations

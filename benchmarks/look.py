@@ -132,8 +132,9 @@ def look_repeatedly(path: Path, partitions: int) -> dict[str, float]:
     while found.behind:
         figures["until all"] += look()
     figures["turn"] = longest_turn(path, partitions)
+    grew = resident_mib() - before
     figures["all due"], figures["shown"] = turn_of_overdue(path)
-    return {**figures, "grew": resident_mib() - before}
+    return {**figures, "grew": grew}
 
 
 def write_more(path: Path, partitions: int, round_number: int) -> None:
@@ -170,6 +171,7 @@ def turn_of_overdue(path: Path) -> tuple[float, float]:
         service = made(settings).service
         while not service.turn():
             pass
+        gc.freeze()
         turns, shown = [], []
         for _ in range(3):
             began = time.process_time()

@@ -348,7 +348,7 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
 def read_committed(bench: Bench, fs: SimFiles, topic: str) -> None:
     """Read a log from its start, as another process that only sees its files."""
     oracle, calm = bench.topics.now[topic], bench.calm()
-    expected, start = oracle.must_be_shown(), oracle.start.offset
+    (expected, stable), start = oracle.must_be_shown(), oracle.start.offset
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
@@ -368,7 +368,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str) -> None:
     if oracle.is_deleted_soon:
         is_up = False
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
-    oracle.shown(shown, expected if is_up else {})
+    oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("shown")
     bench.has_read()
 

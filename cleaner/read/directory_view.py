@@ -221,7 +221,6 @@ class _FollowedTransactions:
         self._transactions = Transactions()
         self._files = files
         self._cursor: Cursor | None = None
-        self._active = -1  # base offset of the active segment when `aborted` was last sifted
 
     @property
     def aborted(self) -> list[AbortedTxn]:
@@ -258,15 +257,13 @@ class _FollowedTransactions:
 
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
         self.close()
-        self._active = -1
         fs, directory, snapshots = self._files.fs, self._files.directory, self._files.listing().snapshots
         self._transactions = Transactions.at_snapshot(fs, directory, snapshots, log_start_offset, high_watermark)
         self._cursor = Cursor(self._files, self._transactions.begin)
 
     def _forget_listed(self) -> None:
         """Forget transactions of closed segments: the transaction indexes have them by now."""
-        places = self._files.listing().places
-        active = places[-1].base_offset if places else -1
-        if active != self._active:
+        places = self._files.listing().places if self.aborted else ()
+        if places and self.aborted[0].last_offset < places[-1].base_offset:
+            active = places[-1].base_offset
             self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]
-            self._active = active

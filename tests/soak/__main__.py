@@ -50,6 +50,7 @@ def main() -> int:
                     site.keep()
                 raise
             finally:
+                run.tell_growth()
                 _tell(run.summary())
     except Exception:  # noqa: BLE001  whatever it was, it is told
         traceback.print_exc()

@@ -53,8 +53,9 @@ class CleaningStatus:
     @property
     def changes_at_ms(self) -> int | None:
         """The first moment at which time alone may give it another reason; None: time alone never does."""
-        waits = [wait for wait in (self.overdue_in_ms, self.wait_ms) if wait is not None]
-        return self.as_of_ms + min(waits) if waits else None
+        if self.overdue_in_ms is None and self.wait_ms is None:
+            return None
+        return self.as_of_ms + min(wait for wait in (self.overdue_in_ms, self.wait_ms) if wait is not None)
 
     def at(self, now_ms: int) -> CleaningStatus:
         """Return it with its times counted from a later moment; it is kept for as long as nothing else changes."""

@@ -132,10 +132,12 @@ def test_swap_with_a_directory_in_the_way_is_refused_before_the_first_rename(tmp
     """It would stop in the middle, and so would each later load that completes it."""
     MERGED.write(tmp_path)
     _write_cleaned(tmp_path, MERGED)
-    (tmp_path / f"{10:020d}{suffix}.deleted").mkdir()
     before = _contents(tmp_path)
+    in_the_way = tmp_path / f"{10:020d}{suffix}.deleted"
+    in_the_way.mkdir()
     with pytest.raises(UncleanableError, match=r"10\.\w+\.deleted: a directory"):
         replace_segments(FileSystem(), tmp_path, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+    in_the_way.rmdir()
     assert _contents(tmp_path) == before
 
 

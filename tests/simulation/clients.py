@@ -44,6 +44,7 @@ from tests.simulation.sent import Sent, Transaction
 from tests.simulation.topics import MAIN, SETTINGS
 
 _PATIENCE_SECONDS = 600.0
+_BEFORE_READ_SECONDS = 0.025
 
 
 class Client:
@@ -217,8 +218,14 @@ class Client:
         self._bench.has_deleted()
         make_topic(self._bench, self._manager, self._topic)
 
-    def _read(self, _operation: Operation) -> None:
-        self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs, self._topic))
+    def _read(self, operation: Operation) -> None:
+        def read(fs: SimFiles) -> None:
+            if operation.number:
+                # So that the directory's time is old enough to prove that it is unchanged: else each look lists anew.
+                self._bench.clock.sleep(_BEFORE_READ_SECONDS)
+            read_committed(self._bench, fs, self._topic)
+
+        self._bench.world.begin("reader", read)
 
 
 def _records(sent: list[Sent]) -> list[Record]:

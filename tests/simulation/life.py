@@ -28,7 +28,7 @@ from tests.simulation.world import World
 
 _MOST_LIVES = 30
 _OTHER_STATES = 1
-_RAW_STATES = 20
+_RAW_STATES = 10
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
 _LONGEST_JUMP_MS = 3_600_000

@@ -42,6 +42,7 @@ _REFUSED_ONE = re.compile(r"^cleaner: \S+-[0-9]+: ", re.MULTILINE)
 _REFUSES_WHOLE = frozenset(
     ("clean", "clean --all", "clean --damaged keep", "clean --keep-old", "bulk", "recover", "undo")
 )
+_BY_THE_STEP = (b".lock", b".kafka_cleanshutdown")  # the steps of recovery remove the marker themselves
 _APPENDS = frozenset(("produce", "topics alter", "topics delete", "library", "handover"))
 _READING_A_CASE, _CHANGING_A_CASE = 6, 2  # what was not run on one place is run on another
 Tree = dict[bytes, tuple[object, ...]]
@@ -225,7 +226,7 @@ class Campaign:
         else:
             return
         old, new = (
-            {n: c for n, c in _contents(tree).items() if n.startswith(kept) and not n.endswith(b".lock")}
+            {n: c for n, c in _contents(tree).items() if n.startswith(kept) and not n.endswith(_BY_THE_STEP)}
             for tree in (before.logs, tree_of(self._place / "logs"))
         )
         if any(name.endswith(b".swap") for name in old):

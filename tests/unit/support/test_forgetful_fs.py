@@ -35,6 +35,7 @@ READS = {
 BESIDE_LOGS = {"set_mode"}
 FILE_READS = {
     "begin_writeback",
+    "data_from",
     "close",
     "drop_cache",
     "expect_sequential_reads",

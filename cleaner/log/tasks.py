@@ -1,7 +1,8 @@
 """
 Periodic tasks in one thread: each at its own interval, one at a time.
 
-A task that fails is reported and tried again at its next turn; the others go on. Turns follow the monotonic clock.
+A task that fails is reported and tried again at its next turn, or after a second if it stays due; the others go on.
+Turns follow the monotonic clock.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cleaner.read.view import Signal
 
 _NANOS_PER_MILLI = 1_000_000
 # A wait is cut into pieces, because the system's timers do not take any length.
+_RETRY_NANOS = 1_000_000_000
 _LONGEST_WAIT_SECONDS = 3600.0
 
 
@@ -54,6 +56,8 @@ class Tasks:
         self._failed = failed
         now_ns = clock.monotonic_ns()
         self._next_ns = {task.name: now_ns + task.delay_ms * _NANOS_PER_MILLI for task in self._tasks}
+        # A task that failed may stay due, and would keep the thread busy.
+        self._not_before_ns = dict.fromkeys(self._next_ns, 0)
         self._signal = Signal()
         self._is_stopping = False
         self._thread = concurrency.Thread(target=self._run, name="cleaner-log-tasks", daemon=True)
@@ -85,6 +89,7 @@ class Tasks:
                 task.run()
             except Exception as error:  # noqa: BLE001 - the next turn may succeed, and other tasks must go on
                 self._failed(task.name, error)
+                self._not_before_ns[task.name] = now_ns + _RETRY_NANOS
             # An interval of 0 would keep the thread busy forever.
             self._next_ns[task.name] = now_ns + max(1, task.interval_ms) * _NANOS_PER_MILLI
         return max(0, min(map(self._due_ns, self._tasks)) - self._clock.monotonic_ns()) / 1e9
@@ -92,7 +97,9 @@ class Tasks:
     def _due_ns(self, task: PeriodicTask) -> int:
         earlier_ns = task.due_ns()
         next_ns = self._next_ns[task.name]
-        return next_ns if earlier_ns is None else min(earlier_ns, next_ns)
+        if earlier_ns is None:
+            return next_ns
+        return min(max(earlier_ns, self._not_before_ns[task.name]), next_ns)
 
     def _run(self) -> None:
         while not self._is_stopping:

@@ -23,7 +23,7 @@ from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
 from cleaner.errors import CleanerError
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 
 MAX_LINE_BYTES = 256 << 10
 """Longest entry: far more than a round's figures and a topic's settings."""
@@ -137,7 +137,7 @@ class Journal:
             NoSpaceError, LogDirOfflineError: the entry may be written or not; later entries are not affected.
         """
         line = JournalEntry(self._clock.now_ms(), kind, partition, details or {}).to_line()
-        with self._lock:
+        with self._lock, disk_errors(self._state_dir):
             self._append(line)
 
     def sync(self) -> None:
@@ -147,7 +147,7 @@ class Journal:
         Raises:
             LogDirOfflineError: they may not be on disk.
         """
-        with self._lock:
+        with self._lock, disk_errors(self._state_dir):
             numbers = journal_numbers(self._fs, self._state_dir)
             if numbers and not self._is_synced:
                 with self._fs.open(journal_path(self._state_dir, numbers[-1])) as file:

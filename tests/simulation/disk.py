@@ -190,6 +190,8 @@ class SimFiles(WatchedFileSystem):
         process = self.process
         if process.is_dead:
             raise Killed
+        if process.frozen_until_ns > self._disk.scheduler.now_ns():
+            self._disk.scheduler.block("stopped", process.frozen_until_ns)
         self._disk.step(what, path, wanted)
         if process.is_dead:
             raise Killed

@@ -4,23 +4,26 @@ The end of a world: all is well again, so everything due is cleaned, what has ex
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from cleaner.base.model import TopicPartition
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
 from tests.simulation.clients import Bench, make_topic, require_closed
-from tests.simulation.daemon import serve
+from tests.simulation.daemon import SimDaemon
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.processes import Process
+from tests.simulation.scheduler import Task
 from tests.simulation.world import World
 
 _PATIENCE_NS = 120_000_000_000
 _OPENINGS = 3
+_OF_READERS = ("cleaner.read.", "cleaner.log.reader.")
 
 
 class Healing:
@@ -30,6 +33,7 @@ class Healing:
     Args:
         world, bench: what the lives have left; no accident comes any more.
         has_daemon: the daemon cleans, not a round.
+        has_retention: it removes what has expired, once the writer is gone.
         cleans_at_horizons: rounds come at the moments of horizons, too.
         counts_objects: opening and closing is tried for leaks, too.
         run_process: runs a process to its end.
@@ -43,6 +47,7 @@ class Healing:
         bench: Bench,
         *,
         has_daemon: bool,
+        has_retention: bool,
         cleans_at_horizons: bool,
         counts_objects: bool,
         run_process: Callable[[Process, Callable[[], None]], None],
@@ -52,6 +57,7 @@ class Healing:
         self._world = world
         self._bench = bench
         self._has_daemon = has_daemon
+        self._has_retention = has_retention
         self._cleans_at_horizons = cleans_at_horizons
         self._counts_objects = counts_objects
         self._run_process = run_process
@@ -69,7 +75,8 @@ class Healing:
                 for name in bench.topics.missing():
                     make_topic(bench, manager, name)
                 self._judge()
-                self._expire(manager)
+                if not self._has_retention:
+                    self._expire(manager)
                 ends = {}
                 for name in bench.topics.names:
                     log = manager.log(name)
@@ -91,6 +98,8 @@ class Healing:
             raise Wrong("it was closed in order, and left no marker")
         for name in bench.topics.names:
             Found.of(bench.directory(name))
+        if self._has_retention:
+            self._expire_without_writer()
         if self._counts_objects:
             self._open_again()
 
@@ -110,6 +119,35 @@ class Healing:
             if log.log_start_offset < log.log_end_offset and not bench.topics.now[name].start.is_dated_ahead:
                 raise Wrong(f"{name}: {log.log_start_offset} to {log.log_end_offset} has expired, and is there")
 
+    def _expire_without_writer(self) -> None:
+        """Wait until the daemon has removed all that has expired, but for active segments."""
+        bench = self._bench
+        bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in bench.topics.names) / 1000 + 1)
+        bench.clock.wall_offset_ms = max(0, bench.clock.wall_offset_ms)
+        with self._daemon() as task:
+            self._wait_while(lambda: self._expired() and not task.has_ended)
+        if self._expired():
+            raise Wrong(f"all is well, a daemon has had its time, and these have expired: {self._expired()}")
+        process, fs = self._world.process("writer")
+
+        def main() -> None:
+            with bench.open(fs):
+                self._judge()
+            process.closed_in_order = True
+
+        self._run_process(process, main)
+
+    def _expired(self) -> list[str]:
+        """Return the segments below the active one that have expired, and those that only have to be removed."""
+        found, bench = [], self._bench
+        for name in bench.topics.names:
+            truth, directory = bench.topics.now[name].start, bench.directory(name)
+            logs = sorted(directory.glob("*.log"))[:-1]
+            has_expired = truth.retention_ms is not None and not truth.is_dated_ahead
+            found += [f"{name}/{path.name}" for path in (logs if has_expired else [])]
+            found += [f"{name}/{file}" for file in left_overs(directory)]
+        return found
+
     def _clean_at_horizons(self) -> None:
         """Run a round that sets horizons, and one in the millisecond before one of them."""
         self._bench.stops_clock = True
@@ -122,20 +160,33 @@ class Healing:
 
     def _clean_all(self, ends: dict[str, int]) -> None:
         """Have the daemon, or one round, clean all that is due."""
-        world, bench = self._world, self._bench
+        bench = self._bench
         if not self._has_daemon:
             cleaning = self._clean()
             while cleaning is not None and not cleaning.has_ended:
                 bench.clock.sleep(1)
             return
-        stop = world.primitives.Event()
-        _, task = world.begin("daemon", lambda fs: serve(bench, fs, stop))
-        until_ns = bench.clock.monotonic_ns() + _PATIENCE_NS
-        while self._behind(ends) and bench.clock.monotonic_ns() < until_ns and not task.has_ended:
-            bench.clock.sleep(0.2)
-        stop.set()
+        with self._daemon() as task:
+            self._wait_while(lambda: self._behind(ends) and not task.has_ended)
+
+    @contextlib.contextmanager
+    def _daemon(self) -> Iterator[Task]:
+        """Have a daemon run for the length of a `with` block."""
+        stop, bench = self._world.primitives.Event(), self._bench
+        daemon = SimDaemon(bench, has_retention=self._has_retention)
+        _, task = self._world.begin("daemon", lambda fs: daemon.serve(fs, stop))
+        try:
+            yield task
+        finally:
+            stop.set()
         while not task.has_ended:
             bench.clock.sleep(0.2)
+
+    def _wait_while(self, is_so: Callable[[], object]) -> None:
+        clock = self._bench.clock
+        until_ns = clock.monotonic_ns() + _PATIENCE_NS
+        while is_so() and clock.monotonic_ns() < until_ns:
+            clock.sleep(0.2)
 
     def _behind(self, ends: dict[str, int]) -> dict[str, int]:
         """Return the compacted logs that are not cleaned to their ends, and up to where they are."""
@@ -187,13 +238,24 @@ class Healing:
         with bench.open(fs) as manager:
             for name in bench.topics.names:
                 manager.log(name).flush()
-            with LogReader(fs, bench.log_dir, TopicPartition(bench.topics.names[-1], 0), clock=bench.clock) as reader:
-                for _ in reader.read(reader.log_start_offset):
-                    pass
+            counts = [self._read(fs) for _ in range(_OPENINGS)]
+            if counts[-1] - counts[-2]:
+                raise Wrong(f"each reader leaves objects until the collector comes: {dict(counts[-1] - counts[-2])}")
+
+    def _read(self, fs: SimFiles) -> Counter[str]:
+        """Open a reader and close it; returns the objects of readers that are there then."""
+        bench = self._bench
+        with LogReader(fs, bench.log_dir, TopicPartition(bench.topics.names[-1], 0), clock=bench.clock) as reader:
+            for _ in reader.read(reader.log_start_offset):
+                pass
+        del reader
+        found = objects_of_the_product(collects=False)
+        return Counter({name: count for name, count in found.items() if name.startswith(_OF_READERS)})
 
 
-def objects_of_the_product() -> Counter[str]:
-    """Count the objects of the product that are alive, by class."""
-    gc.collect()
+def objects_of_the_product(*, collects: bool = True) -> Counter[str]:
+    """Count the objects of the product that are alive, by class; `collects`: those in garbage do not count."""
+    if collects:
+        gc.collect()
     kinds = (type(each) for each in gc.get_objects())
     return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith("cleaner."))

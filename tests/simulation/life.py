@@ -16,10 +16,11 @@ from typing import Any
 
 from cleaner.errors import CleanerError
 from tests.simulation.clients import Bench, Client, clean_once, make_topic
-from tests.simulation.daemon import serve
+from tests.simulation.daemon import SimDaemon, lose_lock, serve_second
 from tests.simulation.disk import Trouble
 from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap
 from tests.simulation.healing import Healing
+from tests.simulation.operators import Operators
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Step, Task
@@ -30,6 +31,7 @@ _OTHER_STATES = 3
 _RAW_STATES = 20
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
+_FREEZE_NS = 150_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
 
 
@@ -73,6 +75,7 @@ class Life:
         self._writer: Process | None = None
         self._cleaner: Process | None = None
         self._daemon: Process | None = None
+        self._served: SimDaemon | None = None
         self._daemon_stops = world.primitives.Event()
         self._has_power = True
         self._is_healing = False
@@ -119,9 +122,28 @@ class Life:
             self._live()
             if self._failed_opens > 2:
                 self._world.disk.trouble = None  # the operator has repaired it
-            if not self._has_power:
-                self._restore_power()
+            self._restore_power()
+            if self._plan.rests:
+                self._rest()
         self._heal()
+
+    def _rest(self) -> None:
+        """Let operators work on the logs while no writer is there."""
+        tasks = self._world.scheduler.tasks
+        busy = (self._supervisor, self._daemon)
+        self._wait_for([task for task in tasks if task.owner not in busy])
+        self._restore_power()
+        operators = Operators(
+            self._bench,
+            has_daemon=self._plan.has_daemon,
+            begin=self._world.process,
+            run_process=self._run_process,
+            cut=self._cut_power,
+            restore=self._restore_power,
+            judge=self._judge,
+        )
+        operators.rest(self._plan.rests[(self.report.lives - 1) % len(self._plan.rests)])
+        self._restore_power()
 
     def _live(self) -> None:
         bench = self._bench
@@ -131,7 +153,8 @@ class Life:
         process, fs = self._world.process("writer")
         self._writer = process
         if self._plan.has_daemon and (self._daemon is None or self._daemon.is_dead):
-            self._daemon, _ = self._world.begin("daemon", lambda fs: serve(bench, fs, self._daemon_stops))
+            served = self._served = SimDaemon(bench, has_retention=self._plan.has_retention)
+            self._daemon, _ = self._world.begin("daemon", lambda fs: served.serve(fs, self._daemon_stops))
 
         def main() -> None:
             try:
@@ -264,10 +287,7 @@ class Life:
                 if self._daemon is not None:
                     world.kill(self._daemon)
             case "power":
-                self._has_power = False
-                is_alone = self._cleaner is not None and not self._plan.has_daemon  # whose swap it is is known
-                self._was_cut_in_round = is_alone and not self._cleaner.is_dead
-                world.kill_all()
+                self._cut_power()
             case "stop":
                 bench.stopping = True
             case "interrupt":
@@ -284,6 +304,38 @@ class Life:
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
                 bench.topics.note_time()
+
+            case "second daemon" | "state lost" | "lock lost" | "steer" | "freeze":
+                self._operate(accident)
+
+    def _operate(self, accident: Accident) -> None:
+        """Have an operator do something to the daemon."""
+        world, bench, daemon, number = self._world, self._bench, self._served, accident.number
+        if daemon is None or self._daemon is None or self._daemon.is_dead:
+            return
+        match accident.kind:
+            case "second daemon":
+                world.begin("second daemon", lambda fs: serve_second(bench, daemon, fs, number))
+            case "state lost":
+                world.begin("operator", lambda fs: daemon.lose_state(fs, number))
+            case "lock lost":
+                bench.troubled, bench.lacks_descriptors = True, False
+                world.scheduler.at_step(world.scheduler.step + 1 + number % _TROUBLE_STEPS, self._stop)
+                world.begin("operator", lambda fs: lose_lock(bench, fs))
+            case "steer":
+                world.spawn(self._daemon, "operator", lambda: daemon.steer(number))
+            case "freeze":
+                bench.troubled, bench.lacks_descriptors = True, False
+                self._daemon.frozen_until_ns = world.scheduler.now_ns() + _FREEZE_NS
+
+    def _stop(self) -> None:
+        self._bench.stopping = not self._is_healing
+
+    def _cut_power(self) -> None:
+        self._has_power = False
+        is_alone = self._cleaner is not None and not self._plan.has_daemon  # whose swap it is is known
+        self._was_cut_in_round = is_alone and not self._cleaner.is_dead
+        self._world.kill_all()
 
     def _interrupt(self, number: int) -> None:
         """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
@@ -306,7 +358,10 @@ class Life:
 
         world.scheduler.at_step(world.scheduler.step + _TROUBLE_STEPS, end)
 
-    def _restore_power(self) -> None:
+    def _restore_power(self) -> bool:
+        """If the power was cut, have the disk forget what it may, and return True."""
+        if self._has_power:
+            return False
         tasks = self._world.scheduler.tasks
         self._wait_for([task for task in tasks if task.owner is not self._supervisor])
         self._world.disk.trouble = None
@@ -328,6 +383,7 @@ class Life:
                 self._try_state()
         disk.come_back(cut)
         self._is_trying = False
+        return True
 
     def _try_state(self) -> None:
         """Open the log in another state that the power cut may have left; what happens there is forgotten."""
@@ -362,6 +418,7 @@ class Life:
             world,
             self._bench,
             has_daemon=self._plan.has_daemon,
+            has_retention=self._plan.has_retention,
             cleans_at_horizons=self._plan.stops_clock,
             counts_objects=self._plan.counts_objects,
             run_process=self._run_process,

@@ -7,7 +7,7 @@ that hide others do not hide them everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.topics import MAIN, SETTINGS
@@ -25,6 +25,8 @@ ACCIDENTS = (
     "kill daemon",
     "descriptors",
 )
+OF_DAEMONS = ("second daemon", "state lost", "lock lost", "steer", "steer", "freeze")
+RESTS = ("wait", "recover", "repair", "undo")
 PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note")
 _WEIGHTS = {
     "append": 50,
@@ -40,6 +42,7 @@ _WEIGHTS = {
     "remake": 0.6,
 }
 _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
+_REST_SHARE = 0.2  # of the worlds have operators between lives
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
 _IN_ROUNDS = ("power", "power", "kill cleaner", "failing")
@@ -89,6 +92,24 @@ class Accident:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """
+    What happens between two lives of the writer.
+
+    Attributes:
+        kind: see `operators.py`.
+        number: its size.
+        accident: `kill` or `power`: what comes in its middle.
+        changes: after so many changes of files.
+    """
+
+    kind: str
+    number: int = 0
+    accident: str = ""
+    changes: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
     """
     A world's operations and accidents.
@@ -100,6 +121,8 @@ class Plan:
         has_daemon: the daemon runs, from the first writer's start to the end.
         topics: see `topics.py`; each client works on one.
         counts_objects: at the end, opening and closing is tried for leaks.
+        rests: between lives, in turn.
+        has_retention: the daemon removes what has expired, where the writer does not.
     """
 
     operations: tuple[Operation, ...]
@@ -110,6 +133,8 @@ class Plan:
     stops_clock: bool = False
     topics: tuple[str, ...] = (MAIN,)
     counts_objects: bool = False
+    rests: tuple[Rest, ...] = ()
+    has_retention: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -142,10 +167,11 @@ class Plan:
         stops_clock = not has_daemon and rng.random() < 0.3
         settings = _settings(rng)
         counts_objects = rng.random() < 0.05
-        return Plan(
+        plan = Plan(
             *(tuple(operations), tuple(accidents), rounds, settings, has_daemon, stops_clock),
             *(topics, counts_objects),
         )
+        return _with_operators(Random(f"{seed}/operators"), plan)
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -182,6 +208,40 @@ def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds
         place = rng.choice(("read", "close", "note"))
         return Accident("power", rng.randrange(count), rng.randrange(rng.choice((1, 40))), number, place)
     return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
+
+
+def _with_operators(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, operators are at work, on the daemon or between lives."""
+    count, accidents = len(plan.operations), list(plan.accidents)
+    rests: tuple[Rest, ...] = ()
+    if plan.has_daemon:
+        for kind in rng.sample(OF_DAEMONS, rng.choice((0, 1, 1, 2, 3))):
+            accidents.append(Accident(kind, rng.randrange(count), rng.randrange(60), rng.randrange(1 << 16)))
+        if rng.random() < 0.5:
+            plan, rests = _with_retention(rng, plan), (Rest("wait", 7),)
+    if rng.random() < _REST_SHARE:
+        rests += tuple(_rest(rng, kind) for kind in rng.sample(RESTS, rng.choice((1, 1, 2))))
+    if rests:
+        accidents += [Accident("stop", rng.randrange(count), 0) for _ in rests]
+    accidents.sort(key=lambda accident: accident.after_operation)
+    return replace(plan, accidents=tuple(accidents), rests=rests)
+
+
+def _rest(rng: Random, kind: str) -> Rest:
+    accident = rng.choice(("", "", "kill", "power")) if kind != "wait" else ""
+    return Rest(kind, rng.randrange(1 << 16) if kind != "wait" else 7, accident, rng.randrange(rng.choice((12, 40))))
+
+
+def _with_retention(rng: Random, plan: Plan) -> Plan:
+    """Return a plan whose daemon has retention, and a topic for it."""
+    operations, topics = plan.operations, plan.topics
+    if not set(topics) & {"expiring", "bounded"}:
+        number = len(topics)
+        topics = (*topics, rng.choice(("expiring", "bounded")))
+        operations = tuple(
+            replace(each, client=number) if rng.random() < 1 / len(topics) else each for each in operations
+        )
+    return replace(plan, operations=operations, topics=topics, has_retention=True)
 
 
 def _settings(rng: Random) -> tuple[tuple[str, str], ...]:

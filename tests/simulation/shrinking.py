@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tests.simulation.plan import Accident, Operation, Plan
+from tests.simulation.plan import Accident, Operation, Plan, Rest
 from tests.simulation.run import run_seed
 
 SECONDS = 60.0
@@ -55,6 +55,7 @@ class World(NamedTuple):
         fields = {name: _tuples(value) for name, value in fields.items()}
         fields["operations"] = tuple(Operation(**row) for row in fields["operations"])
         fields["accidents"] = tuple(Accident(**row) for row in fields["accidents"])
+        fields["rests"] = tuple(Rest(**row) for row in fields.get("rests", ()))
         return World(seed, Plan(**fields))
 
 
@@ -125,8 +126,10 @@ def _without_one(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, accidents=plan.accidents[:number] + plan.accidents[number + 1 :])
     for number in range(len(plan.rounds)):
         yield replace(plan, rounds=plan.rounds[:number] + plan.rounds[number + 1 :])
+    for number in range(len(plan.rests)):
+        yield replace(plan, rests=plan.rests[:number] + plan.rests[number + 1 :])
     if plan.has_daemon:
-        yield replace(plan, has_daemon=False)
+        yield replace(plan, has_daemon=False, has_retention=False)
     if plan.stops_clock:
         yield replace(plan, stops_clock=False)
     clients = {operation.client for operation in plan.operations}

@@ -74,6 +74,25 @@ def test_failed_task_is_reported_and_holds_up_no_other() -> None:
     assert (failures, done) == (["bad: no luck"] * 2, ["good"] * 2)
 
 
+def test_failed_task_that_stays_due_is_tried_again_after_a_second() -> None:
+    """For example the removal of files that cannot be removed now: the thread is not busy with it."""
+    clock, failures = ManualClock(), list[str]()
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    tasks = Tasks(
+        clock,
+        [PeriodicTask("removal", fail, _NEVER_MS, _NEVER_MS, lambda: 0)],
+        lambda name, _error: failures.append(name),
+    )
+    assert tasks.turn() == 1.0
+    assert tasks.turn() == 1.0
+    assert failures == ["removal"]
+    clock.move_on(1)
+    assert (tasks.turn(), failures) == (1.0, ["removal", "removal"])
+
+
 def test_interval_of_nothing_lets_other_tasks_have_their_turn() -> None:
     """Kafka's settings allow an interval of 0."""
     clock, done = ManualClock(), list[str]()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.state.journal import MAX_LINE_BYTES, Journal, JournalEntry, journal_numbers, journal_path
 from cleaner.state.journal_reader import JournalFilter, JournalReader
 from cleaner.storage.fs.file_system import FileSystem
@@ -290,3 +290,17 @@ def test_file_whose_fsync_failed_is_left_for_another(tmp_path: Path) -> None:
     assert journal_path(tmp_path, 1).stat().st_size == size
     assert journal_numbers(fs, tmp_path) == [1, 2]
     assert kinds(tmp_path) == ["second", "doubtful", "first"]
+
+
+def test_journal_of_lost_directory_fails_as_a_disk_does(tmp_path: Path) -> None:
+    """Who writes an entry knows errors of the disk, and loses the entry alone."""
+    directory = tmp_path / "state"
+    directory.mkdir()
+    book = journal(directory)
+    book.append("round")
+    (directory / journal_path(directory, 1).name).unlink()
+    directory.rmdir()
+    with pytest.raises(LogDirOfflineError, match="state"):
+        book.append("round")
+    with pytest.raises(LogDirOfflineError, match="state"):
+        book.sync()

@@ -9,8 +9,11 @@
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
+# make fuzz MINUTES=60 ARGS=--parsers    hostile bytes for single parsers, guided by the lines that they reach
+# make mutants N=20000 SEED=1    mutated logs, cleaned by Kafka and by us, compared
 # make simulate N=2000 SEED=1    worlds with kills, power cuts and disk errors, each led by a seed (docs/testing.md)
 # make teeth SEEDS=2000          the first of so many seeds that finds each planted defect, as a table
+# make soak HOURS=1 SEED=1    real processes on small real disks, with accidents (docs/testing.md); as root for all of them
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
@@ -27,7 +30,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs fuzz simulate teeth image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs fuzz mutants simulate teeth soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -79,6 +82,9 @@ random-logs: tools
 left-overs: tools
 	$(BIN)/python -m tests.kafka.left_overs --count $(N) --seed $(SEED)
 
+mutants: tools
+	$(BIN)/python -m tests.kafka.mutants --count $(N) --seed $(SEED) $(ARGS)
+
 # With every index checked: a kernel that wrote outside of its arrays might be found out much later, or never.
 fuzz: tools
 	$(BOUNDS_CHECKED) $(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
@@ -90,6 +96,10 @@ simulate: tools
 teeth: tools
 	@$(BIN)/cleaner warm
 	$(BIN)/python -m tests.simulation --teeth --seeds $(or $(SEEDS),2000) $(ARGS)
+
+soak: tools
+	@$(BIN)/cleaner warm
+	$(BIN)/python -m tests.soak --hours $(or $(HOURS),1) --seed $(SEED) $(ARGS)
 
 image:
 	@tools/prepare image

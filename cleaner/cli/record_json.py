@@ -10,7 +10,6 @@ value]`, since names may repeat. In input `topic` and `offset` are ignored, and 
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from typing import NamedTuple
 
@@ -86,7 +85,7 @@ def _bytes(value: object, name: str, line_number: int) -> bytes | None:
             return value.encode()
         if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
             return base64.b64decode(value["base64"], validate=True)
-    except (UnicodeEncodeError, binascii.Error) as error:
+    except ValueError as error:  # a lone surrogate, or no base64
         raise InputError(line_number, f"{name}: {error}") from None
     raise InputError(line_number, f'{name}: a text, null or {{"base64": "..."}}')
 

@@ -93,7 +93,8 @@ class ServedTopics:
         return made
 
     def grow(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions and serve them; raises as `Topics.grow`."""
+        """Give a topic more partitions and serve them; raises as `Topics.grow`, and ConfigError for its settings."""
+        self.config(name)  # before a directory is made: no log can be served with settings that cannot be read
         before = self._topics.find(name).homes
         grown = self._topics.grow(name, partitions)
         self._serve(grown, [each for each in grown.partitions if each.partition not in before])

@@ -29,7 +29,10 @@ class LoopImage:
         self.point.mkdir()
         with self._image.open("wb") as file:
             file.truncate(size_bytes or _IMAGE_BYTES[kind])
-        _run(f"mkfs.{kind}", "-q", *(() if has_journal else ("-O", "^has_journal")), str(self._image))
+        options = () if has_journal else ("-O", "^has_journal")
+        # Of a small ext4 blocks would be smaller than pages, and a write, see `mount`, could reach over two of them.
+        blocks = ("-b", str(os.sysconf("SC_PAGE_SIZE"))) if kind == "ext4" else ()
+        _run(f"mkfs.{kind}", "-q", *blocks, *options, str(self._image))
 
     def mount(self) -> Path:
         """Mount it; the journal is replayed. Returns the mount point."""
@@ -85,17 +88,22 @@ def loop_image(
         size_bytes: of the file system; the image is sparse.
         has_journal: False is for ext4 only.
     """
+    require_loop_images(kind)
+    image = LoopImage(kind, scratch, size_bytes=size_bytes, has_journal=has_journal)
+    try:
+        yield image
+    finally:
+        image.unmount()
+
+
+def require_loop_images(kind: str) -> None:
+    """Skip the test, loudly, where no file system of this kind can be mounted from a file."""
     if os.geteuid() != 0:
         pytest.skip("power cuts on real file systems NOT RUN: they need root")
     if shutil.which(f"mkfs.{kind}") is None:
         pytest.skip(f"power cuts on {kind} NOT RUN: no mkfs.{kind} (apt-get install e2fsprogs xfsprogs)")
     if not Path("/dev/loop-control").exists():
         pytest.skip("power cuts on real file systems NOT RUN: no loop devices")
-    image = LoopImage(kind, scratch, size_bytes=size_bytes, has_journal=has_journal)
-    try:
-        yield image
-    finally:
-        image.unmount()
 
 
 @contextlib.contextmanager

@@ -7,11 +7,14 @@ The sound directories that mutations start from: a log dir to be cleaned, the sa
     topics/      the topics' settings
     state/       a journal and a quarantine
     metadata/    __cluster_metadata-0: a snapshot and the log behind it
+    work/        a bulk round of topic-0 that was stopped before its first swap
     server.properties
+    web.yml      users of the status server
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -20,12 +23,18 @@ from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
 from cleaner.base.model import TopicPartition
+from cleaner.errors import CleaningAborted
 from cleaner.log.transactional_ids import FILE_NAME, FORMAT, VERSION
 from cleaner.settings.sources import Sources
+from cleaner.spark.clean.round import BulkCleaner, BulkOptions
 from cleaner.state.journal import Journal
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
 from cleaner.storage.files.kafka_uuid import parse_uuid
+from cleaner.storage.files.published import Publisher
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.generation import Generations, raise_generation
+from cleaner.storage.segment.names import LOCK
+from tests.bulk.local_jobs import LocalJobs
 from tests.support.batch_builder import Producer, Record
 from tests.support.log_builder import START_MS, TOPIC_ID, LogBuilder, write_log_dir
 from tests.support.manual_clock import ManualClock
@@ -43,8 +52,16 @@ from tests.support.metadata_builder import (
 
 NOW_MS = START_MS + 10_000_000
 TARGET = "topic-0"
+FIRST_DIRTY = 43  # its cleaner checkpoint, where its third segment begins
 UNTOUCHED = "good-0"
 SETTINGS = "cleanup.policy=compact\nmin.cleanable.dirty.ratio=0.01\ndelete.retention.ms=1000\nsegment.bytes=1048576\n"
+WEB_CONFIG = """\
+http_server_config:
+  http2: false
+basic_auth_users:
+  prometheus: $2b$04$xkK/Tm3ALGWJM5UnySsrxe3tNvkcfrTFPHtNcl0KYIbXB7w0ZOXGe
+  "reader's": '$2b$04$xkK/Tm3ALGWJM5UnySsrxe3tNvkcfrTFPHtNcl0KYIbXB7w0ZOXGe'  # of another
+"""
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -78,7 +95,7 @@ def busy_log(name: str) -> LogBuilder:
 def make_places(root: Path) -> None:
     """Write all of it."""
     logs = [busy_log(TARGET), busy_log(UNTOUCHED)]
-    first = {TopicPartition.parse(TARGET): logs[0].base_offsets[2]}
+    first = {TopicPartition.parse(TARGET): FIRST_DIRTY}
     write_log_dir(root / "logs", *logs, cleaner_offsets=first)
     (root / "logs" / "cleaner-topics.properties").write_text("topic.segment.ms=1000\ngood.max.message.bytes=100000\n")
     ids = {"tx": {"producer_id": 2**62 + 5, "epoch": 1, "used_ms": NOW_MS}}
@@ -88,6 +105,7 @@ def make_places(root: Path) -> None:
     for topic in ("topic", "good"):
         (root / "topics" / f"{topic}.properties").write_text(SETTINGS)
     (root / "server.properties").write_text(f"log.dirs={root / 'logs'}\nlog.cleaner.threads=1\n")
+    (root / "web.yml").write_text(WEB_CONFIG)
     shutil.copytree(root / "logs", root / "cleaned")
     outcomes = clean_log_dir(
         root / "cleaned",
@@ -99,8 +117,39 @@ def make_places(root: Path) -> None:
     for outcome in outcomes:
         if not isinstance(outcome, CleanReport):
             raise TypeError(f"the log that all others are made of is not cleaned: {outcome}")
+    _write_what_processes_share(root / "logs")
+    _write_work(root)
     _write_state(root / "state", root / "logs")
     _write_metadata(root / "metadata" / "__cluster_metadata-0")
+
+
+def _write_what_processes_share(log_dir: Path) -> None:
+    """Write what readers, writers and brokers leave: generation numbers, high watermarks, the lock's file."""
+    with Generations(FileSystem(), log_dir):
+        raise_generation(FileSystem(), log_dir, TopicPartition.parse(TARGET))
+    publisher = Publisher(FileSystem(), log_dir)
+    publisher.publish(TopicPartition.parse(TARGET), 3)
+    publisher.close()
+    (log_dir / LOCK).touch()
+
+
+def _write_work(root: Path) -> None:
+    """Begin a bulk round, stop it, and leave the log as it was."""
+
+    def stop(job: str) -> None:
+        if job == "recopy":
+            raise CleaningAborted("stopped")
+
+    (root / "work").mkdir()
+    shutil.copytree(root / "logs", root / "before")
+    cleaner = BulkCleaner(lambda _: LocalJobs(on_job=stop), lambda *_: BulkOptions(root / "work", 2, 1 << 20))
+    options, context = CleanOptions(clean_round=cleaner.clean), CallContext.of(now_ms=NOW_MS)
+    with contextlib.suppress(CleaningAborted):
+        list(clean_log_dir(root / "logs", [TARGET], Sources(topics_dir=root / "topics"), options, context))
+    shutil.rmtree(root / "logs")
+    (root / "before").rename(root / "logs")
+    if not any((root / "work").rglob("job.json")):
+        raise TypeError("the round in bulk has left no job")
 
 
 def _write_metadata(directory: Path) -> None:

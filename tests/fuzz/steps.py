@@ -25,9 +25,11 @@ from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import Record
+from cleaner.present.http.web_config import load as load_web_config
 from cleaner.settings.sources import Sources
 from cleaner.spark.clean.round import BulkCleaner, BulkOptions
 from cleaner.storage.files.kafka_uuid import parse_uuid
+from cleaner.storage.fs.file_system import FileSystem
 from tests.bulk.local_jobs import LocalJobs
 from tests.fuzz.places import NOW_MS, TARGET, UNTOUCHED
 from tests.support.log_builder import TOPIC_ID
@@ -166,6 +168,8 @@ READING: dict[str, Callable[[Path], Label]] = {
     "dump metadata log": lambda at: command(
         "dump", "--cluster-metadata-decoder", *sorted((at / "metadata" / "__cluster_metadata-0").iterdir())
     ),
+    "web config": lambda at: library(lambda: load_web_config(FileSystem(), at / "web.yml")),
+    "doctor": lambda at: command("doctor", at / "logs", "--config", at / "server.properties"),
     "history": lambda at: command("history", "--state-dir", at / "state"),
     "history as json": lambda at: command("history", "--state-dir", at / "state", "--format", "json", "--last", "all"),
     "quarantine": lambda at: command("quarantine", "--state-dir", at / "state"),
@@ -195,7 +199,6 @@ def _without_marker(place: Path) -> Path:
 
 def _bulk(place: Path) -> Label:
     work_dir = place / "work"
-    work_dir.mkdir()
     cleaner = BulkCleaner(lambda _: LocalJobs(), lambda _config, _log_dir: BulkOptions(work_dir, 2, 1 << 20))
     options = CleanOptions(clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
     lent, sources = CallContext.of(now_ms=NOW_MS), Sources(topics_dir=place / "topics")

@@ -33,6 +33,7 @@ EXCEPTIONS = {
     r"python3 -m venv /opt|\S*pip install": "asks a package index; tests/deploy/test_image.py does it in a Debian",
     r"systemctl |systemd-sysusers$|journalctl ": "tests/deploy/test_systemd_service.py has a machine for them",
     r"make simulate|\S*python -m tests.simulation": "it takes minutes; tests/simulation runs some seeds",
+    r"make soak|\S*python -m tests.soak": "it takes an hour; tests/soak runs some seconds",
     r"docker ": "needs a container engine; tests/deploy/test_image.py runs the Dockerfile's steps, and the image",
     r"cleaner bulk ": "tests/bulk runs it, with a master of its own too; here is no cluster",
     r".* \| nc -U": "nc is not among the tools of the tests; tests/unit/control speaks the protocol",

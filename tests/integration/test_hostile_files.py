@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import main
-from tests.fuzz.mutations import sealed
+from tests.fuzz.change_records import sealed
 from tests.integration.log_dirs import NOW, contents, keyed_log, offsets
 from tests.support.batch_builder import Producer, Record, data_batch, legacy_batch
 from tests.support.batch_reader import split_batches

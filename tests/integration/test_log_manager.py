@@ -20,6 +20,7 @@ from cleaner.app.reports import CleanReport
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import (
+    ConfigError,
     CorruptBatchError,
     ForkedError,
     LogClosedError,
@@ -379,6 +380,17 @@ def test_settings_written_by_another_process_are_applied(tmp_path: Path) -> None
         assert manager.topic_config("prices").segment_bytes == 500
         _put(manager, 30)
         assert _active_base(tmp_path) > 0
+
+
+def test_topic_with_unreadable_settings_gets_no_partitions(tmp_path: Path) -> None:
+    """Refused before a directory is made, which nobody could then serve."""
+    path = tmp_path / "logs"
+    with LogManager(path, create=True, cleaner=False) as manager:
+        manager.create_topic("prices", 1)
+    (path / "cleaner-topics.properties").write_text("prices.segment.ms=soon\n")
+    with LogManager(path, cleaner=False) as manager, pytest.raises(ConfigError, match=r"segment\.ms=soon"):
+        manager.add_partitions("prices", 2)
+    assert [found.name for found in path.iterdir() if found.is_dir()] == [str(PRICES)]
 
 
 def test_policy_of_a_topic_is_that_of_the_manager_unless_it_says_otherwise(tmp_path: Path) -> None:

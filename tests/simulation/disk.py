@@ -10,7 +10,6 @@ loses them at once.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import os
 import shutil
@@ -233,16 +232,14 @@ class SimFiles(WatchedFileSystem):
     def _where_it_is(self, operation: Operation) -> Operation:
         """Return a change with the present name of its directory, which may have been renamed since it is held."""
         if operation.kind == "fsync_dir":
-            held = self._held._held.get(str(operation.path))
-            if held is None:
-                return operation
-            return dataclasses.replace(operation, path=Path(f"/proc/self/fd/{held.descriptor}").readlink())
-        held = self._held._held.get(str(operation.path.parent))
-        if held is None:
+            name, directory = "", str(operation.path)
+        else:
+            directory, _, name = str(operation.path).rpartition("/")
+        held = self._held._held.get(directory)
+        if held is None or (there := os.readlink(f"/proc/self/fd/{held.descriptor}")) == directory:  # noqa: PTH115 - often the same, and a Path is slow
             return operation
-        directory = Path(f"/proc/self/fd/{held.descriptor}").readlink()
-        target = None if operation.target is None else directory / operation.target.name
-        return dataclasses.replace(operation, path=directory / operation.path.name, target=target)
+        target = None if operation.target is None else Path(there, operation.target.name)
+        return operation._replace(path=Path(there, name), target=target)
 
     def date(self, descriptor: int) -> None:
         """Give a file the simulated time."""

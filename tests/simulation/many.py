@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from typing import NamedTuple
 
 from tests.simulation.defects import DEFECTS, found_by
@@ -81,13 +82,13 @@ def run_chunk(seeds: range, name: str | None) -> Chunk:
             if report.failure:
                 # A planted defect is known, and of several failures in a row most are the same.
                 failures.append(told(report) + ("" if name or failures else f"\n{shrunk(report)}"))
-    remove_scratch()
     return Chunk(failures, outcomes, accidents, sizes, met)
 
 
-def _pin(cores: list[int]) -> None:
-    """Keep a process on one core: its threads only ever run one at a time."""
+def _begin(cores: list[int]) -> None:
+    """Keep a process on one core: its threads only ever run one at a time. At its end its files go."""
     os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    Finalize(None, remove_scratch, exitpriority=1)
 
 
 def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
@@ -98,7 +99,7 @@ def run_many(first: int, count: int, jobs: int, name: str | None) -> int:
     met: set[tuple[str, str]] = set()
     chunks = [range(at, min(at + _CHUNK, first + count)) for at in range(first, first + count, _CHUNK)]
     cores = sorted(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_pin, initargs=(cores,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(cores,)) as pool:
         for future in [pool.submit(run_chunk, chunk, name) for chunk in chunks]:
             if len(failures) >= _MOST_FAILURES:
                 future.cancel()
@@ -126,7 +127,7 @@ def run_teeth(most: int, jobs: int) -> int:
     """Look for the first seed that finds each planted defect, and print a table; returns 1 if one is not found."""
     cores = sorted(os.sched_getaffinity(0))
     seeds: dict[str, int | None] = {}
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_pin, initargs=(cores,)) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(cores,)) as pool:
         futures = {pool.submit(_first_seed, name, most): name for name in sorted(DEFECTS)}
         for future in as_completed(futures):
             name = futures[future]
@@ -142,5 +143,4 @@ def run_teeth(most: int, jobs: int) -> int:
 
 def _first_seed(name: str, most: int) -> int | None:
     found = found_by(name, most=most)
-    remove_scratch()
     return None if found is None else found.seed

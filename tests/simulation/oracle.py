@@ -281,10 +281,7 @@ class Oracle:
         transactions = {
             id(sent.transaction): replace(sent.transaction) for sent in self.sent.values() if sent.transaction
         }
-        other.sent = {
-            number: replace(sent, transaction=transactions.get(id(sent.transaction)))
-            for number, sent in self.sent.items()
-        }
+        other.sent = {number: sent.copy(transactions.get(id(sent.transaction))) for number, sent in self.sent.items()}
         other._appends = [[other.sent[sent.number] for sent in append] for append in self._appends]
         other._by_offset = {offset: other.sent[sent.number] for offset, sent in self._by_offset.items()}
         other._cleaned_to = self._cleaned_to

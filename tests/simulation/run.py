@@ -9,7 +9,6 @@ import gc
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from cleaner.log.manager import LogManager
@@ -42,13 +41,14 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
             "warm", dataclasses.replace(Plan.of("warm"), topics=(MAIN,))
         )  # what a process does only once, such as loading kernels, is done now
         gc.collect()
-        gc.freeze()  # so that collecting after each world looks at that world's objects only
+        gc.freeze()  # so that a later collection looks at the objects of worlds only
+        gc.disable()  # when it would come by itself depends on what the process has done before
     if not template.exists():
         _make_template(template, plan.topics)
     shutil.rmtree(disk, ignore_errors=True)
     shutil.copytree(template, disk)
     world = World(seed, disk)
-    with _no_collector(), world.installed():
+    with world.installed():
         report = Life(world, disk / "log-dir", plan).run()
     if next(_worlds) % _WORLDS_PER_COLLECTION == 0:
         _close_strays(root)
@@ -64,20 +64,9 @@ def _make_template(root: Path, topics: tuple[str, ...]) -> None:
 
 
 def remove_scratch() -> None:
-    """Remove this process's directory."""
+    """Remove this process's directory; garbage is collected as usual again."""
     shutil.rmtree(scratch(), ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _no_collector() -> Iterator[None]:
-    """Collect no garbage: when it would come depends on what the process has done before."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    gc.enable()
 
 
 def _close_strays(disk: Path) -> None:

@@ -40,6 +40,13 @@ class Sent:
     has_failed: bool = False
     is_lost: bool = False
 
+    def copy(self, transaction: Transaction | None) -> Sent:
+        """Return an independent copy that belongs to a copy of its transaction."""
+        other = Sent.__new__(Sent)
+        other.__dict__ |= self.__dict__
+        other.transaction = transaction
+        return other
+
 
 def is_undecided(sent: Sent) -> bool:
     """Tell whether nobody knows yet how a record's transaction ends."""

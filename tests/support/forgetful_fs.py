@@ -15,7 +15,6 @@ The journal is exact and choices come from a seed: a state that broke something 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 import random
@@ -128,7 +127,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
             self.sync_sites.append(_calling_place())
             if len(self.syncs) - 1 == self._skip_sync:
                 number = self._number_of_inode[operation.inode] if operation.kind == "fsync" else 0
-                self._skipped = (len(self.journal), dataclasses.replace(operation, inode=number))
+                self._skipped = (len(self.journal), operation._replace(inode=number))
                 return
         self.enter(operation)
 
@@ -145,7 +144,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
             number = self._number_of_name.pop(operation.path)
         elif operation.kind != "fsync_dir":
             number = self._number_of_inode[operation.inode]
-        self.journal.append(operation if number == operation.inode else operation.numbered(number))
+        self.journal.append(operation if number == operation.inode else operation._replace(inode=number))
 
     def crash_points(self) -> list[int]:
         """
@@ -210,19 +209,19 @@ class ForgetfulFileSystem(WatchedFileSystem):
     def rename_directory(self, source: Path, target: Path) -> None:
         """Note that a directory has another name, which counts as durable."""
 
+        old, new = str(source), str(target)
+
         def moved(path: Path) -> Path:
-            return target / path.relative_to(source) if path.is_relative_to(source) else path
+            text = str(path)
+            return Path(new + text[len(old) :]) if text == old or text.startswith(f"{old}/") else path
 
         self._directories = tuple(sorted(moved(self.root / path).relative_to(self.root) for path in self._directories))
         self._number_of_name = {moved(path): number for path, number in self._number_of_name.items()}
-        self.journal = [
-            dataclasses.replace(
-                operation,
-                path=moved(operation.path),
-                target=None if operation.target is None else moved(operation.target),
-            )
-            for operation in self.journal
-        ]
+        for place, operation in enumerate(self.journal):
+            path = moved(operation.path)
+            if path is not operation.path:
+                renamed_to = None if operation.target is None else moved(operation.target)
+                self.journal[place] = operation._replace(path=path, target=renamed_to)
 
     def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
         """Yield sets of pending changes to forget, by their places in the journal."""

@@ -12,17 +12,15 @@ import functools
 import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 
 Kind = Literal["create", "write", "truncate", "set_mtime", "fsync", "rename", "remove", "fsync_dir"]
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """
     One requested change of the file system.
 
@@ -37,10 +35,6 @@ class Operation:
     position: int = 0
     data: bytes = b""
     number: int = 0
-
-    def numbered(self, inode: int) -> Operation:
-        """Return the same change with another number of the file."""
-        return Operation(self.kind, self.path, inode, self.target, self.position, self.data, self.number)
 
     def __str__(self) -> str:
         renamed = f" -> {self.target.name}" if self.target else ""

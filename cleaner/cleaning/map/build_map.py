@@ -188,6 +188,10 @@ class MapBuilder:
             return
         self._context.check_done()
         rows = chunk.batches
+        # Its last offset would become the map's end, and the next segments, the active one too, would count as cleaned.
+        task.error = self._chunks.overlap(task.arranged, self._end_of(task.number))
+        if task.error is not None:
+            return
         if not chunk.kinds & (TRANSACTIONAL_FLAG | CONTROL_FLAG):
             task.skipped = self._damage.flags(task.segment.base_offset, rows)
             return
@@ -195,6 +199,11 @@ class MapBuilder:
             task.skipped = self._transactions.discardable(task.claim.path, chunk) | control_batches(rows)
         except CorruptBatchError as error:
             task.error = self._chunks.first_damage(task.arranged, error)
+
+    def _end_of(self, number: int) -> int:
+        """Return the offset where a segment's offsets end: the base offset of the next one."""
+        is_within = number + 1 < len(self._segments)
+        return self._segments[number + 1].base_offset if is_within else self._cleanable.first_uncleanable_offset
 
     def release(self, claim: Claim) -> None:
         """Release a chunk's window. Called by all lanes at once."""
@@ -253,9 +262,7 @@ class MapBuilder:
     def _reach(self, number: int) -> None:
         """Note that all segments before this one are mapped; offsets may be missing at their ends (R-513)."""
         if number:
-            is_within = number < len(self._segments)
-            end = self._segments[number].base_offset if is_within else self._cleanable.first_uncleanable_offset
-            self.offset_map.latest_offset = max(self.offset_map.latest_offset, end - 1)
+            self.offset_map.latest_offset = max(self.offset_map.latest_offset, self._end_of(number - 1) - 1)
 
     def _end_within(self, task: DirtyChunk, digested: DigestedChunk, done: int) -> None:
         """Note that the map is full: it ends with the last record put, or the last complete batch after it (R-513)."""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from cleaner.base import concurrency
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage, Longs
 from cleaner.cleaning.passes.index_follower import IndexFollower
@@ -197,6 +199,22 @@ class SegmentChunks:
         """Return the error of `arrange` or this checksum error, whichever is first in the file."""
         failure = SegmentChunks.verify(arranged).failure
         return error if failure is None or failure.position > error.position else failure
+
+    @staticmethod
+    def overlap(arranged: ArrangedChunk, end_offset: int) -> CorruptBatchError | None:
+        """
+        Return the error of a chunk with a batch that reaches into the next segment, or None.
+
+        Args:
+            arranged: the chunk.
+            end_offset: base offset of the next segment.
+        """
+        rows = arranged.chunk.batches
+        if not len(rows) or rows[-1]["last_offset"] < end_offset:
+            return None
+        position = int(rows["position"][np.argmax(rows["last_offset"] >= end_offset)])
+        reason = f"its offset lies beyond the segment's end, {end_offset}"
+        return SegmentChunks.first_damage(arranged, CorruptBatchError(arranged.claim.path, position, reason))
 
     @staticmethod
     def check_index(arranged: ArrangedChunk, chunk: Chunk) -> None:

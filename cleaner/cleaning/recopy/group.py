@@ -160,9 +160,16 @@ class GroupRecopier:
         """Whether a segment of the last group was not in the page cache."""
         return self.chunks.found_cold
 
-    def recopy(self, group: Sequence[Segment], target: CleanedSegment) -> Aborts:
+    def recopy(self, group: Sequence[Segment], end_offset: int, target: CleanedSegment) -> Aborts:
         """
         Write the retained batches of a group's segments to `target`, which the caller finishes or discards.
+
+        A batch that reaches into the next segment is refused: what the map knows of its offsets is about other records.
+
+        Args:
+            group: the segments.
+            end_offset: base offset of the segment after them.
+            target: where to.
 
         Returns:
             The transaction index of the new segment: aborts whose markers are retained (R-533).
@@ -172,6 +179,7 @@ class GroupRecopier:
         """
         self._transactions.begin_segment()
         self._group, self._entered = group, 0
+        self._ends = [*(segment.base_offset for segment in group[1:]), end_offset]
         self.chunks = SegmentChunks(
             ((i, segment, 0) for i, segment in enumerate(group)),
             self._window_bytes,
@@ -198,6 +206,9 @@ class GroupRecopier:
         arranged = self.chunks.arrange(claim, buffer)
         if arranged.chunk.length:
             self._before_chunk(arranged.chunk.length)
+        overlap = self.chunks.overlap(arranged, self._ends[claim.number])
+        if overlap is not None:
+            raise overlap
         try:
             damaged = self._damage.flags(claim.segment.base_offset, arranged.chunk.batches)
             retention = self._retention(claim, arranged.chunk)

@@ -197,7 +197,7 @@ def _clean_group(
     )
     try:
         messages_before = recopier.counts.messages_written
-        aborts = recopier.recopy(group, target)
+        aborts = recopier.recopy(group, log.end_of(group), target)
         target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
         if context.verify:
             verify_cleaned(

@@ -40,6 +40,7 @@ from cleaner.present.http.message import (
     parse_request,
 )
 from cleaner.present.http.passwords import Passwords
+from cleaner.present.http.patience import patience
 from cleaner.present.http.waiting_line import WaitingLine, origin_of
 from cleaner.present.http.web_config import WebConfigFile
 
@@ -201,7 +202,7 @@ class HttpServer:
             # reported. Time-outs and failures of TLS are OSErrors.
             with contextlib.suppress(OSError):
                 config = self._web_config.current() if self._web_config else None
-                async with asyncio.timeout(REQUEST_SECONDS):
+                async with patience(REQUEST_SECONDS):
                     await connection.begin(accepted, config.tls if config else None)
                     head = await connection.read_head()
                 if head:
@@ -209,7 +210,7 @@ class HttpServer:
                     response = await self._respond(head, config.passwords if config else None, origin, connection)
                     answer_head = format_head(response, self._clock.now_ms())
                     self._enter(_SENDING)
-                    async with asyncio.timeout(REQUEST_SECONDS):
+                    async with patience(REQUEST_SECONDS):
                         await connection.send(answer_head, b"" if head.startswith(b"HEAD ") else response.body)
                     self._enter(_ANSWERED)
                     async with asyncio.timeout(LINGER_SECONDS):

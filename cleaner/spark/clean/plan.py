@@ -136,10 +136,12 @@ class GroupPlan:
     Attributes:
         number: in the order of the log.
         sources: at least one.
+        end_offset: base offset of the segment after them.
     """
 
     number: int
     sources: tuple[Source, ...]
+    end_offset: int = 2**63 - 1
 
     @property
     def base_offset(self) -> int:

@@ -118,7 +118,7 @@ def _recopy(
         attempt=attempt,
     )
     try:
-        aborts = recopier.recopy(group, target)
+        aborts = recopier.recopy(group, work.group.end_offset, target)
         target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
     except BaseException:
         target.discard()

@@ -265,7 +265,7 @@ class _Round:
                 first_dirty_base=first_dirty.base_offset,
                 first_dirty_position=first_dirty.start,
             ),
-            works=tuple(_work(found, number, group) for number, group in enumerate(groups)),
+            works=tuple(_work(found, number, group, log.end_of(group)) for number, group in enumerate(groups)),
             expected_bytes=tuple(
                 _expected_bytes(found, number, group, ranges[number]) for number, group in enumerate(groups)
             ),
@@ -368,8 +368,8 @@ class _Round:
                 return task.result()
 
 
-def _work(found: FirstPass, number: int, group: Sequence[Segment]) -> GroupWork:
-    plan = GroupPlan(number, tuple(Source.of(segment) for segment in group))
+def _work(found: FirstPass, number: int, group: Sequence[Segment], end_offset: int) -> GroupWork:
+    plan = GroupPlan(number, tuple(Source.of(segment) for segment in group), end_offset)
     return GroupWork(plan, found.bits.get(number), found.copied[number], found.mapped[number])
 
 

@@ -148,6 +148,12 @@ class LoadedLog:
         """Return the segments from the one that holds `from_offset` to the last below `to_offset` (R-401)."""
         return segments_between(self.segments, from_offset, to_offset)
 
+    def end_of(self, group: Sequence[Segment]) -> int:
+        """Return the offset at which neighbouring segments end: the base offset of the next one, or the log end."""
+        last = group[-1].base_offset
+        following = (segment.base_offset for segment in self.segments if segment.base_offset > last)
+        return next(following, self.log_end_offset)
+
     def collect_aborted(self, from_offset: int, upper_offset: int) -> Aborts:
         """
         Collect the aborted transactions that reach into [from, upper), from the transaction indexes (R-535).

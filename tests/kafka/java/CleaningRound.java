@@ -167,7 +167,7 @@ public final class CleaningRound {
             result.put("messages_written", stats.messagesWritten());
             result.put("invalid_messages", stats.invalidMessagesRead());
             return done.getKey();
-        } catch (Exception e) {
+        } catch (Throwable e) {
             result.put("error", e.toString());
             return work.firstDirtyOffset();
         }
@@ -184,7 +184,7 @@ public final class CleaningRound {
                 settings.now = Long.parseLong(words[2]);
                 settings.read(Path.of(words[3]));
                 result = run(new File(words[0]), words[1], settings, false, Rig.hasMarker(new File(words[0])));
-            } catch (Exception e) {
+            } catch (Throwable e) {
                 result = Map.of("failed", e.toString());
             }
             System.out.println(json.writeValueAsString(result));

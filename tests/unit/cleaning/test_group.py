@@ -83,7 +83,7 @@ def recopy(
     target = CleanedSegment(
         fs, directory, group[0].base_offset, like=group[0].log_path, interval_bytes=100, max_index_bytes=1 << 20
     )
-    retained = recopier.recopy(group, target)
+    retained = recopier.recopy(group, 2**63 - 1, target)
     data = target.path.read_bytes()
     target.discard()
     return data, [AbortedTxn(*row) for row in retained.tolist()], recopier

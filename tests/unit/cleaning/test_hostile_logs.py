@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, CorruptBatchError
 from tests.support.batch_builder import Producer, Record
 from tests.support.batch_reader import split_batches
 from tests.support.codecs import crc32c
@@ -56,6 +56,45 @@ def with_right_checksum(batch: bytes) -> bytes:
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the log once; every example copies it."""
     return seed_log().write(tmp_path_factory.mktemp("pristine"))
+
+
+def test_batch_that_reaches_into_the_active_segment_is_refused(tmp_path: Path) -> None:
+    """Else its last offset would be the map's end, and the active segment would be cleaned into the one before."""
+    log = LogBuilder()
+    log.append(("a", "1"))
+    log.append(("b", "1"))
+    log.roll()
+    log.append(("a", "2"))
+    directory = log.write(tmp_path)
+    path = directory / f"{0:020d}.log"
+    first, last = split_batches(path.read_bytes())
+    path.write_bytes(first + with_right_checksum(last[:23] + struct.pack(">i", 128) + last[27:]))
+    before = files_of(directory)
+
+    with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
+        clean(directory)
+    assert files_of(directory) == before
+
+
+def test_batch_of_the_clean_section_that_reaches_into_the_next_segment_is_refused(tmp_path: Path) -> None:
+    """What the map knows of its last offset is about another record: the round would drop it, and Kafka keeps it."""
+    log = LogBuilder()
+    log.append(("a", "1"))
+    log.append(("b", "1"))
+    log.roll()
+    log.append(("c", "1"), ("c", "2"))
+    log.roll()
+    log.append(("end", "v"))
+    directory = log.write(tmp_path)
+    path = directory / f"{0:020d}.log"
+    first, last = split_batches(path.read_bytes())
+    # Record and batch get offset 2, where the next segment begins.
+    path.write_bytes(first + with_right_checksum(struct.pack(">q", 2) + last[8:]))
+    before = files_of(directory)
+
+    with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
+        clean(directory, checkpoint=2)
+    assert files_of(directory) == before
 
 
 def clean_changed(pristine: Path, log: bytes) -> None:

@@ -58,6 +58,7 @@ def test_value_alone_makes_a_record() -> None:
         pytest.param(b'{"value": "a", "keys": "b"}', "'keys'", id="unknown-field"),
         pytest.param(b'{"value": 7}', "value", id="a-number"),
         pytest.param(b'{"value": {"base64": "!"}}', "value", id="bad-base64"),
+        pytest.param(b'{"value": {"base64": "\\u00e4"}}', "value", id="base64-beyond-ascii"),
         pytest.param(b'{"value": "\\ud800"}', "value", id="half-a-character"),
         pytest.param(b'{"value": "a", "timestamp": true}', "timestamp", id="timestamp-a-boolean"),
         pytest.param(b'{"value": "a", "partition": -1}', "partition", id="partition-negative"),

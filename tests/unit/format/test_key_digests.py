@@ -13,7 +13,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.key_digests import MESSAGES_BEFORE, MURMUR, NO_OFFSET, OFFSET_PLUS_1, SIP, KeyDigests
 from cleaner.format.records import Block, Unpacker
-from tests.fuzz.mutations import sealed
+from tests.fuzz.change_records import sealed
 from tests.support.batch_builder import Record, data_batch
 from tests.unit.cleaning.retaining import PATH, only_chunk
 

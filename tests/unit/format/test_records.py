@@ -9,7 +9,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format import records as records_module
 from cleaner.format.records import Block, Unpacker, bad_record, leave_out
 from cleaner.kernels import records as kernel
-from tests.fuzz.mutations import sealed
+from tests.fuzz.change_records import sealed
 from tests.support.batch_builder import Record, data_batch, encode_record, legacy_batch, with_offsets
 from tests.support.codecs import CODEC_IDS, compress
 from tests.unit.cleaning.retaining import PATH, only_chunk

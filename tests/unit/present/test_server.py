@@ -219,6 +219,37 @@ def test_silent_connection_is_dropped_after_its_time() -> None:
         assert 1.5 < time.monotonic() - began < 10
 
 
+class _Standstill(SystemClock):
+    """A clock that stops the event loop when it asks for the time, once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.has_begun = threading.Event()
+        self._seconds = seconds
+
+    def now_ms(self) -> int:
+        """Return the time, late."""
+        if not self.has_begun.is_set():
+            self.has_begun.set()
+            threading.Event().wait(self._seconds)
+        return super().now_ms()
+
+
+def test_request_that_came_during_a_standstill_of_the_server_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was stopped, or got no processor, does not take its own time for the client's."""
+    monkeypatch.setattr("cleaner.present.http.server.REQUEST_SECONDS", 0.4)
+    clock = _Standstill(1.0)
+    server = HttpServer(
+        Address("127.0.0.1", 0), hello, warn=pytest.fail, failed=lambda _: pytest.fail("an error"), clock=clock
+    )
+    with server, socket.create_connection(("127.0.0.1", server.address.port), timeout=30) as waiting:
+        other = threading.Thread(target=lambda: ask(server, "GET", "/other"))
+        other.start()
+        assert clock.has_begun.wait(30)
+        waiting.sendall(b"GET /late HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert waiting.recv(65536).startswith(b"HTTP/1.1 200 OK")
+        other.join()
+
+
 def test_close_drops_connections_and_frees_the_port() -> None:
     """Closing does not wait for clients, and the address may be bound again at once."""
     with serving(hello) as server:

@@ -14,7 +14,7 @@ from cleaner.spark.source.damage import Damage, sound_chunks
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.verification.check.batches import BatchChecker
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
-from tests.fuzz.mutations import sealed
+from tests.fuzz.change_records import sealed
 from tests.support.batch_builder import Producer, data_batch, legacy_batch
 from tests.support.batch_builder import Record as Rec
 from tests.support.log_builder import START_MS, LogBuilder, write_log_dir

@@ -18,6 +18,7 @@ READS = {
     "find",
     "free_bytes",
     "hold",
+    "is_in_place",
     "list_dir",
     "list_dirs",
     "list_files",

@@ -231,7 +231,7 @@ class Client:
         self._bench.kept.pop(self._number, None)  # if it ends in the middle, it is unknown which is the last
         sequence = producer.next_sequence
         sent = self._send(operation, lambda records: producer.append(records, sequence=sequence), None)
-        again = producer.append(_records(sent), sequence=sequence)
+        again = producer.append(records_of(sent), sequence=sequence)
         if not again.is_repeat or again.base_offset != sent[0].offset:
             raise Wrong(f"a repeated append got offset {again.base_offset}, before {sent[0].offset}")
         producer_id, epoch = producer.identity
@@ -244,7 +244,7 @@ class Client:
             return
         if (kept.sent[0].offset or 0) < self._oracle.start.look():
             return
-        again = self._log.append(_records(kept.sent), producer=kept.stamp)
+        again = self._log.append(records_of(kept.sent), producer=kept.stamp)
         if not again.is_repeat or again.base_offset != kept.sent[0].offset:
             raise Wrong(f"an append repeated after an opening got {again.base_offset}, before {kept.sent[0].offset}")
 
@@ -286,7 +286,7 @@ class Client:
         is_gone = self._oracle.is_deleted
         sent = self._oracle.send(operation.keys, operation.number, transaction)
         try:
-            appended = append(_records(sent))
+            appended = append(records_of(sent))
         except (LogClosedError, LogWriteError):
             raise  # it may be there
         except CleanerError:
@@ -332,7 +332,8 @@ class Client:
         self._bench.world.begin("reader", lambda fs: read_committed(self._bench, fs, self._topic))
 
 
-def _records(sent: list[Sent]) -> list[Record]:
+def records_of(sent: list[Sent]) -> list[Record]:
+    """Return records to append, each with its number."""
     return [Record(each.key.encode(), each.value, ((ID_HEADER, str(each.number).encode()),)) for each in sent]
 
 

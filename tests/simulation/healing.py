@@ -13,16 +13,20 @@ from typing import Any
 from cleaner.base.model import TopicPartition
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
-from tests.simulation.clients import Bench, make_topic, require_closed
+from tests.simulation.clients import Bench, make_topic, records_of, require_closed
 from tests.simulation.daemon import SimDaemon
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
+from tests.simulation.sent import Transaction
+from tests.simulation.topics import MAIN
 from tests.simulation.world import World
 
 _PATIENCE_NS = 120_000_000_000
 _OPENINGS = 3
+_REST_SECONDS = 20
+_MOST_ROUNDS_AT_REST = 4
 _OF_READERS = ("cleaner.read.", "cleaner.log.reader.")
 
 
@@ -77,6 +81,8 @@ class Healing:
                 self._judge()
                 if not self._has_retention:
                     self._expire(manager)
+                if self._has_daemon:
+                    self._clean_beside_a_transaction(manager)
                 ends = {}
                 for name in bench.topics.names:
                     log = manager.log(name)
@@ -187,6 +193,42 @@ class Healing:
         until_ns = clock.monotonic_ns() + _PATIENCE_NS
         while is_so() and clock.monotonic_ns() < until_ns:
             clock.sleep(0.2)
+
+    def _clean_beside_a_transaction(self, manager: LogManager) -> None:
+        """Have a daemon clean up to an open transaction, and then rest: a log that stays due is cleaned."""
+        bench = self._bench
+        found = Found.of(bench.directory(MAIN))
+        if any(found.marker_after(offset, producer) is None for offset, producer in found.in_transactions):
+            return  # one from before is open until its timeout
+        truth, log = bench.topics.now[MAIN], manager.log(MAIN)
+        transaction, producer = Transaction(), log.producer("late")
+        log.roll()  # rounds end with whole segments
+        producer.begin()
+        inside = truth.send("ab", 0, transaction)
+        start = producer.append(records_of(inside)).base_offset
+        truth.answered(inside, start)
+        beside = truth.send("a", 0, None)
+        truth.answered(beside, log.append(records_of(beside)).base_offset)
+        log.roll()
+        truth.durable_below(log.flush())
+        manager.upkeep.note_all()
+        ends = {name: start if name == MAIN else 0 for name in bench.topics.compacted}
+        with self._daemon() as task:
+            self._wait_while(lambda: self._behind(ends) and not task.has_ended)
+            if self._behind(ends):
+                due = f"{start} of {MAIN} is due, a daemon has had its time, and is at {self._behind(ends)}"
+                raise Wrong(due)
+            bench.clock.sleep(_REST_SECONDS / 2)
+            rounds = self._rounds()
+            bench.clock.sleep(_REST_SECONDS)
+            if self._rounds() - rounds > _MOST_ROUNDS_AT_REST:
+                raise Wrong(f"nothing is appended, and in {_REST_SECONDS} s {self._rounds() - rounds} rounds have run")
+        transaction.asked = False
+        producer.abort().result()
+        transaction.answered, transaction.is_durable = False, True
+
+    def _rounds(self) -> int:
+        return sum(self._bench.outcomes.get(f"daemon: {what}", 0) for what in ("cleaned", "nothing to clean"))
 
     def _behind(self, ends: dict[str, int]) -> dict[str, int]:
         """Return the compacted logs that are not cleaned to their ends, and up to where they are."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from cleaner.app import check_log_dir, load_partition, recover_log_dir, undo_clean
 from cleaner.app.session import Session
-from cleaner.daemon import retention_pass
+from cleaner.daemon import log_watch, retention_pass
 from cleaner.daemon.choices import Pauses
 from cleaner.daemon.service import Service
 from cleaner.log import reader, tasks
@@ -72,6 +72,18 @@ def failed_tasks_are_tried_at_once() -> Iterator[None]:
     """The writer's thread turns without a pause while something that is due fails."""
     with replaced(tasks, "_RETRY_NANOS", 0):
         yield
+
+
+@breaks(log_watch.WatchedLog, "_with_last_stable")
+def looks_go_beyond_open_transactions(_: Any, _self: Any, _at: Any, log: Any, _below: int) -> Any:
+    """A look and a round disagree on the last stable offset."""
+    return replace(log, last_stable_offset=log.high_watermark)
+
+
+@breaks(log_watch.WatchedLog, "_with_last_stable")
+def looks_stop_at_the_log_start(_: Any, _self: Any, _at: Any, log: Any, _below: int) -> Any:
+    """A look takes every log for one open transaction: it stays due, and is not cleaned."""
+    return replace(log, last_stable_offset=log.log_start_offset)
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ Source: rules R-123, R-126, R-630 to R-652; `LogLoader.java`, `UnifiedLog.java` 
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cleaner.base.clock import Clock
@@ -87,7 +88,6 @@ def open_log(
         _make_directory(fs, directory)
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
-        raise_generation(fs, log_dir.path, topic_partition)
         if not was_closed:
             _drop_page_cache(fs, directory)
         return _load(
@@ -134,7 +134,7 @@ def _load(
     """
     Load and settle, unless the log would end below a given offset.
 
-    The caller has the partition's lock and has signalled its readers.
+    The caller has the partition's lock.
     """
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     # Loading drops an epoch without batches (R-123); its number must not be used again.
@@ -156,7 +156,7 @@ def _load(
             f"{directory}: what was on disk up to offset {min_end_offset} is damaged or missing from offset "
             f"{log.log_end_offset} on; recovery would cut {log.truncated_bytes} bytes. Only allow_truncate does that"
         )
-    log.settle(fs, nullcontext)
+    log.settle(fs, partial(_signalled, log_dir, topic_partition))
     epochs = log.changes.epochs
     latest = max(latest, _latest(epochs))
     if latest == _NO_EPOCH:
@@ -246,6 +246,13 @@ def cut_log(
             was_closed=False,
             producer_id_expiration_ms=producer_id_expiration_ms,
         )
+
+
+@contextmanager
+def _signalled(log_dir: LogDir, topic_partition: TopicPartition) -> Iterator[None]:
+    """Signal a partition's readers that its names change."""
+    raise_generation(log_dir.fs, log_dir.path, topic_partition)
+    yield
 
 
 def _lower(log_dir: LogDir, kind: OffsetKind, topic_partition: TopicPartition, offset: int) -> None:

@@ -111,7 +111,7 @@ def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
     assert again == world
     assert kind_of(report.failure) == kind_of(found.failure)
     assert len(world.plan.accidents) == 1
-    assert len(world.plan.operations) <= len(found.plan.operations) // 3
+    assert len(world.plan.operations) <= len(found.plan.operations) // 2
     assert not run_seed(again.seed, again.plan).failure
 
 

@@ -104,6 +104,12 @@ class LoadChanges:
         """Return how many bytes of memory the pending indexes take."""
         return sum(segment.index_bytes + segment.time_index_bytes for segment in self._segments.values())
 
+    @property
+    def are_pending(self) -> bool:
+        """Whether `apply` would change anything."""
+        files = self._cuts or self._removals or self._segments or self._missing
+        return bool(files) or self.epochs != self._written_epochs or self.snapshots.has_changes()
+
     def apply(self, fs: FileSystem) -> None:
         """
         Make the changes durably; afterwards none are pending.

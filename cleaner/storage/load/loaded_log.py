@@ -219,7 +219,7 @@ class LoadedLog:
             swapping: entered while names change, as for a swap: holds the partition's lock and signals its readers;
                 `nullcontext` if the caller has done both.
         """
-        if not self.is_beside_writer:
+        if self._changes.are_pending and not self.is_beside_writer:
             with swapping():
                 self._changes.apply(fs)
 

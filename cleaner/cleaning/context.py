@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from cleaner.base.clock import Clock
 from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.passes.segment_chunks import any_size
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.segment import Segment
 
@@ -19,11 +19,6 @@ def _nothing() -> None:
 
 def _no_throttle(_bytes: int) -> None:
     """Do not throttle."""
-
-
-def _any_size() -> int:
-    """Set no limit to what is read at a time."""
-    return sys.maxsize
 
 
 def _no_progress(_phase: str, _done: int, _total: int) -> None:
@@ -72,7 +67,7 @@ class RoundContext:
     still_held: Callable[[], None] = _nothing
     check_done: Callable[[], None] = _nothing
     throttle: Callable[[int], None] = _no_throttle
-    window_bytes: Callable[[], int] = _any_size
+    window_bytes: Callable[[], int] = any_size
     progress: Callable[[str, int, int], None] = _no_progress
     keep_old: Callable[[Sequence[Segment]], None] = _keep_nothing
     write_checkpoint: Callable[[int], None] = _no_checkpoint

@@ -131,11 +131,7 @@ def _load(
     producer_id_expiration_ms: int,
     min_end_offset: int = 0,
 ) -> OpenedLog:
-    """
-    Load and settle, unless the log would end below a given offset.
-
-    The caller has the partition's lock.
-    """
+    """Load and settle, unless the log would end below a given offset; the caller has the partition's lock."""
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     # Loading drops an epoch without batches (R-123); its number must not be used again.
     latest = _latest(read_leader_epochs(fs, directory / names.LEADER_EPOCHS))

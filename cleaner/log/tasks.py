@@ -15,8 +15,8 @@ from cleaner.base.clock import Clock
 from cleaner.read.view import Signal
 
 _NANOS_PER_MILLI = 1_000_000
-# A wait is cut into pieces, because the system's timers do not take any length.
 _RETRY_NANOS = 1_000_000_000
+# A wait is cut into pieces, because the system's timers do not take any length.
 _LONGEST_WAIT_SECONDS = 3600.0
 
 

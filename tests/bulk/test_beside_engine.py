@@ -7,19 +7,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cleaner
 from cleaner.app.reports import CleanReport
+from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, CorruptBatchError
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import offset_at, write_case
 from tests.scratch import scratch_directory
-from tests.support.log_builder import HIGH_WATERMARKS, offset_checkpoint
+from tests.support.batch_reader import split_batches
+from tests.support.log_builder import HIGH_WATERMARKS, LogBuilder, offset_checkpoint, write_log_dir
 
 # Durations, and figures that only the map of one process has.
 UNLIKE = {"map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read"}
@@ -105,3 +108,25 @@ def test_bulk_rounds_on_random_logs_leave_the_engines_files(case: Case, cut: Cut
             for log_dir in (engine_dir, bulk_dir):
                 (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: offset_at(log, percent)}))
             assert clean_both(case, cut, now_ms, engine_dir, bulk_dir, directory / "work") == []
+
+
+def test_bulk_round_refuses_a_batch_of_the_clean_section_that_reaches_into_the_next_segment(tmp_path: Path) -> None:
+    """As the engine does, also where the next segment is in another group: the task is told where its group ends."""
+    partition = TopicPartition("topic", 0)
+    log = LogBuilder(partition)
+    log.append(("a", "1"))
+    log.append(("b", "1"))
+    log.roll()
+    log.append(("c", "1"), ("c", "2"))
+    log.roll()
+    log.append(("end", "v"))
+    log_dir = write_log_dir(tmp_path / "logs", log, cleaner_offsets={partition: 2})
+    path = log_dir / str(partition) / f"{0:020d}.log"
+    first, last = split_batches(path.read_bytes())
+    path.write_bytes(first + (2).to_bytes(8, "big") + last[8:])  # no checksum of magic 2 covers the base offset
+    before = contents(log_dir / str(partition))
+    given_settings = {"cleanup.policy": "compact", "internal.segment.bytes": "150", "min.cleanable.dirty.ratio": "0"}
+
+    with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
+        bulk_clean(log_dir, str(partition), given_settings, work_dir=tmp_path / "work", now_ms=FIRST_ROUND_MS)
+    assert contents(log_dir / str(partition)) == before

@@ -232,11 +232,13 @@ def _forget(fs: FileSystem, kept_dir: Path) -> None:
     """
     Remove the kept files, the manifest first: without it the files have no meaning.
 
-    No fsync in between: if a power cut brings the manifest back, every group is already old and needs no kept file.
+    Durably: once records are appended, a manifest that a power cut has brought back would have `clean --keep-old`
+    refuse the directory.
 
     Files of a group that a crash kept out of the manifest are removed too. Files that belong to no segment stay.
     """
     fs.remove(kept_dir / names.KEPT_MANIFEST)
+    fs.fsync_dir(kept_dir)
     for name in fs.list_dirs(kept_dir):
         if len(name) == GROUP_DIGITS and name.isdigit():
             files = fs.list_files(kept_dir / name)

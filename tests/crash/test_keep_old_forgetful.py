@@ -126,6 +126,13 @@ def sweep(
     return seen
 
 
+def assert_manifest_is_gone(stage: Stage, fs: ForgetfulFileSystem, *, seed: int = SEED) -> None:
+    """After the undo no power cut brings the manifest back: the directory can keep later rounds."""
+    manifest = (stage.kept / PARTITION / KEPT_MANIFEST).relative_to(stage.root)
+    for state in fs.states_at(len(fs.journal), limit=12, seed=seed):
+        assert manifest not in [path for path, _ in state.files], f"seed {seed}, {state.note}"
+
+
 def _states(fs: ForgetfulFileSystem, limit: int, seed: int) -> Iterator[DiskState]:
     for point in fs.crash_points():
         yield from fs.states_at(point, limit=limit, seed=seed)
@@ -164,6 +171,12 @@ def test_power_cut_at_any_moment_can_be_undone(expected: Expected, root: Path, r
     }
 
 
+def test_power_cut_after_an_undo_does_not_bring_the_manifest_back(expected: Expected, root: Path) -> None:
+    """Else `clean --keep-old` would refuse the directory as soon as records are appended."""
+    stage = Stage(root, len(expected.groups))
+    assert_manifest_is_gone(stage, undoing(stage))
+
+
 @RUNS
 @pytest.mark.slow
 def test_each_fsync_left_out_is_noticed(expected: Expected, root: Path, run: Run) -> None:
@@ -177,7 +190,10 @@ def test_each_fsync_left_out_is_noticed(expected: Expected, root: Path, run: Run
             continue
         if not noticed.get(place):
             try:
-                sweep(expected, stage, run(stage, number), limit=12)
+                fs = run(stage, number)
+                sweep(expected, stage, fs, limit=12)
+                if run is undoing:
+                    assert_manifest_is_gone(stage, fs)
                 noticed[place] = False
             except AssertionError:
                 noticed[place] = True

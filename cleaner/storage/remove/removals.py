@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
+from cleaner.errors import CleanerError
 from cleaner.storage.fs.file_system import FileSystem
 
 _NANOS_PER_MILLI = 1_000_000
+_RETRY_NANOS = 60_000_000_000
 
 
 class Removal(NamedTuple):
@@ -101,13 +103,25 @@ class Removals:
 
     def remove_due(self) -> None:
         """
-        Make all removals that are due.
+        Make all removals that are due; one that fails is made a minute later, or at the next start.
 
         Raises:
-            LogDirOfflineError: the disk; the next start finds the rest again.
+            LogDirOfflineError: the disk; the first error, after all have been tried.
         """
-        for removal in self.take_due():
-            self.carry_out(removal)
+        waiting, failure = self.take_due(), None
+        try:
+            for removal in list(waiting):
+                try:
+                    self.carry_out(removal)
+                except CleanerError as error:
+                    failure = failure or error
+                else:
+                    waiting.remove(removal)
+        finally:
+            again_ns = self._clock.monotonic_ns() + _RETRY_NANOS
+            self.put_back(removal._replace(due_ns=again_ns) for removal in waiting)
+        if failure is not None:
+            raise failure
 
 
 def remove_directory(fs: FileSystem, directory: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.remove.removals import Removals
 from tests.support.manual_clock import ManualClock
@@ -52,3 +55,25 @@ def test_directory_with_a_directory_in_it_is_left(tmp_path: Path) -> None:
     removals.add_directory(directory, 0)
     removals.remove_due()
     assert [path.name for path in directory.iterdir()] == ["mine"]
+
+
+def test_removal_that_fails_is_made_a_minute_later(tmp_path: Path) -> None:
+    """The others are made, and the error is raised; the files do not have to wait for the next start."""
+    clock, fs = ManualClock(), FileSystem()
+    removals = Removals(fs, clock)
+    blocked, gone = tmp_path / "a-0", tmp_path / "b-0"
+    for directory in (blocked, gone):
+        directory.mkdir()
+        removals.add_files(directory, ("x.deleted",), 0)
+    (blocked / "x.deleted").mkdir()  # no file: it cannot be removed
+    (gone / "x.deleted").touch()
+    with pytest.raises(LogDirOfflineError, match=r"x\.deleted"):
+        removals.remove_due()
+    assert not (gone / "x.deleted").exists()
+    assert removals.due_ns == 60_000_000_000
+    (blocked / "x.deleted").rmdir()
+    (blocked / "x.deleted").touch()
+    clock.move_on(60)
+    removals.remove_due()
+    assert not (blocked / "x.deleted").exists()
+    assert removals.due_ns is None

@@ -5,6 +5,7 @@ The end of a world: all is well again, so everything due is cleaned, what has ex
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
 from tests.simulation.clients import Bench, make_topic, records_of, require_closed
 from tests.simulation.daemon import SimDaemon
-from tests.simulation.disk import SimFiles
+from tests.simulation.disk import SimFiles, Trouble
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
@@ -25,7 +26,9 @@ from tests.simulation.world import World
 
 _PATIENCE_NS = 120_000_000_000
 _OPENINGS = 3
-_REST_SECONDS = 20
+_REST_SECONDS = 10
+_REFUSAL_SECONDS = 2.5
+_REMOVAL_SECONDS = 61
 _MOST_ROUNDS_AT_REST = 4
 _OF_READERS = ("cleaner.read.", "cleaner.log.reader.")
 
@@ -120,17 +123,30 @@ class Healing:
         bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in old) / 1000 + 1)
         bench.clock.wall_offset_ms = max(0, bench.clock.wall_offset_ms)
         manager.upkeep.retain()
+        manager.wake()
+        self._refuse_removals(old)
         for name in old:
             log = manager.log(name)
             if log.log_start_offset < log.log_end_offset and not bench.topics.now[name].start.is_dated_ahead:
                 raise Wrong(f"{name}: {log.log_start_offset} to {log.log_end_offset} has expired, and is there")
+
+    def _refuse_removals(self, names: list[str]) -> None:
+        """Have the disk refuse to remove files when they are due to go: they go a minute later."""
+        bench, disk = self._bench, self._world.disk
+        bench.troubled, disk.trouble = True, Trouble(errno.EIO, ("remove",))
+        bench.clock.sleep(_REFUSAL_SECONDS)
+        bench.troubled, disk.trouble = False, None
+        bench.clock.sleep(_REMOVAL_SECONDS)
+        waiting = [file for name in names for file in left_overs(bench.directory(name)) if file.endswith(".deleted")]
+        if waiting:
+            raise Wrong(f"the disk is well again, and after {_REMOVAL_SECONDS} s these are left: {waiting}")
 
     def _expire_without_writer(self) -> None:
         """Wait until the daemon has removed all that has expired, but for active segments."""
         bench = self._bench
         bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in bench.topics.names) / 1000 + 1)
         bench.clock.wall_offset_ms = max(0, bench.clock.wall_offset_ms)
-        with self._daemon() as task:
+        with self._daemon() as (_, task):
             self._wait_while(lambda: self._expired() and not task.has_ended)
         if self._expired():
             raise Wrong(f"all is well, a daemon has had its time, and these have expired: {self._expired()}")
@@ -172,17 +188,17 @@ class Healing:
             while cleaning is not None and not cleaning.has_ended:
                 bench.clock.sleep(1)
             return
-        with self._daemon() as task:
+        with self._daemon() as (_, task):
             self._wait_while(lambda: self._behind(ends) and not task.has_ended)
 
     @contextlib.contextmanager
-    def _daemon(self) -> Iterator[Task]:
+    def _daemon(self) -> Iterator[tuple[SimDaemon, Task]]:
         """Have a daemon run for the length of a `with` block."""
         stop, bench = self._world.primitives.Event(), self._bench
         daemon = SimDaemon(bench, has_retention=self._has_retention)
         _, task = self._world.begin("daemon", lambda fs: daemon.serve(fs, stop))
         try:
-            yield task
+            yield daemon, task
         finally:
             stop.set()
         while not task.has_ended:
@@ -213,19 +229,21 @@ class Healing:
         truth.durable_below(log.flush())
         manager.upkeep.note_all()
         ends = {name: start if name == MAIN else 0 for name in bench.topics.compacted}
-        with self._daemon() as task:
+        with self._daemon() as (daemon, task):
             self._wait_while(lambda: self._behind(ends) and not task.has_ended)
             if self._behind(ends):
                 due = f"{start} of {MAIN} is due, a daemon has had its time, and is at {self._behind(ends)}"
                 raise Wrong(due)
-            bench.clock.sleep(_REST_SECONDS / 2)
+            bench.clock.sleep(_REST_SECONDS / 4)
             rounds = self._rounds()
             bench.clock.sleep(_REST_SECONDS)
             if self._rounds() - rounds > _MOST_ROUNDS_AT_REST:
                 raise Wrong(f"nothing is appended, and in {_REST_SECONDS} s {self._rounds() - rounds} rounds have run")
-        transaction.asked = False
-        producer.abort().result()
-        transaction.answered, transaction.is_durable = False, True
+            with daemon.paused(None):
+                transaction.asked = False
+                producer.abort().result()
+                transaction.answered, transaction.is_durable = False, True
+                log.roll()  # so that something is due
 
     def _rounds(self) -> int:
         return sum(self._bench.outcomes.get(f"daemon: {what}", 0) for what in ("cleaned", "nothing to clean"))

@@ -304,8 +304,11 @@ class Life:
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
                 bench.topics.note_time()
-
-            case "second daemon" | "state lost" | "lock lost" | "steer" | "freeze":
+            case "lock lost":
+                bench.troubled, bench.lacks_descriptors = True, False
+                world.scheduler.at_step(world.scheduler.step + 1 + accident.number % _TROUBLE_STEPS, self._stop)
+                world.begin("operator", lambda fs: lose_lock(bench, fs))
+            case "second daemon" | "state lost" | "steer" | "freeze":
                 self._operate(accident)
 
     def _operate(self, accident: Accident) -> None:
@@ -318,10 +321,6 @@ class Life:
                 world.begin("second daemon", lambda fs: serve_second(bench, daemon, fs, number))
             case "state lost":
                 world.begin("operator", lambda fs: daemon.lose_state(fs, number))
-            case "lock lost":
-                bench.troubled, bench.lacks_descriptors = True, False
-                world.scheduler.at_step(world.scheduler.step + 1 + number % _TROUBLE_STEPS, self._stop)
-                world.begin("operator", lambda fs: lose_lock(bench, fs))
             case "steer":
                 world.spawn(self._daemon, "operator", lambda: daemon.steer(number))
             case "freeze":

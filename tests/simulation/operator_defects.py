@@ -47,7 +47,11 @@ def daemons_share_their_state() -> Iterator[None]:
 @defect
 def pauses_do_nothing() -> Iterator[None]:
     """What is paused is cleaned."""
-    with replaced(Pauses, "covers", lambda *_: False):
+    with (
+        replaced(Pauses, "covers", lambda *_: False),
+        replaced(Pauses, "is_all", property(lambda _: False)),
+        replaced(Pauses, "topics", property(lambda _: {})),
+    ):
         yield
 
 

@@ -123,6 +123,12 @@ class Operators:
     def _is_closed(self) -> bool:
         return (self._bench.log_dir / names.CLEAN_SHUTDOWN).exists()
 
+    @property
+    def _is_settled(self) -> bool:
+        """Whether all topics are there, without a swap that the next load completes or takes back."""
+        bench = self._bench
+        return not bench.topics.missing() and not any(left_overs(bench.directory(name)) for name in bench.topics.names)
+
     def _files_of(self, topic: str) -> Contents:
         """Return a partition's logs, indexes and snapshots."""
         paths = sorted(self._bench.directory(topic).iterdir())
@@ -171,7 +177,7 @@ class Operators:
             if was_closed and not report.is_sound and not self._has_daemon and not bench.troubled:
                 raise Wrong(f"the logs were closed in order, and after a repair there is damage: {report.findings}")
 
-        if self._carry_out(rest, command) and was_closed and not bench.topics.missing() and not self._has_daemon:
+        if self._carry_out(rest, command) and was_closed and self._is_settled and not self._has_daemon:
             self._judge()
 
     def _lose_an_index(self, number: int) -> None:
@@ -196,11 +202,9 @@ class Operators:
 
     def _undo(self, rest: Rest) -> None:
         bench = self._bench
-        if self._has_daemon or not self._is_closed or bench.topics.missing():
+        if self._has_daemon or not self._is_closed or not self._is_settled:
             return
         log_dir, topics = bench.log_dir, bench.topics
-        if any(left_overs(bench.directory(name)) for name in topics.names):
-            return  # they would be settled, which is no part of a round
         before = {name: self._files_of(name) for name in topics.compacted}
         lines = {name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint") for name in topics.compacted}
         truth = topics.copy()
@@ -255,6 +259,7 @@ class Operators:
         first = kept[0].read_bytes()[:1]
         self._damaged[kept[0]] = first
         self._overwrite(fs, kept[0], bytes([first[0] ^ 1]))
+        damaged = kept[0].read_bytes()
         outcomes = list(undo_clean(self._kept, self._sources, self._context(fs)))
         refused = [each for each in outcomes if isinstance(each, Refusal)]
         names_of = {str(each.partition).rpartition("-")[0] for each in refused}
@@ -264,6 +269,8 @@ class Operators:
         changed = [name for name in names_of if self._files_of(name) != before[name]]
         if changed:
             raise Wrong(f"undo was refused, and has changed {changed}")
+        if any(damaged in self._files_of(name).values() for name in bench.topics.names):
+            raise Wrong(f"undo has put a damaged file back: {kept[0].name}")
 
     def _mend(self, fs: SimFiles) -> None:
         for path, first in self._damaged.items():

@@ -196,7 +196,9 @@ class Oracle:
         found = Found.of(self._directory)
         self._note_cleaned()
         line = checkpoints.get("log-start-offset-checkpoint", 0)
-        below_start = self.start.judge(line, None if power_was_cut or self._round_count else found.size)
+        below_start = self.start.judge(
+            line, None if power_was_cut or (self._round_count and self._is_compacted) else found.size
+        )
         self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]

@@ -42,7 +42,9 @@ _WEIGHTS = {
     "remake": 0.6,
 }
 _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
-_REST_SHARE = 0.2  # of the worlds have operators between lives
+_DAEMON_SHARE = 0.15  # of the worlds have a daemon: it costs half as much again
+_REST_SHARE = 0.15  # of the worlds have operators between lives
+_SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
 _IN_ROUNDS = ("power", "power", "kill cleaner", "failing")
@@ -59,7 +61,7 @@ class Operation:
         keys: of the records; upper case: a tombstone.
         is_waited: wait until it is durable.
         is_committed: how a transaction ends.
-        number: seconds of a sleep, bytes of padding.
+        number: seconds of a sleep, bytes of padding; of a read, more than 2: the reader pauses in its middle.
     """
 
     client: int
@@ -163,7 +165,7 @@ class Plan:
         if "power" in chosen and rng.random() < 0.6:
             accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
         accidents.sort(key=lambda accident: accident.after_operation)
-        has_daemon = rng.random() < 0.2
+        has_daemon = rng.random() < _DAEMON_SHARE
         stops_clock = not has_daemon and rng.random() < 0.3
         settings = _settings(rng)
         counts_objects = rng.random() < 0.05
@@ -171,7 +173,7 @@ class Plan:
             *(tuple(operations), tuple(accidents), rounds, settings, has_daemon, stops_clock),
             *(topics, counts_objects),
         )
-        return _with_operators(Random(f"{seed}/operators"), plan)
+        return _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -216,9 +218,11 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
     rests: tuple[Rest, ...] = ()
     if plan.has_daemon:
         for kind in rng.sample(OF_DAEMONS, rng.choice((0, 1, 1, 2, 3))):
-            accidents.append(Accident(kind, rng.randrange(count), rng.randrange(60), rng.randrange(1 << 16)))
+            # Steered right before something becomes due: the roll before a round.
+            place = max(0, rng.choice(plan.rounds) - 4) if kind == "steer" else rng.randrange(count)
+            accidents.append(Accident(kind, place, rng.randrange(60), rng.randrange(1 << 16)))
         if rng.random() < 0.5:
-            plan, rests = _with_retention(rng, plan), (Rest("wait", 7),)
+            plan, rests = _with_retention(rng, plan), (_rest(rng, "wait"),)
     if rng.random() < _REST_SHARE:
         rests += tuple(_rest(rng, kind) for kind in rng.sample(RESTS, rng.choice((1, 1, 2))))
     if rests:
@@ -228,8 +232,65 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
 
 
 def _rest(rng: Random, kind: str) -> Rest:
-    accident = rng.choice(("", "", "kill", "power")) if kind != "wait" else ""
-    return Rest(kind, rng.randrange(1 << 16) if kind != "wait" else 7, accident, rng.randrange(rng.choice((12, 40))))
+    if kind == "wait":
+        return Rest(kind, rng.choice((2, 3, 4, 7)))  # seconds: some of what is there expires, or all
+    accident = rng.choice(("", "", "kill", "power"))
+    return Rest(kind, rng.randrange(1 << 16), accident, rng.randrange(rng.choice((12, 40))))
+
+
+def _with_scene(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, operations come in an order that they seldom have by chance."""
+    if rng.random() >= _SCENE_SHARE:
+        return plan
+    expiring = [number for number, name in enumerate(plan.topics) if name in ("expiring", "bounded")]
+    draw = rng.choice((_reader_pauses, _deletion_breaks_off, _round_outlives_its_log, *[_segments_expire] * 2))
+    if draw is _segments_expire and not expiring:
+        return plan
+    count = len(plan.operations)
+    place = max(0, plan.rounds[0] if draw is _round_outlives_its_log else rng.randrange(count // 2))
+    client = rng.choice(expiring) if draw is _segments_expire else plan.operations[place].client
+    scene, accidents = draw(rng, client, place)
+    operations = (*plan.operations[:place], *scene, *plan.operations[place + len(scene) :])[:count]
+    sorted_accidents = sorted((*plan.accidents, *accidents), key=lambda each: each.after_operation)
+    return replace(plan, operations=operations, accidents=tuple(sorted_accidents))
+
+
+Scene = tuple[list[Operation], list[Accident]]
+
+
+def _reader_pauses(rng: Random, client: int, _: int) -> Scene:
+    """A reader pauses at the end of a segment; when it goes on, its log is another one."""
+    appends = [_waited(rng, client) for _ in range(5)]
+    before = [Operation(client, "remake"), appends[0], Operation(client, "roll"), appends[1]]
+    return [*before, Operation(client, "read", number=6), Operation(client, "remake"), *appends[2:]], []
+
+
+def _deletion_breaks_off(rng: Random, client: int, place: int) -> Scene:
+    """An accident comes before a deleted topic's lines are gone from the checkpoints."""
+    scene = [_waited(rng, client), Operation(client, "roll"), Operation(client, "note"), Operation(client, "remake")]
+    kind, steps = rng.choice(("power", "kill")), rng.randrange(20)
+    accident = Accident(kind, place + 3, steps, rng.randrange(1 << 16), "change of the writer")
+    return [*scene, _waited(rng, client)], [accident]
+
+
+def _round_outlives_its_log(rng: Random, client: int, _: int) -> Scene:
+    """The log that a round cleans is another one when it ends."""
+    return [*(_waited(rng, client) for _ in range(rng.randrange(6))), Operation(client, "remake")], []
+
+
+def _segments_expire(rng: Random, client: int, place: int) -> Scene:
+    """An accident comes among the renames of several segments, or the lock is lost before their files are removed."""
+    filled = [each for _ in range(5) for each in (_waited(rng, client, 900), Operation(client, "roll"))]
+    scene = [*filled, Operation(client, "sleep", number=6), Operation(client, "retain")]
+    number, steps = rng.randrange(1 << 16), rng.randrange(24)
+    if rng.random() < 0.3:
+        sleep = Operation(client, "sleep", number=6)
+        return [*scene, sleep], [Accident("lock lost", place + len(scene), 0, number)]
+    return scene, [Accident("power", place + len(scene) - 1, steps, number, "change of the writer")]
+
+
+def _waited(rng: Random, client: int, padding: int = 0) -> Operation:
+    return Operation(client, "append", "".join(rng.choices(KEYS, k=3)), is_waited=True, number=padding)
 
 
 def _with_retention(rng: Random, plan: Plan) -> Plan:

@@ -151,7 +151,14 @@ class CorruptBatchError(CorruptLogError):
 
 
 class CorruptIndexError(CorruptLogError):
-    """An offset, time or transaction index that does not fit its log."""
+    """
+    An offset, time or transaction index that does not fit its log.
+
+    Attributes:
+        others: positions of the entries right behind this one that have the same fault.
+    """
+
+    others: range = range(0)
 
 
 class CorruptCheckpointError(CorruptLogError):

@@ -58,8 +58,6 @@ class Follower:
         self._until = until
         self._timeout_seconds = timeout_seconds
         self._stream = RecordStream(files, view, offset, isolation)
-        if view.signal is None:
-            self._stream.look()  # nothing will signal that the topic was deleted
         self._chunk: Iterator[Columns] | None = None
         # The shared broadcast; the end offset and leader epoch of the records last taken from it, if they are the
         # latest; and the log's epoch at this follower's last read.

@@ -252,9 +252,9 @@ class LogReader:
         """
         wanted_ms = arguments.moment_ms("timestamp_ms", timestamp_ms)
         arguments.one_of("isolation", isolation, _ISOLATIONS)
-        view = self._open_view
+        view, log = self._open_view, self._files.listing()
         end_offset = reach(view, isolation, "high_watermark")
-        return find_by_time(self._files, view.log_start_offset, end_offset, wanted_ms)
+        return find_by_time(self._files, log, view.log_start_offset, end_offset, wanted_ms)
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Return where a leader epoch ended, as Kafka answers OffsetsForLeaderEpoch."""

@@ -29,6 +29,8 @@ def reach(view: ReadView, isolation: Isolation, until: Until) -> int:
 
 class RecordStream:
     """
+    A reader's way through the log that is there when it is made.
+
     Args:
         files: the partition's files.
         view: how far the log reaches.
@@ -53,7 +55,9 @@ class RecordStream:
         self._files = files
         self._view = view
         self._is_committed = isolation == "read_committed"
-        self._cursor = Cursor(files, offset, chunk_bytes)
+        # How far to read is asked after this; the topic may be deleted and made again at any time, and one log's end
+        # must not be the limit in another.
+        self._cursor = Cursor(files, offset, chunk_bytes, files.listing())
         self._unpacker = Unpacker(files.batch_limit_bytes)
         self._aborted: tuple[PartitionListing, AbortedTransactions] | None = None
 
@@ -61,10 +65,6 @@ class RecordStream:
     def is_open(self) -> bool:
         """Tell whether it has a file open."""
         return self._cursor.segment is not None
-
-    def look(self) -> None:
-        """Remember which log the offset belongs to; see `Cursor.look`."""
-        self._cursor.look()
 
     def close(self) -> None:
         """Close the open file; the stream can still be used."""

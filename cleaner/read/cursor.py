@@ -55,8 +55,8 @@ class LogFiles(Protocol):
     def is_current(self, listing: PartitionListing) -> bool:
         """Tell whether nothing has changed since."""
 
-    def open(self, place: SegmentFiles) -> OpenSegment:
-        """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
+    def open(self, listing: PartitionListing, place: SegmentFiles) -> OpenSegment:
+        """Open a segment of a listing. Raises FileNotFoundError: it has gone, or was renamed, or its directory was."""
 
     def end_of_epoch(self, epoch: int) -> int | None:
         """Return where the leader epoch behind this one begins; None for the latest."""
@@ -68,6 +68,7 @@ class Cursor:
         files: the partition's.
         offset: the first wanted one.
         chunk_bytes: the most bytes to read at a time, except for larger batches; the first chunks are smaller.
+        log: a listing of the log to read; None: the one that is there at the first look.
 
     Attributes:
         next_offset: first offset not yet read.
@@ -75,12 +76,18 @@ class Cursor:
         listing: the listing that `segment` is from.
     """
 
-    def __init__(self, files: LogFiles, offset: int, chunk_bytes: int = LARGEST_CHUNK_BYTES) -> None:
+    def __init__(
+        self,
+        files: LogFiles,
+        offset: int,
+        chunk_bytes: int = LARGEST_CHUNK_BYTES,
+        log: PartitionListing | None = None,
+    ) -> None:
         self.next_offset = offset
         self.segment: OpenSegment | None = None
         self.listing: PartitionListing | None = None
         self._files = files
-        self._first_listing: PartitionListing | None = None
+        self._first_listing = log
         self._max_bytes = max(chunk_bytes, _MIN_BYTES)
         self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._max_bytes)
         self._buffer = ReadBuffer(self._chunk_bytes)
@@ -196,7 +203,7 @@ class Cursor:
 
     def _open(self, listing: PartitionListing, place: SegmentFiles) -> None:
         self.close()
-        self.segment = segment = self._files.open(place)
+        self.segment = segment = self._files.open(listing, place)
         self.listing = listing
         self._path = segment.file.path
         end = self._files.end_of_epoch(self._epoch) if self._epoch >= 0 else None

@@ -13,7 +13,7 @@ Results are kept until their file changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cleaner.base import concurrency
@@ -85,14 +85,12 @@ class DirectoryView:
     @property
     def log_start_offset(self) -> int:
         """First offset that a reader may request."""
-        with self._guard:
-            return first_offset_of(self._files.listing().places, self._log_starts.offset())
+        return self._of_one_log(lambda: first_offset_of(self._files.listing().places, self._log_starts.offset()))
 
     @property
     def log_end_offset(self) -> int:
         """The offset behind the last whole batch."""
-        with self._guard:
-            return max(self._end.offset(), self.log_start_offset)
+        return self._of_one_log(lambda: max(self._end.offset(), self.log_start_offset))
 
     @property
     def high_watermark(self) -> int:
@@ -102,20 +100,33 @@ class DirectoryView:
             self._is_published = published is not None
             if published is not None:
                 return published  # it is within the log; this is called too often to search the log's end
-            line = self._high_watermarks.offset()
-            return high_watermark_within(line, self.log_start_offset, self.log_end_offset)
+            return self._of_one_log(
+                lambda: high_watermark_within(
+                    self._high_watermarks.offset(), self.log_start_offset, self.log_end_offset
+                )
+            )
 
     @property
     def last_stable_offset(self) -> int:
         """First offset of a transaction that is undecided at the high watermark, or that watermark."""
-        with self._guard:
-            high_watermark = self.high_watermark
-            return min(high_watermark, self._transactions.first_open(self.log_start_offset, high_watermark))
+        return self._of_one_log(lambda: self._last_stable_below(self.high_watermark))
+
+    def _last_stable_below(self, high_watermark: int) -> int:
+        return min(high_watermark, self._transactions.first_open(self.log_start_offset, high_watermark))
 
     def unlisted_aborts(self) -> Aborts | None:
         """Return the aborted transactions found while searching the last stable offset."""
         with self._guard:
             return abort_rows(self._transactions.aborted)
+
+    def _of_one_log(self, find_out: Callable[[], int]) -> int:
+        """Return what several files say, all of one log: a topic may be deleted and made again in between."""
+        with self._guard:
+            while True:
+                log = self._files.listing()
+                found = find_out()
+                if self._files.listing().is_of_same_log(log):
+                    return found
 
     def close(self) -> None:
         """Close all files."""

@@ -40,7 +40,7 @@ class HeldFiles:
             LogDirOfflineError: the disk failed, or there are more segments than files may be open.
         """
         with ExitStack() as attempt:
-            segments = [attempt.enter_context(files.open(place)) for place in listing.places]
+            segments = [attempt.enter_context(files.open(listing, place)) for place in listing.places]
             held = HeldFiles(files.directory, listing, segments, files.batch_limit_bytes)
             attempt.pop_all()
         return held
@@ -54,7 +54,7 @@ class HeldFiles:
         self._require_open()
         return True
 
-    def open(self, place: SegmentFiles) -> OpenSegment:
+    def open(self, _listing: PartitionListing, place: SegmentFiles) -> OpenSegment:
         """Return a segment that shares the open file."""
         self._require_open()
         return self._segments[place.base_offset].borrowed()

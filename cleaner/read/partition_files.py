@@ -224,9 +224,17 @@ class PartitionFiles:
             self._listing = now
             return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
 
-    def open(self, place: SegmentFiles) -> OpenSegment:
-        """Open a segment. Raises FileNotFoundError: it has gone, or was renamed."""
-        return OpenSegment(self.fs, place)
+    def open(self, listing: PartitionListing, place: SegmentFiles) -> OpenSegment:
+        """Open a segment of a listing. Raises FileNotFoundError: it has gone, or was renamed, or its directory was."""
+        segment = OpenSegment(self.fs, place)
+        try:
+            about = self.fs.stat(self.directory)
+            if (about.st_dev, about.st_ino) != listing.inode:
+                raise FileNotFoundError(f"{self.directory}: it is another directory now")
+        except BaseException:
+            segment.close()
+            raise
+        return segment
 
     def end_of_epoch(self, epoch: int) -> int | None:
         """Return where the leader epoch after this one begins; None for the latest."""

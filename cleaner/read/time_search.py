@@ -10,15 +10,22 @@ from cleaner.read.cursor import SMALLEST_CHUNK_BYTES, Cursor
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
 
-def find_by_time(files: PartitionFiles, first_offset: int, end_offset: int, timestamp_ms: int) -> int | None:
+def find_by_time(
+    files: PartitionFiles, log: PartitionListing, first_offset: int, end_offset: int, timestamp_ms: int
+) -> int | None:
     """
     Return the offset of the first record in [first, end) with at least this timestamp; None if there is none.
 
     Segments in which every record is older by the time index are skipped, and so is the older part of the next segment.
     Transaction markers count, as in Kafka.
+
+    Args:
+        log: the listing of the log that has these offsets.
+    Raises:
+        LogTruncatedError: that log was deleted, and another one created under its name.
     """
     start = max(first_offset, _first_candidate(files, timestamp_ms))
-    cursor, unpacker = Cursor(files, start, SMALLEST_CHUNK_BYTES), Unpacker(files.batch_limit_bytes)
+    cursor, unpacker = Cursor(files, start, SMALLEST_CHUNK_BYTES, log), Unpacker(files.batch_limit_bytes)
     try:
         while (chunk := cursor.next_chunk(end_offset)) is not None:
             rows = chunk.batches
@@ -50,11 +57,11 @@ def _first_candidate(files: PartitionFiles, timestamp_ms: int) -> int:
 
 def _search_indexes(files: PartitionFiles, listing: PartitionListing, timestamp_ms: int) -> int:
     for place in listing.places[:-1]:
-        with files.open(place) as segment:
+        with files.open(listing, place) as segment:
             largest = segment.largest_timestamp()
             if largest is None or largest >= timestamp_ms:
                 return segment.offset_before(timestamp_ms)
     if not listing.places:
         return 0
-    with files.open(listing.places[-1]) as segment:
+    with files.open(listing, listing.places[-1]) as segment:
         return segment.offset_before(timestamp_ms)

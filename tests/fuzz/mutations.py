@@ -7,7 +7,7 @@ A case is a list of such numbers: any part of it is a case too, so one that fail
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.fuzz.change_bytes import Rng, change_bytes
@@ -54,16 +54,18 @@ def _mutate_once(rng: Rng, place: Path) -> str:
     if area < 0.86:
         return _state_of(rng, place, target)
     if area < 0.88:
-        return change_bytes(rng, _any(rng, [target.parent / name for name in _BINARY]))
+        return _change_any(rng, [target.parent / name for name in _BINARY], change_bytes)
     if area < 0.91:
-        return change_log(rng, _any(rng, (place / "metadata").rglob("*")))
+        return _change_any(rng, (place / "metadata").rglob("*"), change_log)
     elsewhere = [place / name for name in ("topics", "state", "kept", "work", f"kept/{TARGET}", _METADATA)]
     home = rng.choice([target, target, target, *elsewhere])
     return change_file(rng, home) if rng.random() < 0.8 else add_stray(rng, home)
 
 
-def _any(rng: Rng, paths: Iterable[Path]) -> Path:
-    return rng.choice(sorted(path for path in paths if path.is_file()))
+def _change_any(rng: Rng, paths: Iterable[Path], change: Callable[[Rng, Path], str]) -> str:
+    """Change one of these files, if an earlier mutation has left any."""
+    files = sorted(path for path in paths if path.is_file())
+    return change(rng, rng.choice(files)) if files else "nothing"
 
 
 def _log_of(rng: Rng, directory: Path) -> str:
@@ -77,15 +79,18 @@ def _entries_of(rng: Rng, directory: Path) -> str:
 
 
 def _text_of(rng: Rng, files: Iterable[Path]) -> str:
-    return change_text(rng, _any(rng, files))
+    return _change_any(rng, files, change_text)
 
 
 def _state_of(rng: Rng, place: Path, target: Path) -> str:
     """Change what the cleaner keeps for itself: journal, quarantine, kept segments, ids, and a bulk job's files."""
     files = [path for home in ("state", "kept", "work") for path in (place / home).rglob("*")]
-    path = _any(rng, [*files, target / "cleaner-transactional-ids"])
-    is_json = path.suffix.startswith(".json") or path.parent == target
-    return change_json(rng, path) if is_json else change_bytes(rng, path)
+
+    def change(rng: Rng, path: Path) -> str:
+        is_json = path.suffix.startswith(".json") or path.parent == target
+        return change_json(rng, path) if is_json else change_bytes(rng, path)
+
+    return _change_any(rng, [*files, target / "cleaner-transactional-ids"], change)
 
 
 def _small_files(directory: Path) -> list[Path]:

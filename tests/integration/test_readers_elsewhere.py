@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,8 +13,8 @@ import pytest
 from cleaner import LogManager, Record, open_reader
 from cleaner.errors import LogTruncatedError
 from cleaner.log.stream import Isolation
-from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, PARTITION_METADATA, PUBLISHED
+from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.names import GENERATIONS, HIGH_WATERMARK_CHECKPOINT, PARTITION_METADATA, PUBLISHED
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 pytestmark = pytest.mark.kernels
@@ -134,6 +135,66 @@ def test_checkpoint_of_a_replaced_topic_has_the_line_of_the_new_one(tmp_path: Pa
         manager.upkeep.note_high_watermarks()
         assert fs.replace is None
         assert (tmp_path / HIGH_WATERMARK_CHECKPOINT).read_text() == "0\n1\nt 0 0\n"
+
+
+class _ReplacingAtCall(FileSystem):
+    """Calls a function before the n-th file is opened that is not opened under the partition's lock."""
+
+    def __init__(self, number: int, replace: Callable[[], None]) -> None:
+        super().__init__()
+        self.left, self.replace = number, replace
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open it afterwards."""
+        if path.name != PARTITION_METADATA and path.name != GENERATIONS:
+            self.left -= 1
+            if self.left == 0:
+                self.replace()
+        return super().open(path, write=write)
+
+
+@pytest.mark.parametrize("publishes", [True, False])
+@pytest.mark.parametrize("asked", ["records", "time", "end"])
+def test_reader_elsewhere_takes_all_it_says_from_one_log(tmp_path: Path, asked: str, publishes: bool) -> None:
+    """At whichever file the topic is deleted and made again, one log's end is no limit in the other."""
+    number = 0
+    while True:
+        number += 1
+        log_dir = tmp_path / str(number)
+        with LogManager(log_dir, create=True, cleaner=False, tasks=False) as manager:
+            _make_topic_again(manager, [Record(b"k", b"old", timestamp_ms=5)] * 40)
+            fs = _ReplacingAtCall(
+                number, lambda: _make_topic_again(manager, [Record(b"k", b"new", timestamp_ms=5)] * 3)
+            )
+            if not publishes:
+                (log_dir / PUBLISHED).unlink()
+            with open_reader(log_dir, "t", fs=fs) as reader, contextlib.suppress(LogTruncatedError):
+                if asked == "records":
+                    found = [record.value for record in reader.read(0, isolation="read_committed")]
+                    assert found in ([b"old"] * 40, [b"new"] * 3)
+                elif asked == "time":
+                    assert reader.offset_for_time(6, isolation="read_committed") is None
+                else:
+                    ends = [reader.high_watermark, reader.last_stable_offset]
+                    assert ends in ([41, 40], [41, 3], [4, 3])
+            if fs.left > 0:
+                break
+    assert number > 3
+
+
+def _make_topic_again(manager: LogManager, records: list[Record]) -> None:
+    """Give the topic these records, an open transaction, and a record that is not forced to disk."""
+    if "t" in manager.topics():
+        manager.delete_topic("t")
+    manager.create_topic("t")
+    log = manager.log("t")
+    log.append(records)
+    producer = log.producer("writer")
+    producer.begin()
+    producer.append(Record(b"k", b"undecided", timestamp_ms=7))
+    log.flush()
+    manager.upkeep.note_all()
+    log.append(Record(b"k", b"in memory alone", timestamp_ms=8))
 
 
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])

@@ -360,7 +360,7 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
 def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None:
     """Read a log from its start, as another process that only sees its files; `pause`: seconds, behind some records."""
     oracle, calm = bench.topics.now[topic], bench.calm()
-    expected, start = oracle.must_be_shown(), oracle.start.offset
+    (expected, stable), start = oracle.must_be_shown(), oracle.start.offset
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
@@ -386,7 +386,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     if oracle.is_deleted_soon:
         is_up = False
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
-    oracle.shown(shown, expected if is_up else {})
+    oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("shown")
     bench.has_read()
 

@@ -135,9 +135,11 @@ class Found:
             ((at, commit) for at, producer, commit in self.markers if at > offset and producer == producer_id), None
         )
 
-    def judge_aborts(self) -> None:
+    def judge_aborts(self, log_start: int) -> None:
         """
         Judge the transaction indexes: a reader that goes by them leaves out what is aborted, and nothing else.
+
+        Segments below the log start may be there still; a recovery looks at transactions from the log start on.
 
         Raises:
             Wrong: an aborted transaction that still has a batch has no entry, or an entry has no marker.
@@ -146,6 +148,8 @@ class Found:
         if len(ends) != len(self.aborts):
             raise Wrong(f"an aborted transaction is in an index twice: {self.aborts}")
         for offset, producer in self.in_transactions:
+            if offset < log_start:
+                continue
             marker = self.marker_after(offset, producer)
             if marker is not None and not marker[1]:
                 first = ends.get((self.segment_of[marker[0]], producer, marker[0]))

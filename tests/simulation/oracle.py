@@ -135,8 +135,8 @@ class Oracle:
 
     # ---- what readers are shown ------------------------------------------------------------------------------------
 
-    def must_be_shown(self) -> dict[int, Sent]:
-        """Return what a reader of committed records that begins now has to be shown, by offset."""
+    def must_be_shown(self) -> tuple[dict[int, Sent], int]:
+        """Return what a reader of committed records that begins now has to be shown, by offset; and up to where."""
         undecided = [
             sent.at_least if sent.offset is None else sent.offset
             for sent in self.sent.values()
@@ -145,12 +145,17 @@ class Oracle:
         stable = min(undecided, default=1 << 62)
         return {
             at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and is_committed(sent)
-        }
+        }, stable
 
-    def shown(self, records: list[tuple[int, str, bytes | None, int]], expected: dict[int, Sent]) -> None:
+    def shown(
+        self, records: list[tuple[int, str, bytes | None, int]], expected: dict[int, Sent], stable: int = 1 << 62
+    ) -> None:
         """
         Judge what a committed reader in another process was shown: offset, key, value and number of each record.
 
+        Args:
+            expected, stable: as `must_be_shown` returned when it began. What is at `stable` or above may supersede a
+                record, in a round that ran while it read, and not be shown.
         Raises:
             Wrong: it must not have been shown, or something is missing.
         """
@@ -172,7 +177,7 @@ class Oracle:
             self._place(sent, offset)
             sent.is_durable = True
         seen = {offset for offset, *_ in records}
-        last_of_keys = self._last_of_keys(seen)
+        last_of_keys = self._last_of_keys(seen | {offset for offset in self._by_offset if offset >= stable})
         for offset, sent in expected.items():
             if offset not in seen and not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"a committed reader was not shown record {sent.number} at {offset}")
@@ -228,7 +233,7 @@ class Oracle:
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
         self._judge_removed(below_start)
         self._judge_transactions(found)
-        found.judge_aborts()
+        found.judge_aborts(self.start.offset)
         found.judge_epochs(self._directory, self.start.offset)
         self._judge_horizons(found)
         self._judge_checkpoints(found, checkpoints)
@@ -355,7 +360,7 @@ class Oracle:
             raise Wrong(f"it says that it is cleaned up to {clean_to}, rounds came to {self._cleaned_to} at most")
         keys: dict[bytes | None, int] = {}
         for offset, record in found.records.items():
-            if offset < clean_to:
+            if self.start.offset <= offset < clean_to:
                 if record.key in keys:
                     raise Wrong(f"{record.key!r} is at {keys[record.key]} and {offset}, both below {clean_to}")
                 keys[record.key] = offset

@@ -50,6 +50,7 @@ class LongOracle(Oracle):
         self._appends_by_number: dict[int, list[Sent]] = {}
         self._last_stamped: Note | None = None
         self._expected: dict[int, Sent] = {}
+        self._stable = 0
         self._began_at = 0.0
         self.rounds_begin(math.inf)
 
@@ -85,7 +86,7 @@ class LongOracle(Oracle):
             case "stable":
                 self._take_stable(note["x"])
             case "begins":
-                self._expected, self._began_at = self.must_be_shown(), note["t"]
+                (self._expected, self._stable), self._began_at = self.must_be_shown(), note["t"]
             case "shown":
                 self._take_shown(note, up_since)
 
@@ -124,7 +125,7 @@ class LongOracle(Oracle):
             sent = self.sent.get(number)
             value = sent.value if sent is not None and digest_of(sent.value) == digest else b"another value"
             records.append((offset, key, value, number))
-        self.shown(records, expected)
+        self.shown(records, expected, self._stable)
 
     # ---- judging ---------------------------------------------------------------------------------------------------
 

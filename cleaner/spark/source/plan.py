@@ -195,7 +195,7 @@ def _time_of(times: Times | None, log: LogSnapshot) -> int | None:
 def _offset_of_time(log: LogSnapshot, timestamp_ms: int) -> int | None:
     files = PartitionFiles(log.fs, log.directory.parent, log.topic_partition, SystemClock())
     try:
-        return find_by_time(files, log.start_offset, log.end_offset, timestamp_ms)
+        return find_by_time(files, files.listing(), log.start_offset, log.end_offset, timestamp_ms)
     finally:
         files.close()
 

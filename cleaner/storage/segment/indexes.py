@@ -332,5 +332,11 @@ def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.b
 
 
 def _report(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
-    for row in np.flatnonzero(bad).tolist():
-        on_fault(CorruptIndexError(path, row * entry_bytes, reason))
+    """Report runs of bad entries: a crash may leave a million preallocated zeros behind an index's entries."""
+    rows = np.flatnonzero(bad)
+    for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
+        if len(run):
+            first, second, end = (int(row) * entry_bytes for row in (run[0], run[0] + 1, run[-1] + 1))
+            fault = CorruptIndexError(path, first, reason)
+            fault.others = range(second, end, entry_bytes)
+            on_fault(fault)

@@ -179,12 +179,15 @@ class SegmentCheck:
     # ---- indexes ---------------------------------------------------------------------------------------------------
 
     def _index_reporter(self, suffix: str) -> Callable[[CorruptIndexError], None]:
-        """Return a function that turns faults into findings, one for each entry."""
+        """Return a function that turns faults into findings: the first of each entry, one for all entries in a row."""
+        faulty = self._faulty[suffix]
 
         def report(error: CorruptIndexError) -> None:
-            if error.position not in self._faulty[suffix]:
-                self._faulty[suffix].add(error.position)
-                self._note_index(suffix, error.reason, error.position)
+            new = [position for position in (error.position, *error.others) if position not in faulty]
+            if new:
+                faulty.update(new)
+                reason = error.reason if len(new) == 1 else f"{error.reason}; the same in {len(new) - 1} more entries"
+                self._note_index(suffix, reason, new[0])
 
         return report
 

@@ -103,7 +103,7 @@ def seen(fs: ReadableFiles, log: LogBuilder, log_dir: Path) -> list[object]:
         assert [snapshot.start_offset, snapshot.high_watermark, snapshot.last_stable_offset(read)] == offsets[:3]
         assert snapshot.end_offset == offsets[3]
         aborts = snapshot.aborted_within(0, offsets[3], read).tolist()
-        return [*offsets, batches, aborts, find_by_time(files, 0, offsets[3], START_MS + 20)]
+        return [*offsets, batches, aborts, find_by_time(files, files.listing(), 0, offsets[3], START_MS + 20)]
     finally:
         cursor.close()
         view.close()

@@ -53,6 +53,17 @@ def test_each_bad_entry_of_an_offset_index_is_reported(tmp_path: Path) -> None:
     assert sorted(check(tmp_path).damages) == [("offset-index", index.name, at, None) for at in bad]
 
 
+def test_entries_in_a_row_with_the_same_fault_are_one_finding(tmp_path: Path) -> None:
+    """A crash may leave a million zeros behind an index's entries; they are not a million lines of the report."""
+    index = written(tmp_path) / f"{BASE}.index"
+    size = index.stat().st_size
+    index.write_bytes(index.read_bytes() + bytes(100_000))
+    damages = [finding for finding in check(tmp_path).findings if finding.position == size]
+    assert [finding.reason for finding in damages] == [
+        "an offset that is not above the one before; the same in 12499 more entries"
+    ]
+
+
 def test_each_bad_entry_of_a_time_index_is_reported(tmp_path: Path) -> None:
     """A time too early for the batches before it, one later than any batch, an offset beyond the end."""
     index = written(tmp_path) / f"{BASE}.timeindex"

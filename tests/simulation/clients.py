@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections import deque
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
@@ -38,137 +36,15 @@ from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.settings.sources import Sources
+from tests.simulation.bench import Bench, Kept
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, left_overs, number_of
-from tests.simulation.oracle import Oracle
-from tests.simulation.plan import Operation, Plan
-from tests.simulation.processes import Process
+from tests.simulation.plan import Operation
 from tests.simulation.sent import Sent, Transaction
-from tests.simulation.topics import MAIN, SETTINGS, Topics
-from tests.simulation.world import SimClock, World
+from tests.simulation.topics import MAIN, SETTINGS
 
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 6.0
-_MOST_IN_A_SECOND = 10
-
-
-class Kept(NamedTuple):
-    """An append of an idempotent producer that was answered; `oracle`: of its topic."""
-
-    stamp: ProducerStamp
-    sent: list[Sent]
-    oracle: Oracle
-
-
-class Bench:
-    """
-    What all who work share: the world, the truth, and the operations that are left.
-
-    Attributes:
-        lacks_descriptors: nothing else has happened in this life that makes calls fail.
-        stopping: clients are to end.
-        writer: whose log is open and loaded now.
-        stops_clock: see `Plan`.
-        begun: called with each operation's place in the plan when it begins.
-        has_read: called when a reader has seen records.
-        has_noted: called when checkpoints were written.
-        kept: each client's last append with a sequence, to be repeated in the next life.
-        rounds_began: what was there when the last round began, of each topic.
-    """
-
-    def __init__(self, world: World, log_dir: Path, plan: Plan) -> None:
-        self.world = world
-        self.log_dir = log_dir
-        self.settings = dict(plan.settings)
-        self.topics = Topics(log_dir, plan.topics, self.settings, self.clock.now_ms)
-        self.kept: dict[int, Kept] = {}
-        self._is_troubled = False
-        self._troubles = 0
-        self.lacks_descriptors = False
-        self.stopping = False
-        self.operations: dict[int, deque[tuple[int, Operation]]] = {}
-        for place, operation in enumerate(plan.operations):
-            self.operations.setdefault(operation.client, deque()).append((place, operation))
-        self.done = 0
-        self.outcomes: dict[str, int] = {}
-        self.writer: Process | None = None
-        self.stops_clock = plan.stops_clock
-        self.begun: Any = lambda _place: None
-        self.has_read: Any = lambda: None
-        self.has_noted: Any = lambda: None
-        self.rounds_began: dict[str, RoundBegun] = {}
-
-    @property
-    def clock(self) -> SimClock:
-        """The machine's clock."""
-        return self.world.clock
-
-    @property
-    def troubled(self) -> bool:
-        """Whether an accident that makes calls fail has happened in this life."""
-        return self._is_troubled
-
-    @troubled.setter
-    def troubled(self, is_troubled: bool) -> None:
-        self._is_troubled = is_troubled
-        self._troubles += is_troubled
-
-    def calm(self) -> int:
-        """Return a mark for `is_calm_since`: the work of another process may begin in one life and end in the next."""
-        return self._troubles - self._is_troubled
-
-    def is_calm_since(self, mark: int) -> bool:
-        """Tell whether no call had to fail at any time since a mark."""
-        return self._troubles == mark
-
-    def directory(self, topic: str) -> Path:
-        """Return a topic's directory."""
-        return self.log_dir / str(TopicPartition(topic, 0))
-
-    def topic_of(self, client: int) -> str:
-        """Return the topic that a client works on."""
-        return self.topics.names[client % len(self.topics.names)]
-
-    def count(self, what: str) -> None:
-        """Count an outcome, for the report."""
-        self.outcomes[what] = self.outcomes.get(what, 0) + 1
-
-    def open(self, fs: SimFiles) -> LogManager:
-        """Open the log for writing, in the calling thread's process."""
-        log = EventLog(self, "writer")
-        return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs, logger=log)
-
-
-class EventLog:
-    """Where a daemon or writer logs: an error that no accident explains fails the world."""
-
-    def __init__(self, bench: Bench, name: str) -> None:
-        self._bench = bench
-        self._name = name
-        self._last: tuple[str, int, int] = ("", 0, 0)  # the last event, the second it came in, how often in it
-
-    def info(self, event: str, **_known: object) -> None:
-        """Count it."""
-        self._bench.count(f"{self._name}: {event.partition(':')[0]}")  # without a path of this process
-
-    def warning(self, event: str, **_known: object) -> None:
-        """Count it; the same one again and again, without a pause, fails the world."""
-        self.info(event)
-        before, then, count = self._last
-        now = self._bench.clock.monotonic_ns() // 1_000_000_000
-        self._last = (event, now, count + 1 if (event, now) == (before, then) else 1)
-        if self._last[2] > _MOST_IN_A_SECOND:
-            raise Wrong(f"{event}: logged {self._last[2]} times in a second")
-
-    def error(self, event: str, **known: object) -> None:
-        """Count it, or fail."""
-        self.warning(event)
-        task = self._bench.world.scheduler.current
-        if task is None or task.owner.is_dead:
-            return
-        error = known.get("exc_info")
-        if isinstance(error, Exception) and not isinstance(error, CleanerError | OSError) and not self._bench.troubled:
-            raise Wrong(f"{event}: {error!r}") from error
 
 
 class Client:

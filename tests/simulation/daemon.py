@@ -22,7 +22,7 @@ from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.errors import CleanerError, StateDirLockedError, SteeringError
 from cleaner.state.state_dir import STATE_DIR_KEY, StateDir
 from cleaner.storage.segment import names
-from tests.simulation.clients import Bench, EventLog
+from tests.simulation.bench import Bench, EventLog
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong
 from tests.simulation.processes import Process

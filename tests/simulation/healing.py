@@ -14,7 +14,8 @@ from typing import Any
 from cleaner.base.model import TopicPartition
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
-from tests.simulation.clients import Bench, make_topic, records_of, require_closed
+from tests.simulation.bench import Bench
+from tests.simulation.clients import make_topic, records_of, require_closed
 from tests.simulation.daemon import SimDaemon
 from tests.simulation.disk import SimFiles, Trouble
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs

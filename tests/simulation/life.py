@@ -9,13 +9,13 @@ that is due, and the log has to close in order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cleaner.errors import CleanerError
-from tests.simulation.clients import Bench, Client, clean_once, make_topic
+from tests.simulation.bench import Bench
+from tests.simulation.clients import Client, clean_once, make_topic
 from tests.simulation.daemon import SimDaemon, lose_lock, serve_second
 from tests.simulation.disk import Trouble
 from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap
@@ -23,7 +23,8 @@ from tests.simulation.healing import Healing
 from tests.simulation.operators import Operators
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
-from tests.simulation.scheduler import Step, Task
+from tests.simulation.report import Report
+from tests.simulation.scheduler import Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
@@ -33,22 +34,6 @@ _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
 _FREEZE_NS = 150_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
-
-
-@dataclass
-class Report:
-    """What a seed came to: the failure if any, and figures; `met`: at what kinds of steps accidents came."""
-
-    seed: int | str
-    plan: Plan
-    failure: str = ""
-    steps: int = 0
-    lives: int = 0
-    operations: int = 0
-    accidents: list[str] = field(default_factory=list)
-    met: set[tuple[str, str]] = field(default_factory=set)
-    outcomes: dict[str, int] = field(default_factory=dict)
-    trace: list[Step] = field(default_factory=list)
 
 
 class Life:
@@ -96,21 +81,14 @@ class Life:
         except AssertionError as error:
             failure = error
         for task, first in scheduler.errors:
-            self._fail(first, f"{task.owner.name}/{task.name}: ")
+            self.report.fail(first, f"{task.owner.name}/{task.name}: ")
         if failure is not None:
-            self._fail(failure)
+            self.report.fail(failure)
         self.report.steps = scheduler.step
         self.report.operations = self._bench.done
         self.report.outcomes = self._bench.outcomes
         self.report.trace = scheduler.trace
         return self.report
-
-    def _fail(self, error: BaseException, where: str = "") -> None:
-        import traceback
-
-        if not self.report.failure:
-            steps = "".join(traceback.format_tb(error.__traceback__)[-6:])
-            self.report.failure = f"{where}{type(error).__name__}: {error}\n{steps}"
 
     # ---- lives -----------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,8 @@ from cleaner.errors import CleanerError, LogDirLockedError, UndoRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS
 from cleaner.storage.segment import names
-from tests.simulation.clients import Bench, require_closed
+from tests.simulation.bench import Bench
+from tests.simulation.clients import require_closed
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest

@@ -10,6 +10,7 @@ from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
 from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.producers import EndedTransaction
 from cleaner.log.record import HIGHEST_SEQUENCE, SEQUENCES, Appended, ProducerStamp, Records
 from cleaner.log.transactional_ids import Identity, TransactionalIds
 
@@ -63,6 +64,7 @@ class LogProducer:
         self._began_by = 0
         self._began_at = 0
         self._has_appended = False
+        self._is_ending = False  # a commit or abort has begun; one that was interrupted may be done
 
     def __repr__(self) -> str:
         name = "" if self.transactional_id is None else f"{self.transactional_id!r}, "
@@ -89,7 +91,8 @@ class LogProducer:
                 append was done repeats it with its number: if it was, nothing is written, and the answer is the same
                 as before. The last five appends are known.
         Raises:
-            InvalidTxnStateError: outside of a transaction, with a transactional id.
+            InvalidTxnStateError: outside of a transaction, with a transactional id; or a commit or abort that was
+                interrupted has ended it.
             ProducerFencedError: a newer instance has the id, or the transaction took too long and was aborted.
             OutOfOrderSequenceError: a number that leaves a gap, or that is too old to know whether it is a repeat.
             CleanerError: what `PartitionWriter.append` raises.
@@ -99,6 +102,8 @@ class LogProducer:
             is_transactional = self.transactional_id is not None
             if is_transactional:
                 self._require_transaction("append")
+                if self._is_ending:
+                    self._require_not_ended()
             first = (
                 self.next_sequence if sequence is None else arguments.whole("sequence", sequence, 0, HIGHEST_SEQUENCE)
             )
@@ -133,6 +138,7 @@ class LogProducer:
             self._require_epoch()
             began_ms, self._began_at, self._has_appended = self._clock.now_ms(), self._writer.log_end_offset, False
             self._began_by = concurrency.get_ident()
+            self._is_ending = False
             self._began_ms = began_ms
 
     def commit(self) -> concurrency.Future[None]:
@@ -177,6 +183,7 @@ class LogProducer:
         self._writer.origin.require_own()
         with self._lock:
             self._require_transaction("commit" if commit else "abort")
+            self._is_ending = True
             try:
                 marker_offset = self._end_in_log(commit)
             except (ProducerFencedError, InvalidTxnStateError):
@@ -195,17 +202,31 @@ class LogProducer:
         if self._writer.under_lock(lambda log: log.producers.has_open_transaction(producer_id)):
             return self._writer.end_transaction(producer_id, epoch, commit=commit)
         self._require_epoch()
-        ended = self._writer.under_lock(lambda log: log.producers.last_end(producer_id))
-        if ended is not None and ended.offset >= self._began_at:
+        ended = self._find_end()
+        if ended is not None:
             if ended.is_committed == commit:
                 return ended.offset  # by an earlier call, which was interrupted before it could say so
-            what = "committed" if ended.is_committed else "aborted"
-            raise InvalidTxnStateError(self._where, f"the transaction of {self.transactional_id!r} was {what} already")
+            raise self._has_ended(ended)
         if commit and self._has_appended:
             raise InvalidTxnStateError(
                 self._where, f"what {self.transactional_id!r} has appended was aborted or cut off"
             )
         return None
+
+    def _find_end(self) -> EndedTransaction | None:
+        """Return the end of the present transaction, written by a call that was interrupted; None: it is open."""
+        ended = self._writer.under_lock(lambda log: log.producers.last_end(self.identity[0]))
+        return ended if ended is not None and ended.offset >= self._began_at else None
+
+    def _has_ended(self, ended: EndedTransaction) -> InvalidTxnStateError:
+        what = "committed" if ended.is_committed else "aborted"
+        return InvalidTxnStateError(self._where, f"the transaction of {self.transactional_id!r} was {what} already")
+
+    def _require_not_ended(self) -> None:
+        """Make sure that an append does not begin another transaction, which a crash would end in its own way."""
+        ended = self._find_end()
+        if ended is not None:
+            raise self._has_ended(ended)
 
     def _require_transaction(self, what: str) -> None:
         self._writer.require_open()

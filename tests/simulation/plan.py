@@ -280,7 +280,7 @@ def _round_outlives_its_log(rng: Random, client: int, _: int) -> Scene:
 
 def _segments_expire(rng: Random, client: int, place: int) -> Scene:
     """An accident comes among the renames of several segments, or the lock is lost before their files are removed."""
-    filled = [each for _ in range(5) for each in (_waited(rng, client, 900), Operation(client, "roll"))]
+    filled = [each for _ in range(5) for each in (_waited(rng, client, 500), Operation(client, "roll"))]
     scene = [*filled, Operation(client, "sleep", number=6), Operation(client, "retain")]
     number, steps = rng.randrange(1 << 16), rng.randrange(24)
     if rng.random() < 0.3:

@@ -268,6 +268,34 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
     producer.begin()
 
 
+def test_append_after_a_commit_that_was_interrupted_begins_no_other_transaction(place: Writing) -> None:
+    """With the marker written it is refused: a crash would end the records behind the marker in its own way."""
+    log = open_log(place)
+    producer = log.producer("tx")
+    real = producer._writer.end_transaction
+    for is_made in (False, True):
+
+        def end(*arguments: int, commit: bool, is_made: bool = is_made) -> int:
+            producer._writer.end_transaction = real  # type: ignore[method-assign]
+            if is_made:
+                real(*arguments, commit=commit)
+            raise KeyboardInterrupt
+
+        producer.begin()
+        producer.append([pair("a", str(is_made))])
+        producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
+        with pytest.raises(KeyboardInterrupt):
+            producer.commit()
+        if is_made:
+            with pytest.raises(InvalidTxnStateError, match="was committed already"):
+                producer.append([pair("b", "1")])
+        else:
+            producer.append([pair("b", "1")])
+        producer.commit()
+    log.flush()
+    assert [record.value for record in log.read(0, isolation="read_committed")] == [b"False", b"1", b"True"]
+
+
 def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
     """Before the marker it is aborted, after it committed; the next one may begin."""
     log = open_log(place)

@@ -37,7 +37,7 @@ _SETTINGS = {
     "cleaner.recover": "false",
 }
 _STOP_SECONDS = 600.0
-_PAUSE_SECONDS = 4.0
+_PAUSE_SECONDS = 2.0
 _UID = 0
 # The last two are refused, and nothing of them is taken over.
 _RELOADS = (

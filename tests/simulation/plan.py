@@ -42,8 +42,8 @@ _WEIGHTS = {
     "remake": 0.6,
 }
 _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
-_DAEMON_SHARE = 0.15  # of the worlds have a daemon: it costs half as much again
-_REST_SHARE = 0.15  # of the worlds have operators between lives
+_DAEMON_SHARE = 0.12  # of the worlds have a daemon: it costs half as much again
+_REST_SHARE = 0.12  # of the worlds have operators between lives
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
@@ -282,7 +282,7 @@ def _segments_expire(rng: Random, client: int, place: int) -> Scene:
     """An accident comes among the renames of several segments, or the lock is lost before their files are removed."""
     filled = [each for _ in range(5) for each in (_waited(rng, client, 500), Operation(client, "roll"))]
     scene = [*filled, Operation(client, "sleep", number=6), Operation(client, "retain")]
-    number, steps = rng.randrange(1 << 16), rng.randrange(24)
+    number, steps = rng.randrange(1 << 16), 5 + rng.randrange(13)
     if rng.random() < 0.3:
         sleep = Operation(client, "sleep", number=6)
         return [*scene, sleep], [Accident("lock lost", place + len(scene), 0, number)]

@@ -85,39 +85,44 @@ class DirectoryView:
     @property
     def log_start_offset(self) -> int:
         """First offset that a reader may request."""
-        return self._of_one_log(lambda: first_offset_of(self._files.listing().places, self._log_starts.offset()))
+        return self._of_one_log(self._log_start)
 
     @property
     def log_end_offset(self) -> int:
         """The offset behind the last whole batch."""
-        return self._of_one_log(lambda: max(self._end.offset(), self.log_start_offset))
+        return self._of_one_log(self._log_end)
 
     @property
     def high_watermark(self) -> int:
         """The one a live writer publishes, or the checkpoint's, limited to the log."""
         with self._guard:
-            published = None if self._published is None else self._published.high_watermark()
-            self._is_published = published is not None
-            if published is not None:
-                return published  # it is within the log; this is called too often to search the log's end
-            return self._of_one_log(
-                lambda: high_watermark_within(
-                    self._high_watermarks.offset(), self.log_start_offset, self.log_end_offset
-                )
-            )
+            published = self._published_offset()
+            # This is called too often to search the log's end for what is within the log anyway.
+            return self._of_one_log(self._checkpointed) if published is None else published
 
     @property
     def last_stable_offset(self) -> int:
         """First offset of a transaction that is undecided at the high watermark, or that watermark."""
-        return self._of_one_log(lambda: self._last_stable_below(self.high_watermark))
+        return self._of_one_log(self._last_stable)
 
-    def _last_stable_below(self, high_watermark: int) -> int:
-        return min(high_watermark, self._transactions.first_open(self.log_start_offset, high_watermark))
+    def _log_start(self) -> int:
+        return first_offset_of(self._files.listing().places, self._log_starts.offset())
 
-    def unlisted_aborts(self) -> Aborts | None:
-        """Return the aborted transactions found while searching the last stable offset."""
-        with self._guard:
-            return abort_rows(self._transactions.aborted)
+    def _log_end(self) -> int:
+        return max(self._end.offset(), self._log_start())
+
+    def _published_offset(self) -> int | None:
+        published = None if self._published is None else self._published.high_watermark()
+        self._is_published = published is not None
+        return published
+
+    def _checkpointed(self) -> int:
+        return high_watermark_within(self._high_watermarks.offset(), self._log_start(), self._log_end())
+
+    def _last_stable(self) -> int:
+        published = self._published_offset()
+        high_watermark = self._checkpointed() if published is None else published
+        return min(high_watermark, self._transactions.first_open(self._log_start(), high_watermark))
 
     def _of_one_log(self, find_out: Callable[[], int]) -> int:
         """Return what several files say, all of one log: a topic may be deleted and made again in between."""
@@ -125,8 +130,13 @@ class DirectoryView:
             while True:
                 log = self._files.listing()
                 found = find_out()
-                if self._files.listing().is_of_same_log(log):
+                if self._files.is_of_log(log):
                     return found
+
+    def unlisted_aborts(self) -> Aborts | None:
+        """Return the aborted transactions found while searching the last stable offset."""
+        with self._guard:
+            return abort_rows(self._transactions.aborted)
 
     def close(self) -> None:
         """Close all files."""

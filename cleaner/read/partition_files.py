@@ -136,10 +136,14 @@ class PartitionListing:
 
     def is_of_same_log(self, other: PartitionListing) -> bool:
         """Tell whether both are of the same log, and not one of a log created later under the same name."""
+        return self.is_of(other.inode, other.topic_id)
+
+    def is_of(self, inode: tuple[int, int], topic_id: bytes) -> bool:
+        """Tell whether this is of the log in a directory."""
         # An inode number may be reused, and a directory may get its topic id later.
-        if self.topic_id and other.topic_id:
-            return self.topic_id == other.topic_id
-        return self.inode == other.inode
+        if self.topic_id and topic_id:
+            return self.topic_id == topic_id
+        return self.inode == inode
 
     def holder_of(self, offset: int) -> int:
         """Return the number of the segment that holds an offset, 0 for an offset below all; -1 without segments."""
@@ -223,6 +227,14 @@ class PartitionFiles:
             now, _ = self._look_at_rest(lambda _: None)
             self._listing = now
             return (now.places, now.generation, now.mtime_ns) == (listing.places, listing.generation, listing.mtime_ns)
+
+    def is_of_log(self, listing: PartitionListing) -> bool:
+        """Tell whether the log is still the one of a listing; its files may be others."""
+        with self._guard:
+            if self._is_current(listing):
+                return True
+            about = self._stat()
+            return listing.is_of((about.st_dev, about.st_ino), self._topic_id())
 
     def open(self, listing: PartitionListing, place: SegmentFiles) -> OpenSegment:
         """Open a segment of a listing. Raises FileNotFoundError: it has gone, or was renamed, or its directory was."""

@@ -113,7 +113,7 @@ class LogDir:
         """
         found = LogDirListing()
         with disk_errors(self.path):
-            entries = self.fs.list_dir(self.path)
+            entries = self.fs.list_dirs(self.path)
         for name in entries:
             try:
                 self._classify(found, name)
@@ -232,12 +232,12 @@ class LogDir:
     def _listing_of_names(self) -> LogDirListing:
         """Return `listing`, or the last result if the names are the same."""
         with disk_errors(self.path):
-            found = self.fs.list_dir(self.path)
+            found = self.fs.list_dirs(self.path)
             if self._listed is None or self._listed[0] != found:
                 self._listed = None
                 listing = self.listing()
                 # Do not keep it if a name appeared or vanished during the listing: it might stay wrong for long.
-                if self.fs.list_dir(self.path) != found:
+                if self.fs.list_dirs(self.path) != found:
                     return listing
                 self._listed = (found, listing)
             return self._listed[1]

@@ -111,12 +111,12 @@ class _Replacing(FileSystem):
         super().__init__()
         self.replace: Callable[[], None] | None = None
 
-    def list_dir(self, path: Path) -> list[str]:
+    def list_dirs(self, path: Path) -> list[str]:
         """List it afterwards."""
         replace, self.replace = self.replace, None
         if replace is not None:
             replace()
-        return super().list_dir(path)
+        return super().list_dirs(path)
 
 
 def test_checkpoint_of_a_replaced_topic_has_the_line_of_the_new_one(tmp_path: Path) -> None:

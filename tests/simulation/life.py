@@ -28,7 +28,7 @@ from tests.simulation.scheduler import Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
-_OTHER_STATES = 3
+_OTHER_STATES = 1
 _RAW_STATES = 20
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500

@@ -7,8 +7,9 @@ Partitions of three small segments, ten to a topic, all of them dirty and each w
 keep its files closed. Each run is a process of its own. *first* is the look after a start; *later* one that finds
 nothing changed; *busy* one that finds every active segment longer and every high watermark higher, as beside a writer,
 and *until all* is how long such looks take together until every log was judged again. *turn* is the longest of some
-turns of the daemon, busy or not: a look, and everything that is made of it before workers choose. *grew* is the memory
-that became resident by all of that.
+turns of the daemon, busy or not: a look, and everything that is made of it before workers choose. *all due* is a turn
+with every log over its `max.compaction.lag.ms` and nothing changed, in seconds of the processor; *shown* is what a page
+or scrape needs of them then, without its text. *grew* is the memory that became resident by all of that.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ BOUNDS = {
         "busy": Bounds(0.5, 0.3, at_most=True),
         "until all": Bounds(2.5, at_most=True),
         "turn": Bounds(0.5, at_most=True),
+        "all due": Bounds(0.5, at_most=True),
+        "shown": Bounds(0.3, at_most=True),
         "grew": Bounds(120, 60, at_most=True),
     },
     20000: {
@@ -57,6 +60,8 @@ BOUNDS = {
         "busy": Bounds(0.5, 0.3, at_most=True),
         "until all": Bounds(15, at_most=True),
         "turn": Bounds(0.5, at_most=True),
+        "all due": Bounds(0.5, 0.4, at_most=True),
+        "shown": Bounds(0.5, at_most=True),
         "grew": Bounds(300, 200, at_most=True),
     },
 }
@@ -126,7 +131,10 @@ def look_repeatedly(path: Path, partitions: int) -> dict[str, float]:
     figures["busy"] = figures["until all"] = look()
     while found.behind:
         figures["until all"] += look()
-    return {**figures, "turn": longest_turn(path, partitions), "grew": resident_mib() - before}
+    figures["turn"] = longest_turn(path, partitions)
+    grew = resident_mib() - before
+    figures["all due"], figures["shown"] = turn_of_overdue(path)
+    return {**figures, "grew": grew}
 
 
 def write_more(path: Path, partitions: int, round_number: int) -> None:
@@ -154,6 +162,27 @@ def longest_turn(path: Path, partitions: int) -> float:
             seconds.append(time.perf_counter() - began)
         service.stop()
         return max(seconds)
+
+
+def turn_of_overdue(path: Path) -> tuple[float, float]:
+    """Return the processor's seconds of the longest of three turns with all logs overdue, and of their snapshot."""
+    with tempfile.TemporaryDirectory(prefix="cleaner-look-") as state_dir:
+        settings = settings_for(path, state_dir=Path(state_dir), log_cleaner_max_compaction_lag_ms="1000")
+        service = made(settings).service
+        while not service.turn():
+            pass
+        gc.freeze()
+        turns, shown = [], []
+        for _ in range(3):
+            began = time.process_time()
+            service.turn()
+            turned = time.process_time()
+            snapshot = service.snapshot()
+            shown.append(time.process_time() - turned)
+            turns.append(turned - began)
+            assert snapshot.overdue == snapshot.counts.logs
+        service.stop()
+        return max(turns), max(shown)
 
 
 def look_table(partitions: int, runs: int, scratch: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from cleaner.app.plan_report import SettingInForce
@@ -73,6 +73,22 @@ class LogView:
         """The code of its reason, by which logs are counted everywhere."""
         return self.reason.value
 
+    @property
+    def overdue_ms(self) -> int:
+        """By how much it is over its maximum lag, whatever holds it; 0: it is not, or its numbers are out of date."""
+        verdict = self.verdict
+        # A log that was given back still has its old numbers.
+        if verdict is None or verdict.dueness is not Reason.OVERDUE or verdict.reason is Reason.TO_BE_LOOKED_AT:
+            return 0
+        return verdict.overdue_ms
+
+    def at(self, now_ms: int) -> LogView:
+        """Return it with its verdict's times counted from a later moment."""
+        verdict = None if self.verdict is None else self.verdict.at(now_ms)
+        if verdict is None or verdict is self.verdict:
+            return self
+        return replace(self, verdict=verdict, why=verdict.words())
+
 
 _ALSO_DUE = (Reason.IN_PROGRESS, Reason.LOG_DIR_BUSY)
 """
@@ -132,6 +148,10 @@ class Counts:
     dirtiest_ratio: float = 0.0
     unreadable: tuple[UnreadableLogs, ...] = ()
 
+    def at(self, logs: Sequence[LogView]) -> Counts:
+        """Return the counts of the same logs at a later moment."""
+        return replace(self, max_overdue_ms=max(view.overdue_ms for view in logs)) if self.overdue else self
+
     @staticmethod
     def of(logs: Sequence[LogView]) -> Counts:
         """Count."""
@@ -140,7 +160,7 @@ class Counts:
         judged = [view.verdict for view in logs if view.verdict and view.verdict.reason is not Reason.TO_BE_LOOKED_AT]
         due = [verdict.cleanable for verdict in judged if verdict.reason.is_due_and_free or verdict.reason in _ALSO_DUE]
         due_bytes = sum(cleanable.cleanable_bytes for cleanable in due)
-        overdue = [verdict.overdue_ms for verdict in judged if verdict.dueness is Reason.OVERDUE]
+        overdue = [excess_ms for view in logs if (excess_ms := view.overdue_ms)]
         dirty = (verdict for verdict in judged if verdict.reason.is_candidate and verdict.cleanable.ratio)
         dirtiest = max(dirty, key=lambda verdict: verdict.cleanable.ratio, default=None)
         return Counts(

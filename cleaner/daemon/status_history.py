@@ -230,6 +230,9 @@ class StatusHistory:
                 self._history.view(path, look, known.log_dirs[path], quarantine, now_ms)
                 for path, look in known.looks.items()
             )
+        # Verdicts are kept from turn to turn, with the time of the turn that judged them.
+        logs = tuple(view.at(now_ms) for view in logs)
+        counts = counts.at(logs)
         return ServiceSnapshot(
             version=self._version,
             now_ms=now_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +93,14 @@ class ReadableFile(Protocol):
 
     def read_into(self, buffer: memoryview, position: int) -> int:
         """Fill `buffer` from `position`; fewer bytes only at the end of the file."""
+
+
+@runtime_checkable
+class FileWithHoles(ReadableFile, Protocol):
+    """A file of a local disk, which may be longer than the disk."""
+
+    def data_from(self, position: int) -> int:
+        """Return the first position from this one on that is in no hole; at least the file's length without one."""
 
 
 class ReadBuffer:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.format.checksums import crc32c
-from cleaner.format.chunks import Batches, Bytes, Mask, ReadableFile
+from cleaner.format.chunks import Batches, Bytes, FileWithHoles, Mask, ReadableFile
 from cleaner.kernels.batch_header import (
     CRC_FROM,
     HEAD_BYTES,
@@ -88,6 +88,10 @@ def find_whole_batch(file: ReadableFile, position: int, end: int, base_offset: i
     """
     while position + MIN_BATCH_BYTES[0] <= end:
         data = np.frombuffer(_read(file, min(_SEARCH_BYTES + _HEAD.itemsize, end - position), position), np.uint8)
+        if not data.any():  # brokers preallocate zeros
+            # A head may begin with zeros, right before the data.
+            position = max(position + _SEARCH_BYTES, _data_from(file, position) - _HEAD.itemsize)
+            continue
         places, heads, sizes = _candidates(data, end - position, base_offset)
         first, count = 0, _FIRST_CANDIDATES
         while first < len(places):
@@ -98,6 +102,11 @@ def find_whole_batch(file: ReadableFile, position: int, end: int, base_offset: i
             first, count = first + count, 8 * count
         position += _SEARCH_BYTES
     return None
+
+
+def _data_from(file: ReadableFile, position: int) -> int:
+    """Return where data may follow a position; for a file that cannot say so, the position."""
+    return file.data_from(position) if isinstance(file, FileWithHoles) else position
 
 
 def _read(file: ReadableFile, size: int, position: int) -> bytes:
@@ -120,7 +129,7 @@ def _size_at(file: ReadableFile, position: int, end: int, *, max_magic: int) -> 
 
 def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs, Batches, Longs]:
     """Return positions of possible heads, the heads, and their sizes: known magic, fitting size, possible offset."""
-    if len(data) < _HEAD.itemsize or not data.any():  # brokers preallocate zeros
+    if len(data) < _HEAD.itemsize:
         return _NOWHERE, np.zeros(0, _HEAD), _NOWHERE
     heads = np.ndarray(min(len(data) - _HEAD.itemsize + 1, _SEARCH_BYTES), _HEAD, data.data, strides=(1,))
     places = np.flatnonzero((heads["magic"] >= 0) & (heads["magic"] <= MAGIC))

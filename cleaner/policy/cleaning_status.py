@@ -8,7 +8,7 @@ obstacles that pass (a closed window, a retry, a locked log dir, the queue).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
@@ -34,6 +34,7 @@ class CleaningStatus:
         count: outstanding pauses, failures in a row, or workers in the log dir; 0 for other reasons.
         wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir); None if that is not known.
         detail: which worker has it, why it was quarantined, or what failed, as text.
+        as_of_ms: the moment that `overdue_ms`, `overdue_in_ms` and `wait_ms` are counted from; see `at`.
     """
 
     partition: TopicPartition
@@ -47,6 +48,27 @@ class CleaningStatus:
     count: int = 0
     wait_ms: int | None = None
     detail: str = ""
+    as_of_ms: int = 0
+
+    @property
+    def changes_at_ms(self) -> int | None:
+        """The first moment at which time alone may give it another reason; None: time alone never does."""
+        if self.overdue_in_ms is None and self.wait_ms is None:
+            return None
+        return self.as_of_ms + min(wait for wait in (self.overdue_in_ms, self.wait_ms) if wait is not None)
+
+    def at(self, now_ms: int) -> CleaningStatus:
+        """Return it with its times counted from a later moment; it is kept for as long as nothing else changes."""
+        passed_ms = now_ms - self.as_of_ms
+        if not passed_ms or not (self.overdue_ms or self.overdue_in_ms is not None or self.wait_ms is not None):
+            return self
+        return replace(
+            self,
+            overdue_ms=max(1, self.overdue_ms + passed_ms) if self.overdue_ms else 0,
+            overdue_in_ms=None if self.overdue_in_ms is None else max(0, self.overdue_in_ms - passed_ms),
+            wait_ms=None if self.wait_ms is None else max(0, self.wait_ms - passed_ms),
+            as_of_ms=now_ms,
+        )
 
     def words(self) -> str:
         """Return the status in one line, for the operator."""

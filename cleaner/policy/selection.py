@@ -76,7 +76,8 @@ class Survey:
 
     Attributes:
         queue: the logs that only wait for a worker, in the order in which they should get one.
-        verdicts: one a log, in the order the logs were given.
+        verdicts: one a log, in the order the logs were given; those of an earlier survey have its time, see
+            `CleaningStatus.at`.
         logs, basis: the input.
     """
 
@@ -104,18 +105,19 @@ def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, be
         context: everything else that matters.
         order: of the queue.
         before: an earlier survey. Its result for a log is reused if its input has not changed, so that of thousands of
-            logs only a few are judged. The outcome is the same as without.
+            logs only a few are judged. The outcome is the same as without, except for the moment that its times are
+            counted from.
     """
     basis = Basis.of(context)
     kept = {} if before is None else _unchanged_verdicts(before, basis)
     if before is not None and len(kept) == len(logs) == len(before.logs) and all(map(operator.is_, logs, before.logs)):
-        return before  # nothing in it changes with time, so it may keep its older time
+        return before
     # Most logs keep their places, so a new verdict begins with the place of the old one.
     places = {} if before is None else {verdict.partition: verdict.place for verdict in before.verdicts}
     verdicts = [kept.get(id(log)) or _judge(log, context, places.get(log.partition)) for log in logs]
     queue = [row for row, verdict in enumerate(verdicts) if verdict.reason.is_due_and_free]
     # A stable sort keeps equals in the given order.
-    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context, order))
+    queue.sort(key=lambda row: _rank(logs[row], verdicts[row], context.requested, order))
     for number, row in enumerate(queue, start=1):
         if verdicts[row].place != number:
             verdicts[row] = replace(verdicts[row], place=number)
@@ -138,10 +140,7 @@ def _unchanged_verdicts(before: Survey, basis: Basis) -> dict[int, CleaningStatu
     return {
         id(log): verdict
         for log, verdict in zip(before.logs, before.verdicts, strict=True)
-        # Results that contain a time change with the clock.
-        if verdict.wait_ms is None
-        and verdict.overdue_in_ms is None
-        and not verdict.overdue_ms
+        if ((changes_at_ms := verdict.changes_at_ms) is None or basis.now_ms < changes_at_ms)
         and log.partition not in moved
         and log.log_dir not in moved_dirs
     }
@@ -183,6 +182,7 @@ def _judge(log: LogFacts, context: SelectionContext, place: int | None) -> Clean
         overdue_ms=delay_ms,
         overdue_in_ms=_overdue_in_ms(log, context.now_ms) if delay_ms == 0 else None,
         place=place if reason.is_due_and_free else None,
+        as_of_ms=context.now_ms,
     )
     return _with_figures(verdict, log, context)
 
@@ -288,14 +288,14 @@ def _overdue_in_ms(log: LogFacts, now_ms: int) -> int | None:
     return None if moment_ms is None else moment_ms - now_ms
 
 
-def _rank(log: LogFacts, verdict: CleaningStatus, context: SelectionContext, order: Order) -> tuple[int, int, float]:
-    """Return the queue's sort key, ascending."""
+def _rank(
+    log: LogFacts, verdict: CleaningStatus, requested: Mapping[TopicPartition, int], order: Order
+) -> tuple[int, int, float]:
+    """Return the queue's sort key, ascending; it does not depend on the time, so a kept verdict has the same key."""
     if verdict.reason is Reason.REQUESTED:
-        return (0, context.requested[log.partition], 0.0)
+        return (0, requested[log.partition], 0.0)
     if order is Order.DEADLINE and verdict.reason is Reason.OVERDUE:
-        waited_ms = verdict.overdue_ms
-        if log.last_round_ms is not None:
-            # Negative after the clock was set back; the order is still that of the last rounds.
-            waited_ms = min(waited_ms, context.now_ms - log.last_round_ms)
-        return (1, -waited_ms, -log.cleanable.ratio)
+        since_ms = verdict.as_of_ms - verdict.overdue_ms
+        # After the clock was set back the last round may be in the future; the order is still that of the last rounds.
+        return (1, since_ms if log.last_round_ms is None else max(since_ms, log.last_round_ms), -log.cleanable.ratio)
     return (2 if verdict.dueness.is_due else 3, 0, -log.cleanable.ratio)

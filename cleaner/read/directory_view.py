@@ -35,7 +35,6 @@ from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
-_MAX_UNLISTED = 4096
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSE_BESIDE_WRITER_SECONDS = 0.01
 
@@ -274,6 +273,7 @@ class _FollowedTransactions:
 
     def _forget_listed(self) -> None:
         """Forget transactions of closed segments: the transaction indexes have them by now."""
-        if len(self.aborted) > _MAX_UNLISTED:
-            active = self._files.listing().places[-1].base_offset
+        places = self._files.listing().places if self.aborted else ()
+        if places and self.aborted[0].last_offset < places[-1].base_offset:
+            active = places[-1].base_offset
             self._transactions.aborted = [abort for abort in self.aborted if abort.last_offset >= active]

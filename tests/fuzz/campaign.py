@@ -218,7 +218,8 @@ class Campaign:
     def _check_refused(self, name: str, before: Before, result: Label) -> None:
         """What was refused is as it was."""
         if result.code in _UNTOUCHING_CODES and not _REFUSED_ONE.search(result.text):
-            kept = b""
+            # A writer opens the other logs first, which ends their open transactions.
+            kept = TARGET.encode() if name in _APPENDS else b""
         elif name in _REFUSES_WHOLE and result.code and self._is_refused_at_first(result):
             kept = TARGET.encode()
         else:

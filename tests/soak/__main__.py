@@ -11,6 +11,7 @@ Exit code 0: nothing was wrong; 1: something was, and the directory with notes, 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from tests.soak.accidents import Plan
 from tests.soak.director import soak
+from tests.soak.gauges import ALLOCATOR
 
 
 def _tell(line: str) -> None:
@@ -34,6 +36,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the choices (default: %(default)s)")
     parser.add_argument("--first", action="append", default=[], help="an accident that comes first")
     given = parser.parse_args()
+    os.environ.update(ALLOCATOR)  # of all processes that it starts
     seconds = given.hours * 3600 if given.seconds is None else given.seconds
     plan = Plan(given.seed, seconds, first=tuple(kind.replace(" ", "_") for kind in given.first))
     root = Path(tempfile.mkdtemp(prefix="cleaner-soak-"))
@@ -47,6 +50,7 @@ def main() -> int:
                     site.keep()
                 raise
             finally:
+                run.tell_growth()
                 _tell(run.summary())
     except Exception:  # noqa: BLE001  whatever it was, it is told
         traceback.print_exc()

@@ -100,11 +100,11 @@ class Accidents:
             self._moment.wait(min(left, _TICK_SECONDS))
 
     @contextlib.contextmanager
-    def _trouble(self, site: Site) -> Iterator[None]:
+    def _trouble(self, site: Site) -> Iterator[Trouble]:
         trouble = Trouble(time.monotonic())
         site.troubles.append(trouble)
         try:
-            yield
+            yield trouble
         finally:
             trouble.end = time.monotonic()
 
@@ -276,9 +276,11 @@ class Accidents:
         """Everything that was not forced to the disk is lost, and every process gone."""
         self.live.is_doubtful = True
         self.live.model.up_since = math.inf
-        with self._trouble(self.live):
+        with self._trouble(self.live) as trouble:
+            trouble.lies_until = math.inf
             self._the_disk().cut_power()
             self.live.end_all()
+            trouble.lies_until = time.monotonic()
             self.live.drain()
         self._the_disk().repair()
         self.live.begin()
@@ -300,30 +302,32 @@ class Accidents:
     def _failing_disk(self) -> str:
         """Writes and fsyncs fail with EIO; then the disk is repaired, and all processes begin anew but the daemon."""
         disk, seconds = self._the_disk(), self._a_while(10)
-        with self._trouble(self.live):
+        with self._trouble(self.live) as trouble:
             self.live.model.up_since = math.inf
             self.live.is_doubtful = True
             disk.fail_writes()
             self._wait(seconds)
-            return f"for {seconds:.1f} s, {self._repair()}"
+            return f"for {seconds:.1f} s, {self._repair(trouble)}"
 
     def _read_only_disk(self) -> str:
         """ext4 finds an error and goes read-only."""
         seconds = self._a_while(10)
-        with self._trouble(self.live):
+        with self._trouble(self.live) as trouble:
             self.live.model.up_since = math.inf
             self.live.is_doubtful = True
+            trouble.lies_until = math.inf
             self._the_disk().break_down()
             self._wait(seconds)
-            return f"for {seconds:.1f} s, {self._repair()}"
+            return f"for {seconds:.1f} s, {self._repair(trouble)}"
 
-    def _repair(self) -> str:
+    def _repair(self, trouble: Trouble) -> str:
         """Repair the disk while the daemon runs, as an operator does."""
         live = self.live
         writer = "the writer had ended" if live.writer is None else "the writer was still there"
         live.kill_reader()
         if live.writer is not None:
             live.kill_writer()
+        trouble.lies_until = min(trouble.lies_until, time.monotonic())
         self._the_disk().repair()
         live.open_writer()
         live.start_reader()

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.found import Wrong, left_overs
 from tests.soak.accidents import Accidents, Plan, judge_events
 from tests.soak.disk import small_disk_of
-from tests.soak.gauges import LEAST_ROUNDS, Gauge
+from tests.soak.gauges import LEAST_ROUNDS, Gauge, Growth
 from tests.soak.site import TOPICS, Site
 
 _CLEAN_SECONDS = 120.0
@@ -101,18 +101,21 @@ class Soak(Accidents):
                 raise Wrong(f"{site.name}: {topic}-0 has unfinished files: {found}")
 
     def _judge_growth(self) -> None:
-        gauges = [gauge for site in self.sites for gauge in site.gauges]
-        wrong = []
-        for gauge, growth in ((gauge, gauge.growth()) for gauge in gauges):
-            if growth is None:
-                continue
-            self.tell(f"{gauge.name} {gauge.pid}: {growth}; {_extremes(gauge)}")
-            if not growth.is_flat():
-                wrong.append(f"{gauge.name}: {growth}")
-        if not any(gauge.growth() for gauge in gauges):
-            self.tell(f"growth NOT JUDGED: no process lived for {LEAST_ROUNDS} rounds after its warm-up")
+        wrong = [f"{gauge.name}: {growth}" for gauge, growth in self._growths() if not growth.is_flat()]
         if wrong:
             raise Wrong(f"processes grow: {wrong}")
+
+    def _growths(self) -> list[tuple[Gauge, Growth]]:
+        gauges = [gauge for site in self.sites for gauge in site.gauges]
+        return [(gauge, growth) for gauge in gauges if (growth := gauge.growth()) is not None]
+
+    def tell_growth(self) -> None:
+        """Tell how much each process that lived long enough has grown, also after a failure."""
+        growths = self._growths()
+        for gauge, growth in growths:
+            self.tell(f"{gauge.name} {gauge.pid}: {growth}; {_extremes(gauge)}")
+        if not growths:
+            self.tell(f"growth NOT JUDGED: no process lived for {LEAST_ROUNDS} rounds after its warm-up")
 
     def summary(self) -> str:
         """Return what has happened, in figures."""
@@ -125,7 +128,7 @@ class Soak(Accidents):
 
 
 def _extremes(gauge: Gauge) -> str:
-    samples = gauge.samples[len(gauge.samples) // 4 :]
+    samples = gauge.judged
     sizes, files, threads = ([getattr(each, name) for each in samples] for name in ("bytes", "files", "threads"))
     return (
         f"{min(sizes) / 1e6:.1f} to {max(sizes) / 1e6:.1f} MB, {min(files)} to {max(files)} files, "

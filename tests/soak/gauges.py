@@ -1,7 +1,15 @@
-"""What long-lived processes hold: memory of their own, open files and threads, by the number of rounds."""
+"""
+What long-lived processes hold: memory of their own, open files and threads, by the number of rounds.
+
+Growth is a slope: the median of the slopes between any two samples of the second half of a life (Theil and Sen), which
+a step or a peak hardly moves. The first half is warm-up: kernels are loaded, caches and the allocators' arenas fill up.
+The processes run with `ALLOCATOR`, so that memory which they free goes back to the system. With glibc's own choices it
+stays in an arena for each thread, whose peaks add up in steps of a megabyte or two for an hour, though nothing is held.
+"""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +18,15 @@ from typing import NamedTuple
 MOST_BYTES = 5_000_000  # that a process may grow in a thousand rounds
 MOST_FILES = 2.0
 MOST_THREADS = 0.5
-_WARM_UP = 0.25  # the share of samples at the beginning that do not count
 _LEAST_SAMPLES = 24
 LEAST_ROUNDS = 200
+
+ALLOCATOR = {
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(128 << 10),
+    "MALLOC_TRIM_THRESHOLD_": str(128 << 10),
+}
+"""Environment of the processes that are measured; see mallopt(3)."""
 
 
 class Sample(NamedTuple):
@@ -64,19 +78,21 @@ class Gauge:
         if size:  # none: it has just ended
             self.samples.append(Sample(rounds, size * 1024, files, threads))
 
+    @property
+    def judged(self) -> list[Sample]:
+        """The samples of the second half of its life."""
+        return self.samples[len(self.samples) // 2 :]
+
     def growth(self) -> Growth | None:
-        """Return the growth between the medians of the first and last third; None: it did not live long enough."""
-        samples = self.samples[int(len(self.samples) * _WARM_UP) :]
-        third = len(samples) // 3
-        if len(samples) < _LEAST_SAMPLES:
-            return None
-        first, last = samples[:third], samples[-third:]
-        rounds = statistics.median(each.rounds for each in last) - statistics.median(each.rounds for each in first)
-        if samples[-1].rounds - samples[0].rounds < LEAST_ROUNDS or rounds <= 0:
+        """Return the growth in the second half of its life; None: too few samples or rounds were in it."""
+        samples = self.judged
+        if len(samples) < _LEAST_SAMPLES or samples[-1].rounds - samples[0].rounds < LEAST_ROUNDS:
             return None
 
         def grown(name: str) -> float:
-            late, early = (statistics.median(getattr(each, name) for each in some) for some in (last, first))
-            return (late - early) / rounds * 1000
+            points = [(each.rounds, getattr(each, name)) for each in samples]
+            pairs = itertools.combinations(points, 2)
+            slopes = [(late - early) / (end - begin) for (begin, early), (end, late) in pairs if end > begin]
+            return statistics.median(slopes) * 1000
 
         return Growth(grown("bytes"), grown("files"), grown("threads"), samples[-1].rounds - samples[0].rounds)

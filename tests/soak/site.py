@@ -66,10 +66,20 @@ DAEMON = {
 
 @dataclass
 class Trouble:
-    """While this lasts, and shortly after, calls may fail."""
+    """
+    While this lasts, and shortly after, calls may fail.
+
+    Attributes:
+        lies_until: until then a file system may answer an fsync that it has not done: one of ext4 that waits for the
+            commit of a journal that is being aborted returns without an error.
+    """
 
     begin: float
     end: float = math.inf
+    lies_until: float = -math.inf
+
+
+_OF_FSYNCS = ("durable", "flushed", "stable", "shown")
 
 
 @dataclass
@@ -288,7 +298,9 @@ class Site:
         """Take in all notes. Raises Wrong: what they say must not be."""
         notes = [note for reader in self._notes for note in reader.read()]
         for note in sorted(notes, key=itemgetter("t")):
-            if note["do"] != "error":
+            if note["do"] in _OF_FSYNCS and self._may_be_untrue(note["t"]):
+                self.model.counts["answers not believed"] += 1
+            elif note["do"] != "error":
                 self.model.take(note)
             elif not self._may_fail(note):
                 raise Wrong(f"{self.name}: a call failed: {note}")
@@ -297,6 +309,10 @@ class Site:
         # Retention may be faster than a reader.
         is_expired = note["what"] == "OffsetOutOfRangeError" and "delete" in TOPICS[note["p"][:-2]]["cleanup.policy"]
         return is_expired or self.is_troubled(note["t"])
+
+    def _may_be_untrue(self, moment: float) -> bool:
+        """Tell whether an fsync answered at a moment, and what readers were shown because of it, may be lost."""
+        return any(each.begin <= moment <= each.lies_until for each in self.troubles)
 
     def look(self) -> None:
         """See that all processes are there that should be, and what they say. Raises Wrong: one is not."""

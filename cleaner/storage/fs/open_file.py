@@ -7,12 +7,15 @@ fsync that fails is final (rule C-2).
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from pathlib import Path
 from types import TracebackType
 
 from cleaner.errors import disk_error
+
+_SEEK_DATA: int | None = getattr(os, "SEEK_DATA", None)  # not on every system that reads archives
 
 
 class _DiskErrors:
@@ -117,6 +120,17 @@ class File:
             return False
         except OSError:
             return True  # a file system without that flag, or an error: the real read reports it
+
+    def data_from(self, position: int) -> int:
+        """Return the first position from this one on that is in no hole; the file's length if only a hole follows."""
+        if _SEEK_DATA is None:
+            return position
+        try:
+            return os.lseek(self._descriptor, position, _SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return max(position, self.size())
+            return position  # a file system that cannot tell: all of it counts as data
 
     def expect_sequential_reads(self) -> None:
         """Tell the system to read far ahead."""

@@ -39,10 +39,11 @@ splitOverflowedSegment).
 from __future__ import annotations
 
 import errno
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cleaner.errors import CleanerError, LogDirOfflineError
+from cleaner.errors import CleanerError, LogDirOfflineError, UncleanableError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import (
     CLEANED,
@@ -122,6 +123,7 @@ def replace_segments(
     Raises:
         LogDirLockedError: from `still_held`. Nothing was renamed; the `.cleaned` files stay, as another process may
             use the directory now, whose loader removes them.
+        UncleanableError: a directory is in the way. Nothing was renamed.
         LogDirOfflineError: the disk failed. Up to S2 the old segments are in place and the `.cleaned` files removed
             (as far as the disk allows); from S3 on the next load completes the swap.
     """
@@ -129,6 +131,7 @@ def replace_segments(
     if not old or old[0] != new_base:
         raise ValueError(f"the new segment {new_base} does not begin where the old segments {old} begin")
     _require_logs(fs, directory, new_base, old)
+    _require_free_names(fs, directory, old)
     still_held()
     _announce(fs, directory, new_base)
     _retire_old(fs, directory, old)
@@ -145,6 +148,14 @@ def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[
     for name in wanted:
         if name not in present:
             raise LogDirOfflineError(directory / name, FileNotFoundError(errno.ENOENT, "vanished before its swap"))
+
+
+def _require_free_names(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
+    """Refuse a swap that could not be finished, because a directory has a name that an old file is to get."""
+    names = [segment_file_name(base, suffix, DELETED) for base in old for suffix in _ALL_SUFFIXES]
+    for name in fs.find(directory, names):
+        if stat.S_ISDIR(fs.stat(directory / name).st_mode):
+            raise UncleanableError(directory / name, "a directory with the name of a file to be deleted; remove it")
 
 
 def _rename_present(

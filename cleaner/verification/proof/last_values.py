@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.verification.proof.findings import MAX_FINDINGS
 from cleaner.verification.proof.key_rows import (
     COLUMNS,
     DIGEST,
@@ -46,9 +46,29 @@ class Uncounted:
 
 
 @dataclass
+class RefutedRecords:
+    """
+    Records that were wrongly removed or kept; of a log that is not the cleaned one, these may be all of its records.
+
+    Attributes:
+        total: how many.
+        lowest: the offsets of the first `MAX_FINDINGS` of them, in no order.
+    """
+
+    total: int = 0
+    lowest: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def add(self, offsets: Longs) -> None:
+        """Add some records by their offsets, each once."""
+        self.total += len(offsets)
+        lowest = np.concatenate([self.lowest, offsets])
+        self.lowest = np.partition(lowest, MAX_FINDINGS)[:MAX_FINDINGS] if len(lowest) > MAX_FINDINGS else lowest
+
+
+@dataclass
 class LastValues:
     """
-    Offsets of records that were wrongly removed or kept.
+    The result.
 
     Attributes:
         keys: number of different keys.
@@ -57,10 +77,10 @@ class LastValues:
         expired: tombstones kept past their horizon.
     """
 
-    keys: int
-    lost: Longs
-    superseded: Longs
-    expired: Longs
+    keys: int = 0
+    lost: RefutedRecords = field(default_factory=RefutedRecords)
+    superseded: RefutedRecords = field(default_factory=RefutedRecords)
+    expired: RefutedRecords = field(default_factory=RefutedRecords)
 
 
 def judge(rows: KeyRows, first_dirty_offset: int, uncounted: Uncounted, *, is_one_round: bool) -> LastValues:
@@ -73,21 +93,14 @@ def judge(rows: KeyRows, first_dirty_offset: int, uncounted: Uncounted, *, is_on
         is_one_round: every record that nothing superseded must be there. Otherwise a round in between may have begun
             at a lower offset.
     """
-    keys = 0
-    found: list[tuple[Longs, Longs, Longs]] = []
+    found = LastValues()
     for part in rows.parts():
         known: Rows = np.empty((0, COLUMNS), np.uint64)
         for taken in part:
             marked = _marked(taken, uncounted)
             known = _judge(np.concatenate([marked, known]), first_dirty_offset, is_one_round, found)
-        keys += int((known[:, FLAGS] & np.uint64(DOUBTFUL) == 0).sum())
-    lost, superseded, expired = (np.sort(np.concatenate([np.empty(0, np.int64), *some])) for some in _columns(found))
-    return LastValues(keys, lost, superseded, expired)
-
-
-def _columns(found: list[tuple[Longs, Longs, Longs]]) -> Iterator[list[Longs]]:
-    for column in range(3):
-        yield [one[column] for one in found]
+        found.keys += int((known[:, FLAGS] & np.uint64(DOUBTFUL) == 0).sum())
+    return found
 
 
 def _marked(rows: Rows, uncounted: Uncounted) -> Rows:
@@ -108,7 +121,7 @@ def _are_within(rows: Rows, batches: Longs) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[tuple[Longs, Longs, Longs]]) -> Rows:
+def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: LastValues) -> Rows:
     """Judge rows whose keys have no later rows except the remembered ones; returns the rows to remember."""
     if not len(rows):
         return rows
@@ -135,7 +148,9 @@ def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: list[
     lost = is_record & has_to_stay & ~is_kept & (flags & MAY_GO == 0)
     superseded = is_kept & is_superseded
     expired = is_kept & (flags & MUST_GO != 0) & ~superseded
-    found.append((offsets[lost], offsets[superseded], offsets[expired]))
+    found.lost.add(offsets[lost])
+    found.superseded.add(offsets[superseded])
+    found.expired.add(offsets[expired])
     return np.concatenate(
         [
             _remembered(rows[starts], certain, REMEMBERED),

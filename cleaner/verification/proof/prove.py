@@ -27,7 +27,7 @@ from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.verification.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
 from cleaner.verification.proof.files import check_files
-from cleaner.verification.proof.findings import MAX_FINDINGS, Findings, Refutation, RefutationKind
+from cleaner.verification.proof.findings import Findings, Refutation, RefutationKind
 from cleaner.verification.proof.first_pass import ProofFirstPass
 from cleaner.verification.proof.key_rows import (
     COLUMNS,
@@ -457,7 +457,7 @@ class Prover:
         """Judge all records by their keys; returns the number of keys."""
         rules, uncounted = self._rules, self._transactions.uncounted()
         judged = judge(self._rows, rules.first_dirty_offset, uncounted, is_one_round=rules.is_one_round)
-        for kind, side, offsets, reason in (
+        for kind, side, refuted, reason in (
             (RefutationKind.LOST, self._before, judged.lost, "the last record of its key, and missing"),
             (
                 RefutationKind.REVIVED,
@@ -467,8 +467,8 @@ class Prover:
             ),
             (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone is kept past its horizon"),
         ):
-            places = side.find(offsets[:MAX_FINDINGS].tolist())
-            for offset, place in zip(offsets.tolist(), places, strict=False):
+            offsets = np.sort(refuted.lowest).tolist()
+            for offset, place in zip(offsets, side.find(offsets), strict=False):
                 self._findings.add(kind, place.path, place.position, offset, reason)
-            self._findings.total += max(0, len(offsets) - MAX_FINDINGS)
+            self._findings.total += refuted.total - len(offsets)
         return judged.keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -259,3 +260,16 @@ def test_overdue_logs_are_counted_whatever_holds_them() -> None:
     late = [log("a", number, reason=Reason.OVERDUE, verdict_fields={"overdue_ms": 5 + number}) for number in range(2)]
     counts = snapshot([*late, log("b", 0)]).counts
     assert (counts.overdue, counts.max_overdue_ms) == (2, 6)
+
+
+def test_overdue_logs_are_shown_as_of_the_moment_of_the_snapshot(daemon: RunningDaemon) -> None:
+    """Verdicts are kept from turn to turn; what is shown of them counts from now, in logs and in sums."""
+    given = log_status("a-0", 90)
+    assert given.facts is not None
+    facts = replace(given.facts, earliest_dirty_timestamp_ms=1_000, max_compaction_lag_ms=500)
+    seen_by(daemon, look(replace(given, facts=facts)))
+    first = shown = daemon.service.snapshot()
+    while shown.now_ms == first.now_ms:
+        shown = daemon.service.snapshot()
+    for each in (first, shown):
+        assert each.max_overdue_ms == each.logs[0].overdue_ms == each.now_ms - 1_500

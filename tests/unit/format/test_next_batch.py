@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.format.next_batch import NextBatch, find_whole_batch, next_batch
+from cleaner.storage.fs.file_system import FileSystem
 from tests.support.batch_builder import Record, data_batch, legacy_batch
 from tests.support.codecs import crc32c
 
@@ -109,6 +110,22 @@ def test_reading_goes_on_by_length_or_at_a_whole_batch(first: bytes, rest: bytes
     """A length is used if it leads to the end or to a possible batch; otherwise, the end is next."""
     data = first + rest
     assert next_batch(MemoryFile(data), 0, len(data), 0) == expected
+
+
+@pytest.mark.parametrize("behind", [batch(), batch(offset=0), batch(magic=1), b""], ids=["whole", "0", "old", "none"])
+def test_holes_are_not_read(tmp_path: Path, behind: bytes) -> None:
+    """A sparse file may be longer than any disk: only its data is searched, also for a head that begins in a hole."""
+    path, length = tmp_path / "some.log", 1 << 40
+    zeros = len(behind) - len(behind.lstrip(b"\0"))
+    data_at = length - (1 << 20)
+    with path.open("wb") as file:
+        file.write(LOST)
+        file.truncate(length)
+        if behind:
+            file.seek(data_at)
+            file.write(behind[zeros:])
+    with FileSystem().open(path) as opened:
+        assert find_whole_batch(opened, 0, length, 0) == (data_at - zeros if behind else None)
 
 
 def test_crafted_heads_do_not_multiply_reads() -> None:

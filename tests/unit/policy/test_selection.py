@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.cleaning_status import CleaningStatus
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
-from cleaner.policy.selection import Order, deletable, survey
+from cleaner.policy.selection import Order, Survey, deletable, survey
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import PartitionState, Phase
 
@@ -342,6 +343,11 @@ def test_survey_never_queues_a_log_that_is_held(logs: list[LogFacts], context: S
         assert verdict.dueness is not Reason.UNDER_RATIO or facts.partition in context.requested
 
 
+def as_of(now_ms: int, found: Survey) -> list[CleaningStatus]:
+    """Return the verdicts as if all had been judged at a moment."""
+    return [replace(verdict.at(now_ms), as_of_ms=now_ms) for verdict in found.verdicts]
+
+
 @given(
     logs=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
     others=st.lists(facts_by_lot, unique_by=lambda facts: facts.partition),
@@ -369,9 +375,9 @@ def test_survey_with_an_earlier_one_equals_a_plain_survey(
     seen += [facts for facts in others if facts.partition not in there]
     at = replace(end if is_all_else else begin, now_ms=NOW + later_ms)
     again, plain = survey(seen, at, order, first), survey(seen, at, order)
-    assert (again.queue, again.verdicts) == (plain.queue, plain.verdicts)
+    assert (again.queue, as_of(at.now_ms, again)) == (plain.queue, list(plain.verdicts))
     third, plain = survey(seen, end, order, again), survey(seen, end, order)
-    assert (third.queue, third.verdicts) == (plain.queue, plain.verdicts)
+    assert (third.queue, as_of(end.now_ms, third)) == (plain.queue, list(plain.verdicts))
 
 
 def test_survey_judges_only_what_has_changed() -> None:
@@ -384,6 +390,40 @@ def test_survey_judges_only_what_has_changed() -> None:
     assert [now is then for now, then in zip(again.verdicts, first.verdicts, strict=True)] == [
         *(True, False, True, False, True)
     ]
+
+
+@pytest.mark.parametrize("overdue_ms", [7, -60_001])
+def test_survey_of_logs_with_a_maximum_lag_is_kept_while_nothing_happens(overdue_ms: int) -> None:
+    """Twenty thousand overdue logs are not judged again each turn for being a minute later."""
+    logs = [log(number, dirty=10, overdue_ms=overdue_ms) for number in range(5)]
+    first = survey(logs, FREE, Order.DEADLINE)
+    assert survey(logs, replace(FREE, now_ms=NOW + 60_000), Order.DEADLINE, first) is first
+
+
+@pytest.mark.parametrize(
+    ("facts", "context", "words"),
+    [
+        pytest.param(log(overdue_ms=7), FREE, "next: over max.compaction.lag.ms by 12 ms", id="overdue"),
+        pytest.param(
+            log(dirty=10, overdue_ms=-7),
+            FREE,
+            "ratio 0.100 not above 0.5; over max.compaction.lag.ms in 3 ms",
+            id="soon-overdue",
+        ),
+        pytest.param(
+            log(dirty=90),
+            replace(FREE, opens_at_ms=NOW + 90),
+            "outside cleaner.windows, for 85 ms more; ratio 0.900 above 0.5",
+            id="window-closed",
+        ),
+    ],
+)
+def test_kept_verdict_counts_its_times_from_the_moment_it_is_shown(
+    facts: LogFacts, context: SelectionContext, words: str
+) -> None:
+    """Five ms later; nothing else of it changes."""
+    (verdict,) = survey([facts], context, Order.DEADLINE).verdicts
+    assert verdict.at(NOW + 5).words() == words
 
 
 @given(

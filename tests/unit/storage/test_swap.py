@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError
+from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError, UncleanableError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.swap.swap import discard_cleaned, fsync_sources, remove_deleted, replace_segments
 from tests.crash.swap_cases import CASES, Case, run
@@ -124,6 +124,20 @@ def test_swap_of_a_vanished_segment_is_refused_before_the_first_rename(tmp_path:
     before = _contents(tmp_path)
     with pytest.raises(LogDirOfflineError, match=r"10\.log"):
         replace_segments(FileSystem(), tmp_path, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+    assert _contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("suffix", [".log", ".txnindex", ".snapshot"])
+def test_swap_with_a_directory_in_the_way_is_refused_before_the_first_rename(tmp_path: Path, suffix: str) -> None:
+    """It would stop in the middle, and so would each later load that completes it."""
+    MERGED.write(tmp_path)
+    _write_cleaned(tmp_path, MERGED)
+    before = _contents(tmp_path)
+    in_the_way = tmp_path / f"{10:020d}{suffix}.deleted"
+    in_the_way.mkdir()
+    with pytest.raises(UncleanableError, match=r"10\.\w+\.deleted: a directory"):
+        replace_segments(FileSystem(), tmp_path, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+    in_the_way.rmdir()
     assert _contents(tmp_path) == before
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.verification.proof.findings import MAX_FINDINGS
 from cleaner.verification.proof.key_rows import KEPT, MAY_GO, MUST_GO, KeyRows
-from cleaner.verification.proof.last_values import LastValues, Uncounted, judge
+from cleaner.verification.proof.last_values import RefutedRecords, Uncounted, judge
 
 NONE: dict[str, list[tuple[int, int]]] = {"aborted": [], "passed_over": [], "doubtful": []}
 Row = tuple[int, int, int, int]
@@ -37,8 +38,8 @@ def within(offset: int, batches: list[tuple[int, int]]) -> bool:
 
 def expected(
     rows: list[Row], first_dirty: int, uncounted: dict[str, list[tuple[int, int]]], *, is_one_round: bool
-) -> LastValues:
-    """The obvious way."""
+) -> dict[str, list[int]]:
+    """The obvious way: the keys, and the offsets that are refuted."""
     counted = [row for row in rows if not within(row[2], uncounted["aborted"])]
     by_key: dict[tuple[int, int], list[Row]] = {}
     for row in counted:
@@ -61,8 +62,8 @@ def expected(
                 superseded.append(offset)
             elif flags & KEPT and flags & MUST_GO:
                 expired.append(offset)
-    lost, superseded, expired = sorted(lost), sorted(superseded), sorted(expired)
-    return LastValues(len(by_key), *(np.array(some, np.int64) for some in (lost, superseded, expired)))
+    refuted = {"lost": lost, "superseded": superseded, "expired": expired}
+    return {"keys": [len(by_key)], **{name: sorted(offsets) for name, offsets in refuted.items()}}
 
 
 def uncounted(batches: dict[str, list[tuple[int, int]]]) -> Uncounted:
@@ -97,13 +98,24 @@ def test_judgement_agrees_with_a_dictionary(
     found = judge(key_rows(tmp_path, rows, memory_bytes, made), 9000, uncounted(batches), is_one_round=is_one_round)
     wanted = expected(rows, 9000, batches, is_one_round=is_one_round)
 
-    assert found.keys == wanted.keys
-    for name in ("lost", "superseded", "expired"):
-        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
-    assert len(wanted.lost) and len(wanted.superseded) and len(wanted.expired)
+    assert [found.keys] == wanted.pop("keys")
+    for name, offsets in wanted.items():
+        refuted = getattr(found, name)
+        assert (refuted.total, sorted(refuted.lowest.tolist())) == (len(offsets), offsets[:MAX_FINDINGS])
+        assert offsets
     assert len(made) == (1 if memory_bytes == 1 else 0)
 
 
 def test_no_rows_have_no_keys(tmp_path: Path) -> None:
     """An empty log is as right as any."""
     assert judge(key_rows(tmp_path, [], 1), 0, uncounted(NONE), is_one_round=True).keys == 0
+
+
+def test_refuted_records_are_counted_and_the_first_of_them_kept() -> None:
+    """A log beside one that has nothing to do with it refutes every record: memory must not follow their number."""
+    refuted, offsets = RefutedRecords(), np.random.default_rng(1).permutation(50 * MAX_FINDINGS)
+    for some in np.array_split(offsets, 20):
+        refuted.add(some)
+        assert len(refuted.lowest) <= MAX_FINDINGS
+    assert refuted.total == len(offsets)
+    assert sorted(refuted.lowest.tolist()) == list(range(MAX_FINDINGS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
@@ -34,6 +35,7 @@ class LogStatus:
         warnings: of its settings.
         topic: its settings; None if they are unknown.
         resolved: the same, with where each comes from.
+        topic_id: of its topic; None if it has none.
         is_policy_trusted: the policy of this topic is set explicitly, or the operator trusts the default.
         has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
         has_unfinished_swap: it has `.swap` or `.cleaned` files: a process is at work, or has crashed. The next load
@@ -60,6 +62,7 @@ class LogStatus:
     deleted_files: int = 0
     good_until_ms: int | None = None
     resolved: ResolvedTopic | None = None
+    topic_id: UUID | None = None
 
     def retention_facts(self) -> LogFacts:
         """Return the facts for retention; a log that is not compacted has no other facts."""

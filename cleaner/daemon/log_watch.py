@@ -238,6 +238,7 @@ class WatchedLog:
             segments=len(self._files.segments),
             why=UNREADABLE,
             error=error,
+            topic_id=self._topic_id,
         )
         # The settings themselves may be the error; then the policy is shown as empty.
         with contextlib.suppress(CleanerError):
@@ -292,6 +293,7 @@ class WatchedLog:
             has_unfinished_swap=files.temporary_files.unfinished > 0,
             deleted_files=files.temporary_files.deleted,
             good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
+            topic_id=self._topic_id,
         )
 
     def _summary(self, at: Moment, lines: Lines, log_end_offset: int | None = None) -> LogSummary:

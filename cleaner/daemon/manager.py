@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
@@ -33,6 +34,7 @@ from cleaner.policy.retry import RetryDelays, after_failure
 from cleaner.policy.selection import deletable
 from cleaner.policy.states import Event
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
+from cleaner.storage.files.kafka_uuid import format_uuid
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,25 @@ class CleanerManager:
 
         A log dir that is slow or does not answer keeps its last look, so each look counts from when itself began.
         """
+        self._release_made_again(looks)
         with self._change:
             self._choices.take_looks(looks)
             self._change.notify_all()
+
+    def _release_made_again(self, looks: Mapping[str, DirLook]) -> None:
+        """Release logs whose topic was made again since: the damage went with the old log (R-452)."""
+        entries = [entry for entry in self._quarantine.entries() if entry.topic_id is not None]
+        wanted = {(entry.topic_partition, entry.log_dir) for entry in entries}
+        logs = [log for look in looks.values() for log in look.logs] if wanted else []
+        now = {key: log.topic_id for log in logs if (key := (log.partition, str(log.directory.parent))) in wanted}
+        for entry in entries:
+            topic_id = now.get((entry.topic_partition, entry.log_dir))
+            if topic_id is not None and format_uuid(topic_id) != entry.topic_id:
+                try:
+                    self._quarantine.release(entry.topic_partition, Path(entry.log_dir))
+                except CleanerError as refused:
+                    self._report(f"the quarantine cannot be written: {refused}; it is written later")
+                self._report(f"{entry.topic_partition}: its topic was made again, so it is in quarantine no longer")
 
     def change_settings(self, config: CleanerConfig) -> None:
         """Take over new settings."""
@@ -163,7 +181,7 @@ class CleanerManager:
         if fault is not None and fault.ending is Ending.QUARANTINED:
             # Before the log is idle again, or another worker would take it; without the lock, since the disk may be
             # slow.
-            self.put_into_quarantine(partition, log.directory.parent, fault.error)
+            self.put_into_quarantine(partition, log.directory.parent, fault.error, log.topic_id)
         with self._change:
             choices = self._choices
             self._activities.pop(assignment.worker, None)
@@ -294,10 +312,12 @@ class CleanerManager:
             raise SteeringError(f"{partition} is not in quarantine")
         return released
 
-    def put_into_quarantine(self, partition: TopicPartition, log_dir: Path, error: Exception) -> None:
-        """Put a log into quarantine."""
+    def put_into_quarantine(
+        self, partition: TopicPartition, log_dir: Path, error: Exception, topic_id: UUID | None = None
+    ) -> None:
+        """Put a log into quarantine; `topic_id`: of its topic, if known."""
         try:
-            self._quarantine.add(QuarantinedLog.of(partition, log_dir, error, self._clock.now_ms()))
+            self._quarantine.add(QuarantinedLog.of(partition, log_dir, error, self._clock.now_ms(), topic_id))
         except CleanerError as refused:
             self._report(f"the quarantine cannot be written: {refused}; it counts until the process ends")
         with self._change:

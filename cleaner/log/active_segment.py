@@ -204,10 +204,13 @@ class ActiveSegment:
 
     def go_back(self, mark: AppendMark) -> None:
         """
-        Undo everything that was staged or written since a mark.
+        Undo everything that was staged or written since a mark, durably.
+
+        Without an fsync a power cut could bring the undone batches back, where others have got their offsets since.
+        Of the other files none is needed: a recovery rebuilds them.
 
         Raises:
-            LogDirOfflineError: the disk failed; the contents of the files are unknown.
+            NoSpaceError, LogDirOfflineError: the disk failed; the contents of the files are unknown.
         """
         self._indexes.go_back(mark.indexes)
         self._first_timestamp, self._txn_index_bytes = mark.first_timestamp, mark.txn_index_bytes
@@ -217,6 +220,8 @@ class ActiveSegment:
         for file, size in zip(self._files, sizes, strict=True):
             if file.size() > size:
                 file.truncate(size)
+                if file is self._files[0]:
+                    self.fsync_log()
         if not self._is_txn_index_touched:
             return  # reading its size needs a descriptor, and none may be left
         txn_index = self.directory / names.segment_file_name(self.base_offset, names.TXN_INDEX)

@@ -74,6 +74,7 @@ class LogManager:
         registry: receives the counters; see `counters.py`.
         logger: receives events: a `logging.Logger`, or one called like structlog's; None: events are dropped.
         allow_truncate: let recovery, like Kafka's, cut records that were known to be on disk and are damaged now.
+            Without it a log that ends below its checkpointed start is refused too, not emptied (R-641).
         cluster_id: of new log dirs; None chooses one.
         clock, fs: the time and the disk.
     Raises:

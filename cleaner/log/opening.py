@@ -76,9 +76,10 @@ def open_log(
     Load a partition's log and settle it, after a recovery unless it `was_closed`; creates a missing directory.
 
     Args:
-        allow_truncate: let recovery cut below the checkpoint's recovery point. Above it, it always may.
+        allow_truncate: let recovery cut below the checkpoint's recovery point, and a log that ends below its start
+            begin there without a record (R-641). Above the recovery point it always may cut.
     Raises:
-        TruncationRefusedError: it would have to cut below it; nothing was changed.
+        TruncationRefusedError: it would have to, and may not; nothing was changed.
         CorruptLogError: damage that recovery does not repair.
         LogChangedError: another process did not release the partition's lock.
         LogDirOfflineError, NoSpaceError: the disk.
@@ -88,8 +89,6 @@ def open_log(
         _make_directory(fs, directory)
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
-        if not was_closed:
-            _drop_page_cache(fs, directory)
         return _load(
             log_dir,
             topic_partition,
@@ -99,6 +98,7 @@ def open_log(
             was_closed=was_closed,
             producer_id_expiration_ms=producer_id_expiration_ms,
             min_end_offset=0 if allow_truncate or was_closed else known_offset,
+            allow_restart=allow_truncate,
         )
 
 
@@ -106,18 +106,6 @@ def _make_directory(fs: FileSystem, directory: Path) -> None:
     if not fs.exists(directory):
         fs.make_dir(directory, stat.S_IMODE(fs.stat(directory.parent).st_mode))
         fs.fsync_dir(directory.parent)
-
-
-def _drop_page_cache(fs: FileSystem, directory: Path) -> None:
-    """
-    Drop the page cache of the files, so that recovery reads them from the disk.
-
-    After a failed fsync the page cache may hold data that never reached the disk, marked as written; reading it,
-    finding it sound and calling fsync again would succeed, and be false (C-2). Dirty pages stay in memory.
-    """
-    for segment in list_segments(fs, directory):
-        with segment.open_log() as file:
-            file.drop_cache(0, 0)
 
 
 def _load(
@@ -130,6 +118,7 @@ def _load(
     was_closed: bool,
     producer_id_expiration_ms: int,
     min_end_offset: int = 0,
+    allow_restart: bool = True,
 ) -> OpenedLog:
     """Load and settle, unless the log would end below a given offset; the caller has the partition's lock."""
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
@@ -146,6 +135,7 @@ def _load(
         clean_shutdown=was_closed,
         producer_id_expiration_ms=producer_id_expiration_ms,
         now_ms=clock.now_ms(),
+        allow_restart=allow_restart,
     )
     if log.log_end_offset < min_end_offset:
         raise TruncationRefusedError(

@@ -243,6 +243,7 @@ class WritableLog:
                 # A new `.log` must not stay while writes go on in the old one, nor a snapshot of undone appends.
                 discard_segment(self._fs, self.directory, self._rolling_to)
                 self._fs.remove(self.directory / names.snapshot_file_name(self._rolling_to))
+                self._fs.fsync_dir(self.directory)
             self._rolling_to = None
             if self.active.base_offset == mark.base_offset:
                 self.active.go_back(mark)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from uuid import UUID
 
 from cleaner.base import concurrency
 from cleaner.base.json_values import JsonValue, from_json
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptLogError, UncleanableError
 from cleaner.state.state_file import BadStateError, StateFile
+from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.fs.file_system import FileSystem
 
 FILE_NAME = "quarantine.json"
@@ -36,6 +38,7 @@ class QuarantinedLog:
         file: the damaged file, if known.
         position: byte position in it. An entry written by hand may lack both.
         since_ms: when, wall clock.
+        topic_id: of its topic, as in `partition.metadata`; None: unknown. A topic that is made again has another one.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("partition",)
@@ -47,6 +50,7 @@ class QuarantinedLog:
     file: str | None = None
     position: int | None = None
     since_ms: int
+    topic_id: str | None = None
 
     @property
     def partition(self) -> TopicPartition:
@@ -54,7 +58,9 @@ class QuarantinedLog:
         return self.topic_partition
 
     @staticmethod
-    def of(topic_partition: TopicPartition, log_dir: Path, error: Exception, now_ms: int) -> QuarantinedLog:
+    def of(
+        topic_partition: TopicPartition, log_dir: Path, error: Exception, now_ms: int, topic_id: UUID | None = None
+    ) -> QuarantinedLog:
         """Create the entry for an error."""
         named = error if isinstance(error, CorruptLogError | UncleanableError) else None
         return QuarantinedLog(
@@ -65,6 +71,7 @@ class QuarantinedLog:
             file=str(named.path) if named else None,
             position=error.position if isinstance(error, CorruptLogError) else None,
             since_ms=now_ms,
+            topic_id=format_uuid(topic_id) if topic_id else None,
         )
 
 

@@ -14,7 +14,8 @@ from cleaner.settings.sources import Sources
 from tests.coexistence.model_writer import ModelLog
 from tests.coexistence.test_crashes import PARTITION, SETTINGS, Scene, write_some
 from tests.scratch import scratch_directory
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState
 from tests.support.watched_fs import Operation
 
 

@@ -21,7 +21,8 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, KEPT_MANIFEST, SEGMENT_SUFFIXES, SNAPSHOT
 from tests.crash.rounds import NOW_MS, PARTITION, SETTINGS, Expected, contents, recover, write_round
 from tests.scratch import scratch_directory
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState
 
 SEED = 7
 _DATA = (*SEGMENT_SUFFIXES, SNAPSHOT)

@@ -16,7 +16,8 @@ import pytest
 from cleaner.errors import CleanerError
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, SEGMENT_SUFFIXES, SNAPSHOT
 from tests.crash.rounds import PARTITION, Expected, clean, contents, recover, write_round
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState
 
 _DATA = (*SEGMENT_SUFFIXES, SNAPSHOT)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.swap_cases import CASES, NEW_MTIME_MS, Case, run
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState
 from tests.support.watched_fs import Operation
 
 SEED = 20_26

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
+from cleaner.errors import NoSpaceError
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import ProducerStamp
 from cleaner.storage.log_dir import OffsetKind
 from tests.support.batch_reader import batch_info, split_batches
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState
+from tests.support.watched_fs import Operation
 from tests.unit.log.writing import PARTITION, Writing, pair, writing
 
 SEED = 20_26
@@ -112,3 +119,50 @@ def test_flush_without_its_fsync_is_noticed(tmp_path: Path) -> None:
     number = next(number for number, site in enumerate(fs.sync_sites) if "_force" in site)
     outcomes = _broken(*_run(tmp_path / "watched", skip_sync=number), tmp_path / "crashed")
     assert any(outcomes)
+
+
+class _Full(ForgetfulFileSystem):
+    """
+    A disk that may lack room.
+
+    Attributes:
+        refused: the kind of change and the end of the file's name for which there is none; None: there is.
+    """
+
+    refused: tuple[str, str] | None = None
+
+    def before(self, operation: Operation) -> None:
+        if self.refused is not None and operation.kind == self.refused[0] and operation.path.match(self.refused[1]):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _failed_append(root: Path, refused: tuple[str, str], **settings: str) -> _Full:
+    """Append and flush records; then an append in a transaction fails for lack of room, and is undone."""
+    (root / str(PARTITION)).mkdir(parents=True)
+    fs = _Full(root)
+    with writing(root, fs) as place:
+        writer = place.open(SETTINGS | settings, batch_bytes=100)
+        writer.append([pair("there", "v" * 50)] * 2)
+        writer.flush_to_disk()
+        fs.refused = refused
+        with pytest.raises(NoSpaceError):
+            writer.append([pair("failed", "v" * 200)] * 4, producer=ProducerStamp(5, 0, 0, True))
+        fs.refused = None
+        assert writer.log_end_offset == 2
+    return fs
+
+
+def test_append_that_failed_does_not_come_back_after_a_power_cut(tmp_path: Path) -> None:
+    """Its offsets may have been given to other records, so the cut that undoes it is on disk when it is answered."""
+    fs = _failed_append(tmp_path / "watched", ("write", "*.index"), **{"internal.segment.bytes": "10000"})
+    for number, state in enumerate(fs.states_at(len(fs.journal), limit=100, seed=SEED)):
+        state.write_to(tmp_path / str(number))
+        with writing(tmp_path / str(number)) as place:
+            assert place.open(SETTINGS).log_end_offset == 2, state.note
+
+
+def test_roll_that_failed_leaves_no_snapshot_after_a_power_cut(tmp_path: Path) -> None:
+    """A snapshot of the undone append would tell a later recovery of a transaction that nobody began."""
+    fs = _failed_append(tmp_path / "watched", ("create", "*.log"))
+    for state in fs.states_at(len(fs.journal), limit=100, seed=SEED):
+        assert not [path for path, _ in state.files if path.name.endswith(".snapshot")], state.note

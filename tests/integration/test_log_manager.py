@@ -37,7 +37,7 @@ from cleaner.log.transactional_ids import FILE_NAME as TRANSACTIONAL_IDS
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
-from cleaner.storage.log_dir import LogDir
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
 from tests.forked import killed_beside_its_fork
 from tests.support.manual_clock import ManualClock
@@ -207,6 +207,27 @@ def test_damage_of_what_was_on_disk_is_cut_only_when_allowed(tmp_path: Path) -> 
     manager.close()
     with LogManager(tmp_path, QUICK, cleaner=False, allow_truncate=True) as manager:
         assert manager.log("prices").log_end_offset == 4
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_log_start_beyond_the_log_deletes_records_only_when_allowed(tmp_path: Path, *, is_closed: bool) -> None:
+    """R-641: Kafka deletes them unasked; one damaged line of a file without a checksum would be enough."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        _put(manager, 5)
+    LogDir(FileSystem(), tmp_path).put(OffsetKind.LOG_START, PRICES, 70)
+    if not is_closed:
+        (tmp_path / CLEAN_SHUTDOWN).unlink()
+    manager = _manager(tmp_path)
+    with pytest.raises(TruncationRefusedError, match="ends at offset 5, below its start, 70"):
+        manager.log("prices")
+    manager.close()
+    LogDir(FileSystem(), tmp_path).put(OffsetKind.LOG_START, PRICES, 2)
+    with _manager(tmp_path) as manager:
+        assert (manager.log("prices").log_start_offset, manager.log("prices").log_end_offset) == (2, 5)
+    LogDir(FileSystem(), tmp_path).put(OffsetKind.LOG_START, PRICES, 70)
+    with LogManager(tmp_path, QUICK, cleaner=False, allow_truncate=True) as manager:
+        assert manager.log("prices").log_end_offset == 70
 
 
 def test_unknown_topic_and_partition_are_errors_with_their_names(tmp_path: Path) -> None:

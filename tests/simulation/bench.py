@@ -1,4 +1,4 @@
-"""What all who work in a world share: the world, the truth, the operations that are left, and where they log."""
+"""What all processes of a world share: its logs, the truth about them, the operations that are left, the outcomes."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ class Kept(NamedTuple):
 
 class Bench:
     """
-    What all who work share: the world, the truth, and the operations that are left.
+    See the head of the file.
 
     Attributes:
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
+        cleaned: the topics that the last round has cleaned.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
         stops_clock: see `Plan`.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
         has_noted: called when checkpoints were written.
+        has_deleted: called when a topic was deleted.
         kept: each client's last append with a sequence, to be repeated in the next life.
         rounds_began: what was there when the last round began, of each topic.
     """
@@ -52,7 +54,7 @@ class Bench:
         self.settings = dict(plan.settings)
         self.topics = Topics(log_dir, plan.topics, self.settings, self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
-        self._is_troubled = False
+        self._has_errors = False
         self._troubles = 0
         self.lacks_descriptors = False
         self.stopping = False
@@ -66,7 +68,9 @@ class Bench:
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
         self.has_noted: Any = lambda: None
+        self.has_deleted: Any = lambda: None
         self.rounds_began: dict[str, RoundBegun] = {}
+        self.cleaned: set[str] = set()
 
     @property
     def clock(self) -> SimClock:
@@ -74,18 +78,22 @@ class Bench:
         return self.world.clock
 
     @property
-    def troubled(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether an accident that makes calls fail has happened in this life."""
-        return self._is_troubled
+        return self._has_errors
 
-    @troubled.setter
-    def troubled(self, is_troubled: bool) -> None:
-        self._is_troubled = is_troubled
-        self._troubles += is_troubled
+    @has_errors.setter
+    def has_errors(self, has_errors: bool) -> None:
+        self._has_errors = has_errors
+        self._troubles += has_errors
+
+    def is_troubled(self, topic: str) -> bool:
+        """Tell whether calls for a topic may fail."""
+        return self._has_errors or self.topics.is_damaged(topic)
 
     def calm(self) -> int:
         """Return a mark for `is_calm_since`: the work of another process may begin in one life and end in the next."""
-        return self._troubles - self._is_troubled
+        return self._troubles - self._has_errors
 
     def is_calm_since(self, mark: int) -> bool:
         """Tell whether no call had to fail at any time since a mark."""
@@ -94,6 +102,11 @@ class Bench:
     def directory(self, topic: str) -> Path:
         """Return a topic's directory."""
         return self.log_dir / str(TopicPartition(topic, 0))
+
+    def damaged_bytes(self) -> dict[str, int]:
+        """Return how many bytes of each topic's closed segments are damaged."""
+        now = self.topics.now
+        return {name: now[name].rots.damaged_bytes(self.directory(name)) for name in self.topics.names}
 
     def topic_of(self, client: int) -> str:
         """Return the topic that a client works on."""
@@ -107,6 +120,20 @@ class Bench:
         """Open the log for writing, in the calling thread's process."""
         log = EventLog(self, "writer")
         return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs, logger=log)
+
+    def loaded(self, manager: LogManager) -> list[str]:
+        """
+        Return the topics whose logs have been loaded.
+
+        Raises:
+            CleanerError: of a log that had to load.
+        """
+        failed = {partition.topic: error for partition, error in manager.failed.items()}
+        for topic, error in failed.items():
+            self.count(f"load: {type(error).__name__}")
+            if not self.is_troubled(topic):
+                raise error
+        return [name for name in self.topics.names if name not in failed]
 
 
 class EventLog:
@@ -137,5 +164,7 @@ class EventLog:
         if task is None or task.owner.is_dead:
             return
         error = known.get("exc_info")
-        if isinstance(error, Exception) and not isinstance(error, CleanerError | OSError) and not self._bench.troubled:
+        if isinstance(error, CleanerError | OSError) or self._bench.has_errors:
+            return
+        if isinstance(error, Exception):
             raise Wrong(f"{event}: {error!r}") from error

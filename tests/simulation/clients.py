@@ -98,9 +98,10 @@ class Client:
                 self._bench.count(f"{operation.kind}: {type(error).__name__}")
                 if self._bench.topics.is_remade(self._topic) and isinstance(error, LogClosedError | TopicError):
                     continue
-                if self._bench.lacks_descriptors and isinstance(error, LogClosedError):
+                is_damaged = self._bench.topics.is_damaged(self._topic)
+                if self._bench.lacks_descriptors and not is_damaged and isinstance(error, LogClosedError):
                     raise Wrong(f"a lack of descriptors has closed the log for good: {error}") from error
-                if not self._bench.troubled and not self._bench.stopping:
+                if not self._bench.is_troubled(self._topic) and not self._bench.stopping:
                     raise
             self._bench.done += 1
 
@@ -135,6 +136,8 @@ class Client:
             raise Wrong(f"an append repeated after an opening got {again.base_offset}, before {kept.sent[0].offset}")
 
     def _transact(self, operation: Operation) -> None:
+        if self._transaction is not None and self._transaction.asked is not None:
+            self._end(operation)  # it was interrupted, and may have been done: records now would be of another one
         if self._transactional is None:
             self._transactional = self._log.producer(f"client-{self._number}")
         try:
@@ -212,6 +215,7 @@ class Client:
         old.is_deleted_soon = True
         self._manager.delete_topic(self._topic)
         old.is_deleted = True
+        self._bench.has_deleted()
         make_topic(self._bench, self._manager, self._topic)
 
     def _read(self, operation: Operation) -> None:
@@ -253,15 +257,17 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
         has_expired = isinstance(error, OffsetOutOfRangeError) and oracle.start.look() > start
-        if bench.is_calm_since(calm) and not oracle.is_deleted_soon and not has_expired:
+        is_expected = oracle.is_deleted_soon or has_expired or bool(oracle.rots.names)
+        if bench.is_calm_since(calm) and not is_expected:
             raise
         return
     require_closed(fs)
-    # What a round removes during a pause may be superseded by what comes behind the end that the reader knows.
-    is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.troubled and not chunk
+    is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.has_errors
     if oracle.is_deleted_soon:
         is_up = False
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
+    if oracle.rots.has_hit(".txnindex") or oracle.rots.has_hit("-offset-checkpoint"):
+        return  # nothing but these says what is aborted, and from where to where the log is
     oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("shown")
     bench.has_read()
@@ -280,19 +286,36 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
         horizons = topics.now[MAIN].horizons()
         bench.clock.frozen_ms = horizons[bench.done % len(horizons)] - 1 if horizons else bench.clock.now_ms()
     names = [str(TopicPartition(name, 0)) for name in topics.compacted]
+    bench.cleaned.clear()
+    writer, damaged = bench.writer, bench.damaged_bytes()
     outcomes = clean_log_dir(log_dir, names, Sources(config=bench.settings), CleanOptions(), lent)
     try:
         with topics.rounds_run(), contextlib.closing(outcomes):
             for outcome in outcomes:
                 if isinstance(outcome, Refusal):
-                    raise outcome.error
-                bench.count("round")
+                    bench.count(f"round: {type(outcome.error).__name__}")
+                else:
+                    bench.count("round")
+                    bench.cleaned.add(outcome.partition.rpartition("-")[0])
     except (CleanerError, OSError) as error:
         bench.count(f"round: {type(error).__name__}")
     else:
         require_closed(fs)
+        if writer is not None and bench.writer is writer and not writer.is_dead:  # no recovery has cut damage off
+            _require_damage_kept(bench, damaged)
     finally:
         bench.clock.frozen_ms = None
+
+
+def _require_damage_kept(bench: Bench, damaged: dict[str, int]) -> None:
+    """Make sure that no round that was told of nothing has made damage sound, or dropped it."""
+    left = bench.damaged_bytes()
+    for name in bench.cleaned:
+        is_same = "delete" not in SETTINGS[name]["cleanup.policy"] and not bench.topics.is_remade(name)
+        if is_same and left[name] < damaged[name]:
+            raise Wrong(
+                f"a round has cleaned a log with {damaged[name]} damaged bytes, and told nothing: {left[name]} left"
+            )
 
 
 def require_closed(fs: SimFiles) -> None:

@@ -106,7 +106,7 @@ class SimDaemon:
             bench.count("daemon: another one has its state")
         except (CleanerError, OSError) as error:
             bench.count(f"daemon: {type(error).__name__}")
-            if not bench.troubled:
+            if not bench.has_errors and not bench.topics.damaged_checkpoints:
                 raise
 
     @property

@@ -20,19 +20,22 @@ from pathlib import Path
 from random import Random
 
 from cleaner.errors import disk_error
-from cleaner.storage.fs.file_system import DirectoryEntry, File, FileSystem, Space
+from cleaner.storage.fs.file_system import DirectoryEntry, File, Space
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Killed, Scheduler
-from tests.support.forgetful_fs import DiskState, ForgetfulFileSystem, PowerCut
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import DiskState, PowerCut
 from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
 
 TOTAL_BYTES = 1 << 30
+_LOST = (errno.EIO, errno.EROFS)  # errors of an fsync by which pages are lost
 _READ_NS = 20_000
 _WRITE_NS = 30_000
 _SYNC_NS = 1_000_000
 _SLOW_NS = 400_000_000
-_GROWING = ("create", "write")
-_CHANGING = ("create", "write", "truncate", "rename", "remove", "set_mtime", "fsync", "fsync_dir")
+_GROWING = ("create", "write", "make_dir")
+_NAMING = ("create", "rename", "remove", "make_dir", "remove_dir")
+_CHANGING = (*_NAMING, "write", "truncate", "set_mtime", "fsync", "fsync_dir")
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ class Trouble:
     @staticmethod
     def read_only() -> Trouble:
         """Return a file system that was remounted read-only after an error."""
-        return Trouble(errno.EROFS, _CHANGING)
+        return Trouble(errno.EROFS, (*_CHANGING, "open to write"))
 
     @staticmethod
     def no_descriptors() -> Trouble:
         """Return a process without descriptors."""
-        return Trouble(errno.EMFILE, ("open", "create"))
+        return Trouble(errno.EMFILE, ("open", "open to write", "create"))
 
 
 class Disk:
@@ -78,18 +81,24 @@ class Disk:
         root: the directory; the files in it now are durable.
         scheduler: each call is a step of it.
         rng: says what a power cut leaves, and which calls fail.
-        is_slow: some fsyncs take long.
+        habits: says what else it does: whether some calls take long, whether reads and writes are short, and when the
+            page cache is dropped.
     Attributes:
         trouble: what is wrong now.
+        has_lost_pages: a failed fsync has lost some since this was last set back.
     """
 
-    def __init__(self, root: Path, scheduler: Scheduler, rng: Random, *, is_slow: bool = False) -> None:
+    def __init__(self, root: Path, scheduler: Scheduler, rng: Random, habits: Random) -> None:
         self.root = root
         self.scheduler = scheduler
         self.trouble: Trouble | None = None
+        self.has_lost_pages = False
         self.has_moved_directories = False
         self._rng = rng
-        self._is_slow = is_slow
+        self._habits = habits
+        self._is_slow = habits.random() < 0.3
+        self._is_short = habits.random() < 0.3
+        self._drops_at_once = habits.random() < 0.3  # the pages that a failed fsync has lost, as Btrfs does
         self._epoch_ns = 0
         self.journal = ForgetfulFileSystem(root)
 
@@ -106,7 +115,7 @@ class Disk:
         scheduler = self.scheduler
         scheduler.pause(what, path)
         nanos = _READ_NS if wanted == "read" else _SYNC_NS if wanted.startswith("fsync") else _WRITE_NS
-        if self._is_slow and nanos == _SYNC_NS and self._rng.random() < 0.05:
+        if self._is_slow and self._habits.random() < (0.05 if nanos == _SYNC_NS else 0.001):
             nanos = _SLOW_NS
         scheduler.take_time(nanos)
         trouble = self.trouble
@@ -116,6 +125,27 @@ class Disk:
             if trouble.is_once:
                 self.trouble = None
             raise OSError(trouble.error, os.strerror(trouble.error), str(path))
+
+    def shortened(self, data: memoryview) -> memoryview:
+        """Draw how much of it a call of the system reads or writes."""
+        if self._is_short and len(data) > 1 and self._habits.random() < 0.1:
+            return data[: self._habits.randrange(1, len(data))]
+        return data
+
+    def fails_to_sync(self, inode: int, error: int | None) -> None:
+        """Lose pages of a file by an fsync that fails."""
+        if error in _LOST:
+            self.has_lost_pages = True
+            self.journal.lose_pages(inode, self._habits)
+
+    def opened(self, file: File) -> None:
+        """Drop the lost pages of a file now and then."""
+        if self.journal.has_lost_pages and (self._drops_at_once or self._habits.random() < 0.1):
+            self.journal.drop_cache(file.fileno())
+
+    def rot(self, path: Path, position: int, data: bytes) -> None:
+        """Change a file at rest."""
+        self.journal.rot(path, position, data)
 
     def draw_state(self, cut: PowerCut) -> DiskState:
         """Draw a state that a power cut may leave."""
@@ -145,15 +175,16 @@ class SimFile(WatchedFile):
         super().__init__(file.path, file.handle, owner)
         self._owner = owner
 
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Read as `File.read_into`."""
-        self._owner.look("read", self.path)
-        return super().read_into(buffer, position)
+    def _read_some(self, buffer: memoryview, position: int) -> int:
+        """Read as `File._read_some`."""
+        self._owner.step("read", self.path, "read")
+        return super()._read_some(self._owner.disk.shortened(buffer), position)
 
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write as `File.write`."""
-        super().write(data, position)
+    def _write_some(self, data: memoryview, position: int) -> int:
+        """Write as `File._write_some`."""
+        count = super()._write_some(self._owner.disk.shortened(data), position)
         self._owner.date(self.fileno())
+        return count
 
     def truncate(self, size: int) -> None:
         """Cut as `File.truncate`."""
@@ -161,7 +192,11 @@ class SimFile(WatchedFile):
         self._owner.date(self.fileno())
 
     def drop_cache(self, position: int, size: int) -> None:
-        """Do nothing: there is no cache."""
+        """Have the file show what is on the disk: the pages that a failed fsync has lost are clean."""
+        self._owner.disk.journal.drop_cache(self.fileno())
+
+    def begin_writeback(self, position: int, size: int) -> None:
+        """Do nothing."""
 
     def expect_sequential_reads(self) -> None:
         """Do nothing."""
@@ -181,7 +216,7 @@ class SimFiles(WatchedFileSystem):
     """
 
     def __init__(self, disk: Disk, process: Process) -> None:
-        self._disk = disk
+        self.disk = disk
         self.process = process
         # A call and its entry in the journal are one step: no thread is stopped between them.
         self._held._lock = threading.RLock()
@@ -191,9 +226,9 @@ class SimFiles(WatchedFileSystem):
         process = self.process
         if process.is_dead:
             raise Killed
-        if process.frozen_until_ns > self._disk.scheduler.now_ns():
-            self._disk.scheduler.block("stopped", process.frozen_until_ns)
-        self._disk.step(what, path, wanted)
+        if process.frozen_until_ns > self.disk.scheduler.now_ns():
+            self.disk.scheduler.block("stopped", process.frozen_until_ns)
+        self.disk.step(what, path, wanted)
         if process.is_dead:
             raise Killed
 
@@ -206,6 +241,8 @@ class SimFiles(WatchedFileSystem):
         except OSError as error:
             if error.errno == errno.ENOSPC and operation.kind == "write" and len(operation.data) > 1:
                 self._write_half(operation)
+            elif operation.kind == "fsync":
+                self.disk.fails_to_sync(operation.inode, error.errno)
             raise
 
     def _write_half(self, operation: Operation) -> None:
@@ -215,20 +252,22 @@ class SimFiles(WatchedFileSystem):
                 return
             with operation.path.open("r+b", buffering=0) as file:
                 os.pwrite(file.fileno(), half, operation.position)
-            self._disk.journal.enter(
+            self.disk.journal.enter(
                 Operation("write", operation.path, operation.inode, position=operation.position, data=half)
             )
 
     def after(self, operation: Operation) -> None:
         """Enter the change in the journal."""
-        if self._disk.has_moved_directories:
+        if self.disk.has_moved_directories:
             operation = self._where_it_is(operation)
-        self._disk.journal.enter(operation)
+        elif operation.kind == "rename" and operation.target is not None:
+            self.disk.has_moved_directories = operation.target.is_dir()
+        self.disk.journal.enter(operation)
         if self.process.accidents:
             self.process.has_changed_a_file()
-        if operation.kind in ("create", "rename", "remove"):
+        if operation.kind in _NAMING:
             self._date_path(operation.path.parent)
-            if operation.kind == "create":
+            if operation.kind in ("create", "make_dir"):
                 self._date_path(operation.path)
 
     def _where_it_is(self, operation: Operation) -> Operation:
@@ -245,21 +284,22 @@ class SimFiles(WatchedFileSystem):
 
     def date(self, descriptor: int) -> None:
         """Give a file the simulated time."""
-        now_ns = self._disk.now_ns()
+        now_ns = self.disk.now_ns()
         os.utime(descriptor, ns=(now_ns, now_ns))
 
     def _date_path(self, path: Path) -> None:
-        now_ns = self._disk.now_ns()
+        now_ns = self.disk.now_ns()
         os.utime(path, ns=(now_ns, now_ns))
 
     def _watched(self, file: File) -> File:
         watched = SimFile(file, self)
         self.process.opened(watched)
+        self.disk.opened(watched)
         return watched
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """Open as `FileSystem.open`."""
-        self.look("open", path, "open")
+        self.look("open", path, "open to write" if write else "open")
         return super().open(path, write=write)
 
     def stat(self, path: Path) -> os.stat_result:
@@ -297,26 +337,10 @@ class SimFiles(WatchedFileSystem):
         self.look("find", directory)
         return super().find(directory, names)
 
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename as `FileSystem.rename`; a directory has its new name durably."""
-        if not source.is_dir():
-            super().rename(source, target)
-            return
-        self.look("rename_dir", source)
-        FileSystem.rename(self, source, target)
-        self._disk.has_moved_directories = True
-        self._disk.journal.rename_directory(source, target)
-
-    def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
-        """Make as `FileSystem.make_dir`; a directory is durable at once."""
-        self.look("make_dir", path)
-        super().make_dir(path, mode, like=like)
-        self._disk.journal.add_directory(path)
-
     def space(self, path: Path) -> Space:
         """Return a room that does not depend on this machine."""
         self.look("space", path)
-        trouble = self._disk.trouble
+        trouble = self.disk.trouble
         is_full = trouble is not None and trouble.error == errno.ENOSPC
         is_read_only = trouble is not None and trouble.error == errno.EROFS
         return Space(0 if is_full else TOTAL_BYTES // 2, TOTAL_BYTES, is_read_only)

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.reference.batches import Batch, Rec, read_batches, read_records
+from tests.simulation.rot import Rots, sound_batches
 from tests.support.batch_builder import HEADER_BYTES
 from tests.support.batch_reader import batch_info, read_marker
 from tests.support.codecs import crc32c
-from tests.support.forgetful_fs import DiskState
+from tests.support.power_cut import DiskState
 
 ID_HEADER = "id"
 _COMMIT = 1
@@ -49,6 +50,7 @@ class Found:
         epochs: leader epoch and base offset of each batch.
         size: bytes of all `.log` files.
         horizons: of each tombstone and marker: its batch's delete horizon (ms).
+        damaged_bytes: of damaged segments, how many are not in a sound batch.
     """
 
     records: dict[int, Rec] = field(default_factory=dict)
@@ -61,14 +63,18 @@ class Found:
     horizons: dict[int, int | None] = field(default_factory=dict)
     end: int = 0
     size: int = 0
+    damaged_bytes: int = 0
 
     @staticmethod
-    def of(directory: Path) -> Found:
-        """Read all segments."""
-        found = Found()
+    def of(directory: Path, rots: Rots | None = None) -> Found:
+        """Read all segments; of damaged ones only what is sound."""
+        found, names = Found(), set() if rots is None else rots.names
         for path in sorted(directory.glob("*.log")):
             base = int(path.name.partition(".")[0])
             data = path.read_bytes()
+            if path.name in names:
+                found._take_damaged(data, path.stem)
+                continue
             batches = _batches_in(data)
             whole = sum(len(batch.raw) for batch in batches)
             if whole != len(data):
@@ -79,13 +85,24 @@ class Found:
                 if batch.base_offset < found.end:
                     raise Wrong(f"{path.name}: offset {batch.base_offset} after {found.end - 1}")
                 found._take(batch, path.stem)
-            found._take_index(path, batches, base)
+                if names and crc32c(batch.raw[21:]) != int.from_bytes(batch.raw[17:21], "big"):
+                    raise Wrong(f"{path.name}: the batch at offset {batch.base_offset} is damaged, and nobody hit it")
+            if path.with_suffix(".index").name not in names:
+                found._take_index(path, batches, base)
             index = path.with_suffix(".txnindex")
             entries = index.read_bytes() if index.exists() else b""
-            if len(entries) % _ABORT.size:
+            if len(entries) % _ABORT.size and index.name not in names:
                 raise Wrong(f"{index.name}: {len(entries)} bytes")
-            found.aborts += [(path.stem, *entry[1:4]) for entry in _ABORT.iter_unpack(entries)]  # type: ignore[misc]
+            whole = len(entries) // _ABORT.size * _ABORT.size
+            found.aborts += [(path.stem, *entry[1:4]) for entry in _ABORT.iter_unpack(entries[:whole])]  # type: ignore[misc]
         return found
+
+    def _take_damaged(self, data: bytes, segment: str) -> None:
+        batches = list(sound_batches(data))
+        self.damaged_bytes += len(data) - sum(len(batch.raw) for batch in batches)
+        self.size += len(data)
+        for batch in batches:
+            self._take(batch, segment)
 
     def _take(self, batch: Batch, segment: str) -> None:
         self.end = batch.last_offset + 1

@@ -8,10 +8,11 @@ import contextlib
 import errno
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from cleaner.base.model import TopicPartition
+from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
 from tests.simulation.bench import Bench
@@ -45,7 +46,7 @@ class Healing:
         cleans_at_horizons: rounds come at the moments of horizons, too.
         counts_objects: opening and closing is tried for leaks, too.
         run_process: runs a process to its end.
-        judge: judges the logs.
+        judge: judges logs that have been opened.
         clean: begins a round; returns its thread.
     """
 
@@ -59,7 +60,7 @@ class Healing:
         cleans_at_horizons: bool,
         counts_objects: bool,
         run_process: Callable[[Process, Callable[[], None]], None],
-        judge: Callable[[], None],
+        judge: Callable[[Collection[str]], None],
         clean: Callable[[], Any],
     ) -> None:
         self._world = world
@@ -71,24 +72,37 @@ class Healing:
         self._run_process = run_process
         self._judge = judge
         self._clean = clean
+        self._sound: list[str] = []  # the topics without damage
 
     def run(self) -> None:
-        """Open the logs, have everything cleaned, and close them in order."""
+        """Open the logs, have everything cleaned, and close them in order; then repair what was damaged."""
+        bench = self._bench
+        bench.has_errors = bench.stopping = bench.stops_clock = False
+        self._sound = [name for name in bench.topics.names if not bench.topics.is_damaged(name)]
+        if self._sound:
+            self._heal()
+        if len(self._sound) < len(bench.topics.names):
+            self._heal_damaged()
+        elif self._counts_objects:
+            self._open_again()
+
+    def _heal(self) -> None:
+        """Have what is not damaged cleaned and closed, whatever is damaged beside it."""
         world, bench = self._world, self._bench
-        bench.troubled = bench.stopping = bench.stops_clock = False
         process, fs = world.process("writer")
 
         def main() -> None:
             with bench.open(fs) as manager:
+                loaded = bench.loaded(manager)
                 for name in bench.topics.missing():
                     make_topic(bench, manager, name)
-                self._judge()
+                self._judge(loaded)
                 if not self._has_retention:
                     self._expire(manager)
-                if self._has_daemon and not self._has_retention:
+                if self._has_daemon and not self._has_retention and MAIN in self._sound:
                     self._clean_beside_a_transaction(manager)
                 ends = {}
-                for name in bench.topics.names:
+                for name in self._sound:
                     log = manager.log(name)
                     log.roll()
                     log.flush()
@@ -99,26 +113,61 @@ class Healing:
                 bench.clock.sleep(6)  # tombstones may go
                 self._clean_all(ends)
                 bench.clock.sleep(61 if self._deleted() else 6)  # deleted files have waited long enough
-                self._judge()
+                self._judge(self._sound)
                 self._require_clean(ends)
             process.closed_in_order = True
 
         self._run_process(process, main)
-        if not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
+        is_all = len(self._sound) == len(bench.topics.names)
+        if is_all and not (bench.log_dir / ".kafka_cleanshutdown").exists() and not world.scheduler.errors:
             raise Wrong("it was closed in order, and left no marker")
-        for name in bench.topics.names:
+        for name in self._sound:
             Found.of(bench.directory(name))
         if self._has_retention:
             self._expire_without_writer()
-        if self._counts_objects:
-            self._open_again()
+
+    # ---- damage ----------------------------------------------------------------------------------------------------
+
+    def _heal_damaged(self) -> None:
+        """A round is told of damaged records, and the logs open, soon or when the operator has repaired them."""
+        bench = self._bench
+        damaged = bench.damaged_bytes()
+        self._run_round()
+        for name in bench.cleaned:
+            if damaged[name]:
+                raise Wrong(f"a round has cleaned a log with {damaged[name]} damaged bytes, and told nothing")
+        self._try_damaged()
+        bench.topics.repair(self._world.disk)
+        if not self._try_damaged():
+            raise Wrong(f"the damage was repaired, and the logs do not open: {bench.outcomes}")
+
+    def _try_damaged(self) -> bool:
+        """Open and judge logs that were damaged; tells whether that went for all."""
+        bench = self._bench
+        process, fs = self._world.process("writer")
+        went = []
+
+        def main() -> None:
+            try:
+                with bench.open(fs) as manager:
+                    loaded = bench.loaded(manager)
+                    for name in bench.topics.missing():
+                        make_topic(bench, manager, name)
+                    self._judge(loaded)
+            except CleanerError as error:
+                bench.count(f"damaged: {type(error).__name__}")
+            else:
+                went.append(len(loaded) == len(bench.topics.names))
+
+        self._run_process(process, main)
+        return any(went)
 
     # ---- everything due --------------------------------------------------------------------------------------------
 
     def _expire(self, manager: LogManager) -> None:
         """Wait until all records of some topics have expired; they have to be gone, and nothing else."""
         bench = self._bench
-        old = [name for name in bench.topics.names if bench.topics.now[name].start.retention_ms is not None]
+        old = [name for name in self._sound if bench.topics.now[name].start.retention_ms is not None]
         if not old:
             return
         bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in old) / 1000 + 1)
@@ -134,9 +183,9 @@ class Healing:
     def _refuse_removals(self, names: list[str]) -> None:
         """Have the disk refuse to remove files when they are due to go: they go a minute later."""
         bench, disk = self._bench, self._world.disk
-        bench.troubled, disk.trouble = True, Trouble(errno.EIO, ("remove",))
+        bench.has_errors, disk.trouble = True, Trouble(errno.EIO, ("remove",))
         bench.clock.sleep(_REFUSAL_SECONDS)
-        bench.troubled, disk.trouble = False, None
+        bench.has_errors, disk.trouble = False, None
         bench.clock.sleep(_REMOVAL_SECONDS)
         waiting = [file for name in names for file in left_overs(bench.directory(name)) if file.endswith(".deleted")]
         if waiting:
@@ -145,7 +194,7 @@ class Healing:
     def _expire_without_writer(self) -> None:
         """Wait until the daemon has removed all that has expired, but for active segments."""
         bench = self._bench
-        bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in bench.topics.names) / 1000 + 1)
+        bench.clock.sleep(max(bench.topics.now[name].start.retention_ms or 0 for name in self._sound) / 1000 + 1)
         bench.clock.wall_offset_ms = max(0, bench.clock.wall_offset_ms)
         with self._daemon() as (_, task):
             self._wait_while(lambda: self._expired() and not task.has_ended)
@@ -154,8 +203,8 @@ class Healing:
         process, fs = self._world.process("writer")
 
         def main() -> None:
-            with bench.open(fs):
-                self._judge()
+            with bench.open(fs) as manager:
+                self._judge(bench.loaded(manager))
             process.closed_in_order = True
 
         self._run_process(process, main)
@@ -163,7 +212,7 @@ class Healing:
     def _expired(self) -> list[str]:
         """Return the segments below the active one that have expired, and those that only have to be removed."""
         found, bench = [], self._bench
-        for name in bench.topics.names:
+        for name in self._sound:
             truth, directory = bench.topics.now[name].start, bench.directory(name)
             logs = sorted(directory.glob("*.log"))[:-1]
             has_expired = truth.retention_ms is not None and not truth.is_dated_ahead
@@ -175,19 +224,14 @@ class Healing:
         """Run a round that sets horizons, and one in the millisecond before one of them."""
         self._bench.stops_clock = True
         for _ in range(2):
-            cleaning = self._clean()
-            while cleaning is not None and not cleaning.has_ended:
-                self._bench.clock.sleep(1)
-            self._judge()
+            self._run_round()
+            self._judge(self._sound)
         self._bench.stops_clock = False
 
     def _clean_all(self, ends: dict[str, int]) -> None:
         """Have the daemon, or one round, clean all that is due."""
-        bench = self._bench
         if not self._has_daemon:
-            cleaning = self._clean()
-            while cleaning is not None and not cleaning.has_ended:
-                bench.clock.sleep(1)
+            self._run_round()
             return
         with self._daemon() as (_, task):
             self._wait_while(lambda: self._behind(ends) and not task.has_ended)
@@ -204,6 +248,12 @@ class Healing:
             stop.set()
         while not task.has_ended:
             bench.clock.sleep(0.2)
+
+    def _run_round(self) -> None:
+        """Run one round of all compacted logs, to its end."""
+        cleaning = self._clean()
+        while cleaning is not None and not cleaning.has_ended:
+            self._bench.clock.sleep(1)
 
     def _wait_while(self, is_so: Callable[[], object]) -> None:
         clock = self._bench.clock
@@ -253,7 +303,9 @@ class Healing:
         """Return the compacted logs that are not cleaned to their ends, and up to where they are."""
         log_dir, topics = self._bench.log_dir, self._bench.topics
         clean_to = {
-            name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0) for name in topics.compacted
+            name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0)
+            for name in topics.compacted
+            if name in ends
         }
         return {name: offset for name, offset in clean_to.items() if offset < ends[name]}
 
@@ -262,7 +314,7 @@ class Healing:
         behind = self._behind(ends)
         if behind:
             raise Wrong(f"all is well, and logs are cleaned up to {behind}, not to {ends}: {bench.outcomes}")
-        for name in bench.topics.names:
+        for name in self._sound:
             if left_overs(bench.directory(name)):
                 raise Wrong(f"all is well, and these files are left: {left_overs(bench.directory(name))}")
         if self._deleted():

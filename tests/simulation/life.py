@@ -8,7 +8,7 @@ that is due, and the log has to close in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,13 @@ class Life:
         self._bench.begun = self._operation_begins
         self._bench.has_read = lambda: self._comes("read")
         self._bench.has_noted = lambda: self._comes("note")
-        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {"read": [], "close": [], "note": []}
+        self._bench.has_deleted = lambda: self._comes("delete")
+        self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {
+            "read": [],
+            "close": [],
+            "note": [],
+            "delete": [],
+        }
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
         self._supervisor = Process("supervisor")
@@ -65,7 +71,8 @@ class Life:
         self._has_power = True
         self._is_healing = False
         self._is_trying = False  # states that a power cut may leave
-        self._was_cut = False  # since the log was last judged
+        self._was_cut = False  # since logs were last judged
+        self._may_lack: set[str] = set()  # topics that were not judged since
         self._was_cut_in_round = False
         self._place = -1
         self._failed_opens = 0
@@ -100,6 +107,7 @@ class Life:
             self._live()
             if self._failed_opens > 2:
                 self._world.disk.trouble = None  # the operator has repaired it
+                self._bench.topics.repair(self._world.disk)
             self._restore_power()
             if self._plan.rests:
                 self._rest()
@@ -125,7 +133,7 @@ class Life:
 
     def _live(self) -> None:
         bench = self._bench
-        bench.troubled = self._world.disk.trouble is not None
+        bench.has_errors = self._world.disk.trouble is not None
         bench.lacks_descriptors = False
         bench.stopping = False
         process, fs = self._world.process("writer")
@@ -140,21 +148,20 @@ class Life:
             except (CleanerError, OSError) as error:
                 bench.count(f"open: {type(error).__name__}")
                 self._failed_opens += 1
-                if not bench.troubled:
+                if not bench.has_errors and not bench.topics.damaged_checkpoints:
                     raise
                 return
-            if manager.failed:
-                failure = next(iter(manager.failed.values()))
-                bench.count(f"load: {type(failure).__name__}")
-                if not bench.troubled:
-                    raise failure
+            loaded = bench.loaded(manager)
+            self._failed_opens += bool(manager.failed)
+            if manager.failed and bench.has_errors:
                 self._close(process, manager)
                 return
             for name in bench.topics.missing():
                 make_topic(bench, manager, name)
-            self._judge()
+            self._judge(loaded)
             bench.writer = process
-            clients = [Client(bench, manager, number) for number in bench.operations]
+            numbers = [number for number in bench.operations if bench.topic_of(number) in loaded]
+            clients = [Client(bench, manager, number) for number in numbers]
             threads = [self._world.primitives.Thread(target=client.run, name="client") for client in clients]
             for thread in threads:
                 thread.start()
@@ -186,7 +193,7 @@ class Life:
             self._comes("close")
         except (CleanerError, OSError) as error:
             self._bench.count(f"close: {type(error).__name__}")
-            if not self._bench.troubled:
+            if not any(map(self._bench.is_troubled, self._bench.topics.names)):
                 raise
 
     def _wait_for(self, tasks: list[Task]) -> None:
@@ -197,10 +204,14 @@ class Life:
                 task.on_end.append(lambda: scheduler.wake(supervisor))
                 scheduler.block("wait for a process")
 
-    def _judge(self) -> None:
-        bench = self._bench
-        bench.topics.judge(power_was_cut=self._was_cut)
-        self._was_cut = False
+    def _judge(self, names: Collection[str]) -> None:
+        """Judge logs that have been opened; others may not have been, as they are damaged."""
+        disk = self._world.disk
+        if self._was_cut or disk.has_lost_pages:
+            self._may_lack |= set(self._bench.topics.names)
+        self._was_cut = disk.has_lost_pages = False
+        self._bench.topics.judge(names, only_durable=self._may_lack)
+        self._may_lack -= set(names)
 
     # ---- accidents -------------------------------------------------------------------------------------------------
 
@@ -229,7 +240,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, a close or a note."""
+        """Begin the accidents that waited for the end of a read, a close, a note or a deletion."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)
@@ -275,6 +286,10 @@ class Life:
             case "failing":
                 share = (0.0, 0.02, 0.2, 1.0)[accident.number % 4]
                 self._trouble(Trouble.failing(share) if share else Trouble.failing_once())
+            case "read only":
+                self._trouble(Trouble.read_only())
+            case "rot":
+                bench.topics.strike(world.disk, accident.number)
             case "descriptors":
                 self._trouble(Trouble.no_descriptors())
             case "clock":
@@ -283,7 +298,7 @@ class Life:
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
                 bench.topics.note_time()
             case "lock lost":
-                bench.troubled, bench.lacks_descriptors = True, False
+                bench.has_errors, bench.lacks_descriptors = True, False
                 world.scheduler.at_step(world.scheduler.step + 1 + accident.number % _TROUBLE_STEPS, self._stop)
                 world.begin("operator", lambda fs: lose_lock(bench, fs))
             case "second daemon" | "state lost" | "steer" | "freeze":
@@ -302,7 +317,7 @@ class Life:
             case "steer":
                 world.spawn(self._daemon, "operator", lambda: daemon.steer(number))
             case "freeze":
-                bench.troubled, bench.lacks_descriptors = True, False
+                bench.has_errors, bench.lacks_descriptors = True, False
                 self._daemon.frozen_until_ns = world.scheduler.now_ns() + _FREEZE_NS
 
     def _stop(self) -> None:
@@ -318,7 +333,7 @@ class Life:
         """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
         tasks = [task for task in self._world.scheduler.tasks if task.name == "client" and not task.has_ended]
         if tasks and self._writer is not None and not self._writer.is_dead:
-            self._bench.troubled, self._bench.lacks_descriptors = True, False
+            self._bench.has_errors, self._bench.lacks_descriptors = True, False
             tasks[number % len(tasks)].interrupt = KeyboardInterrupt() if number % 3 else MemoryError()
             if number // 8 and not self._is_trying:
                 step = self._world.scheduler.step
@@ -327,8 +342,8 @@ class Life:
     def _trouble(self, trouble: Trouble) -> None:
         world = self._world
         world.disk.trouble = trouble
-        self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.troubled
-        self._bench.troubled = True
+        self._bench.lacks_descriptors = trouble == Trouble.no_descriptors() and not self._bench.has_errors
+        self._bench.has_errors = True
 
         def end() -> None:
             world.disk.trouble = None
@@ -351,11 +366,13 @@ class Life:
                 for _ in range(_RAW_STATES):
                     state = disk.draw_state(cut)
                     for topic, began in bench.rounds_began.items():
+                        if bench.topics.is_damaged(topic):
+                            continue
                         judge_cut_swap(state, bench.directory(topic).relative_to(disk.root), began)
             for _ in range(_OTHER_STATES):
                 disk.come_back(cut)
                 for topic in bench.topics.names:
-                    if not bench.topics.is_remade(topic):
+                    if not bench.topics.is_remade(topic) and not bench.topics.is_damaged(topic):
                         judge_cut_checkpoints(bench.directory(topic), checkpoints_of(bench.log_dir, topic))
                 self._try_state()
         disk.come_back(cut)
@@ -366,16 +383,20 @@ class Life:
         """Open the log in another state that the power cut may have left; what happens there is forgotten."""
         bench = self._bench
         topics, bench.topics = bench.topics, bench.topics.copy()
-        bench.troubled = bench.stopping = False
+        bench.has_errors = bench.stopping = False
         process, fs = self._world.process("trial")
 
         def main() -> None:
-            manager = bench.open(fs)
-            if manager.failed:
-                raise next(iter(manager.failed.values()))
+            try:
+                manager = bench.open(fs)
+            except CleanerError:
+                if not bench.topics.damaged_checkpoints:
+                    raise
+                return  # the damage was told
+            loaded = bench.loaded(manager)
             for name in bench.topics.missing():
                 make_topic(bench, manager, name)
-            self._judge()
+            self._judge(loaded)
 
         self._run_process(process, main)
         self._wait_for([task for task in self._world.scheduler.tasks if task.owner is process])

@@ -11,7 +11,7 @@ A command may be killed, or the power cut, in its middle. Then the operator give
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Operators:
         run_process: runs a process to its end.
         cut: cuts the power.
         restore: brings it back if it was cut; returns whether it was.
-        judge: judges the logs as an opening does.
+        judge: judges logs as an opening does.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Operators:
         run_process: Callable[[Process, Callable[[], None]], None],
         cut: Callable[[], None],
         restore: Callable[[], bool],
-        judge: Callable[[], None],
+        judge: Callable[[Collection[str]], None],
     ) -> None:
         self._bench = bench
         self._has_daemon = has_daemon
@@ -79,7 +79,7 @@ class Operators:
         if rest.kind == "wait":
             bench.clock.sleep(rest.number)
             return
-        bench.troubled = bench.world.disk.trouble is not None
+        bench.has_errors = bench.world.disk.trouble is not None
         getattr(self, f"_{rest.kind}")(rest)
 
     def _carry_out(self, rest: Rest, command: Callable[[SimFiles], None]) -> bool:
@@ -161,7 +161,7 @@ class Operators:
         if last.refused or not last.has_marker or not self._is_closed:
             raise Wrong(f"all is well, and recover says {last}")
         if not bench.topics.missing():
-            self._judge()
+            self._judge(bench.topics.names)
 
     # ---- check -----------------------------------------------------------------------------------------------------
 
@@ -175,11 +175,11 @@ class Operators:
             options = CheckOptions(repair=True, clean_section=True)
             report = check_all([bench.log_dir], self._sources, self._context(fs), options)
             sound.append(report.is_sound)
-            if was_closed and not report.is_sound and not self._has_daemon and not bench.troubled:
+            if was_closed and not report.is_sound and not self._has_daemon and not bench.has_errors:
                 raise Wrong(f"the logs were closed in order, and after a repair there is damage: {report.findings}")
 
         if self._carry_out(rest, command) and was_closed and self._is_settled and not self._has_daemon:
-            self._judge()
+            self._judge(bench.topics.names)
 
     def _lose_an_index(self, number: int) -> None:
         """Remove an index file, by a process that does not forget to sync; or none."""
@@ -248,7 +248,7 @@ class Operators:
                 raise Wrong(f"{name}: after undo it is cleaned up to {line}, before the round up to {lines[name]}")
         bench.topics = truth
         self._damaged.clear()
-        self._judge()
+        self._judge(bench.topics.names)
 
     def _undo_with_damage(self, fs: SimFiles) -> None:
         """Try it with a kept file damaged: it is refused, and changes nothing."""

@@ -8,12 +8,13 @@ answered, and what a reader was shown; `judge` reads the files with the tests' o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
 from tests.simulation.found import Found, Wrong, number_of, topic_id_of
-from tests.simulation.retained import LogStart
+from tests.simulation.retained import LOG_STARTS, LogStart
+from tests.simulation.rot import Rots
 from tests.simulation.sent import Sent, Transaction, is_committed, is_undecided, may_count
 
 
@@ -27,6 +28,7 @@ class Oracle:
         now_ms: returns the wall clock.
         first: the number of its first record.
         topic_id: of its topic.
+        rots: the damage to its files; None: there is none.
     Attributes:
         is_made: its topic was made, as far as anybody was answered.
         is_deleted_soon: somebody has asked to delete its topic.
@@ -40,6 +42,8 @@ class Oracle:
         now_ms: Callable[[], int],
         first: int = 0,
         topic_id: uuid.UUID | None = None,
+        *,
+        rots: Rots | None = None,
     ) -> None:
         self._directory = directory
         self._settings = settings
@@ -47,6 +51,7 @@ class Oracle:
         self._is_compacted = "compact" in settings["cleanup.policy"]
         self._first = first
         self._topic_id = topic_id
+        self.rots = Rots(set()) if rots is None else rots
         self.is_made = self.is_deleted_soon = self.is_deleted = False
         self.start = LogStart(directory, settings, now_ms)
         self._now_ms = now_ms
@@ -137,12 +142,13 @@ class Oracle:
 
     def must_be_shown(self) -> tuple[dict[int, Sent], int]:
         """Return what a reader of committed records that begins now has to be shown, by offset; and up to where."""
+        end = max(self._by_offset, default=-1) + 1
         undecided = [
             sent.at_least if sent.offset is None else sent.offset
             for sent in self.sent.values()
             if is_undecided(sent) and not sent.has_failed and not sent.is_lost
         ]
-        stable = min(undecided, default=1 << 62)
+        stable = min([end, *undecided])
         return {
             at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and is_committed(sent)
         }, stable
@@ -191,52 +197,69 @@ class Oracle:
 
     # ---- the files -------------------------------------------------------------------------------------------------
 
-    def judge(self, checkpoints: dict[str, int], *, power_was_cut: bool) -> None:
+    def judge(self, checkpoints: dict[str, int], *, only_durable: bool) -> None:
         """
         Judge a partition's files when the log has been opened: what survived is the truth from now on.
 
+        Args:
+            checkpoints: of the log dir, the partition's lines.
+            only_durable: only that must have survived: the power was cut, or an fsync has failed.
         Raises:
             Wrong: something durable is missing, something is there that was not sent, or a checkpoint is ahead.
         """
-        found = Found.of(self._directory)
+        rots = self.rots
+        found = Found.of(self._directory, rots)
         self._note_cleaned()
-        line = checkpoints.get("log-start-offset-checkpoint", 0)
-        below_start = self.start.judge(
-            line, None if power_was_cut or (self._round_count and self._is_compacted) else found.size
-        )
+        line = checkpoints.get(LOG_STARTS, 0)
+        if rots.has_hit(LOG_STARTS):
+            below_start = self.start.judge_damaged(line, max(self._by_offset, default=-1) + 1)
+        else:
+            below_start = self.start.judge(
+                line, None if only_durable or (self._round_count and self._is_compacted) else found.size
+            )
         self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]
             whole = [offset for offset in offsets if offset is not None]
-            if None in offsets and whole and min(whole) >= max(self._cleaned_to, self.start.offset):
+            least_whole = max(self._cleaned_to, self.start.offset)
+            if None in offsets and whole and min(whole) >= least_whole and not rots.has_hit(".log"):
                 raise Wrong(f"an append of {len(append)} records is there in part, at {whole}")
         self._appends.clear()
         least = 0
         for offset, sent in self._by_offset.items():
-            if sent.is_durable or (sent.is_answered and not power_was_cut):
+            if sent.is_durable or (sent.is_answered and not only_durable):
                 least = max(least, offset + 1)
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
         end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
+        if end < least and max(found.records, default=-1) < rots.first_lost():
+            # Recovery has cut the damage off, and all that came after it; it may have put markers there.
+            least, end = min(least, rots.first_lost()), min(end, rots.first_lost())
         if end < least:
             raise Wrong(f"the log ends at {end}, though records below {least} were answered")
         for offset in [offset for offset in self._by_offset if offset >= end]:
             self._by_offset.pop(offset).is_lost = True
+        rots.cut(end)
         for sent in self.sent.values():
-            if not sent.is_answered and sent.offset is None:
+            if not sent.is_answered and sent.offset is None and rots.last_lost() < 0:
                 sent.is_lost = True  # it did not come to the disk, and will not
         # Opening a log forces it to disk.
         for sent in self._by_offset.values():
             sent.is_durable = True
-        last_of_keys = self._last_of_keys(set(found.records))
+        present = found.records.keys() | {offset for offset in self._by_offset if rots.is_lost(offset)}
+        last_of_keys = self._last_of_keys(present)
         for offset, sent in self._by_offset.items():
-            if offset not in found.records and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
+            if offset not in present and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
-        self._judge_removed(below_start)
+        if not rots.has_hit(LOG_STARTS):
+            self._judge_removed(below_start)
         self._judge_transactions(found)
-        found.judge_aborts(self.start.offset)
-        found.judge_epochs(self._directory, self.start.offset)
-        self._judge_horizons(found)
-        self._judge_checkpoints(found, checkpoints)
+        if not rots.has_hit(".log"):
+            if not rots.has_hit(".txnindex"):
+                found.judge_aborts(self.start.offset)
+            self._judge_horizons(found)
+        if not rots.has_hit("leader-epoch-checkpoint"):
+            found.judge_epochs(self._directory, self.start.offset)
+        self._judge_checkpoints(found, {name: at for name, at in checkpoints.items() if name not in rots.names})
 
     def _judge_removed(self, offsets: range) -> None:
         """Judge what retention has removed, except for what a round may have removed before."""
@@ -281,7 +304,9 @@ class Oracle:
 
     def copy(self) -> Oracle:
         """Return an independent copy, to judge files that may not be the ones that stay."""
-        other = Oracle(self._directory, self._settings, self._now_ms, self._first, self._topic_id)
+        other = Oracle(
+            self._directory, self._settings, self._now_ms, self._first, self._topic_id, rots=self.rots.copy()
+        )
         other.is_made, other.is_deleted_soon, other.is_deleted = self.is_made, self.is_deleted_soon, self.is_deleted
         other.start = self.start.copy()
         other._round_count, other._round_ms, other._horizons = self._round_count, self._round_ms, self._horizons
@@ -327,7 +352,7 @@ class Oracle:
             return False
         return sent.value is None or not may_count(sent) or sent.offset < last.get(sent.key, -1)
 
-    def _last_of_keys(self, present: set[int]) -> dict[str, int]:
+    def _last_of_keys(self, present: Set[int]) -> dict[str, int]:
         """Return `last` for `_may_be_gone`: only what a round could see supersedes."""
         last: dict[str, int] = {}
         for offset, sent in self._by_offset.items():
@@ -346,6 +371,11 @@ class Oracle:
             if transaction is None:
                 continue
             outcome = found.outcome(offset)
+            if self.rots.has_hit(".log"):
+                # Its marker may be cut off; while the damage is there, another may seem to be its marker.
+                if outcome is not None and self.rots.last_lost() < 0:
+                    transaction.answered = transaction.asked = outcome
+                continue
             if outcome is True and transaction.asked is not True:
                 raise Wrong(f"record {sent.number} at {offset} is committed, which nobody asked for")
             if outcome is not True and transaction.answered is True and transaction.is_durable:
@@ -357,7 +387,7 @@ class Oracle:
         for name, offset in checkpoints.items():
             if offset > found.end:
                 raise Wrong(f"{name} says {offset}, but the log ends at {found.end}")
-        clean_to = checkpoints.get("cleaner-offset-checkpoint", 0)
+        clean_to = 0 if self.rots.has_hit(".log") else checkpoints.get("cleaner-offset-checkpoint", 0)
         if clean_to > max(self._cleaned_to, self.start.offset):
             raise Wrong(f"it says that it is cleaned up to {clean_to}, rounds came to {self._cleaned_to} at most")
         keys: dict[bytes | None, int] = {}

@@ -24,10 +24,12 @@ ACCIDENTS = (
     "interrupt",
     "kill daemon",
     "descriptors",
+    "read only",
+    "rot",
 )
 OF_DAEMONS = ("second daemon", "state lost", "lock lost", "steer", "steer", "freeze")
 RESTS = ("wait", "recover", "repair", "undo")
-PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note")
+PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note", "delete")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -83,7 +85,8 @@ class Accident:
         steps: how many.
         number: its size.
         place: instead, so many changes of files or fences after the round of that operation has begun, or so many
-            changes of the writer after the operation has, or so many steps after the next read, close or note.
+            changes of the writer after the operation has, or so many steps after the next read, close, note or
+            deletion of a topic.
     """
 
     kind: str
@@ -164,6 +167,10 @@ class Plan:
         accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))]
         if "power" in chosen and rng.random() < 0.6:
             accidents.append(Accident("power", rng.choice(rounds), rng.randrange(rng.choice((9, 25))), 0, "fence"))
+        if "rot" in chosen and rng.random() < 0.3:
+            place = rng.randrange(count // 2, count - 2)
+            accidents += [Accident("rot", place, rng.randrange(10), rng.randrange(1 << 16)) for _ in range(2)]
+            operations[place + 1 : place + 3] = [Operation(operations[place].client, "read")] * 2
         accidents.sort(key=lambda accident: accident.after_operation)
         has_daemon = rng.random() < _DAEMON_SHARE
         stops_clock = not has_daemon and rng.random() < 0.3
@@ -196,6 +203,9 @@ def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds
         # In the middle of a change of several steps.
         places = [place for place, each in enumerate(operations) if each.kind in ("roll", "transact", "repeat", "end")]
         return Accident(kind, rng.choice(places or [0]), rng.randrange(30), number)
+    remakes = [place for place, each in enumerate(operations) if each.kind == "remake"]
+    if remakes and "power" in kinds and rng.random() < 0.05:
+        return Accident("power", rng.choice(remakes), rng.randrange(8), number, "delete")
     chance = rng.random()
     steps = [place for place, each in enumerate(operations) if each.kind in ("retain", "remake")]
     if steps and rng.random() < 0.12:
@@ -223,7 +233,8 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
             accidents.append(Accident(kind, place, rng.randrange(60), rng.randrange(1 << 16)))
         if rng.random() < 0.5:
             plan, rests = _with_retention(rng, plan), (_rest(rng, "wait"),)
-    if rng.random() < _REST_SHARE:
+    has_damage = any(each.kind == "rot" for each in accidents)  # what commands make of it, other tests judge
+    if rng.random() < _REST_SHARE and not has_damage:
         rests += tuple(_rest(rng, kind) for kind in rng.sample(RESTS, rng.choice((1, 1, 2))))
     if rests:
         accidents += [Accident("stop", rng.randrange(count), 0) for _ in rests]

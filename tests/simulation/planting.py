@@ -2,8 +2,8 @@
 Planted defects: the product with one promise broken, so that it is known what the simulator would notice.
 
 Each is a context that replaces functions of the product. `found_by` runs seeds until one fails. A sync left out is a
-line of `LEFT_OUT`; any other defect a function in `writer_defects.py` or `round_defects.py`, with `@breaks` if it
-replaces one function and with `@defect` if it does more.
+line of `LEFT_OUT`; any other defect a function in `writer_defects.py`, `round_defects.py` or `disk_defects.py`, with
+`@breaks` if it replaces one function and with `@defect` if it does more.
 """
 
 from __future__ import annotations
@@ -130,15 +130,15 @@ LEFT_OUT = {
 
 def current_task(files: Any) -> object:
     """Return the thread that has the token, found by a file or its file system."""
-    return getattr(files, "_owner", files)._disk.scheduler.current
+    return getattr(files, "_owner", files).disk.scheduler.current
 
 
 @contextlib.contextmanager
-def _unsynced(task: object) -> Iterator[None]:
+def unsynced(task: object, *kinds: str) -> Iterator[None]:
     """Keep a thread's syncs out of the journal."""
 
     def after(self: SimFiles, operation: Operation) -> None:
-        if operation.kind not in ("fsync", "fsync_dir") or current_task(self) is not task:
+        if operation.kind not in kinds or current_task(self) is not task:
             real(self, operation)
 
     real = SimFiles.after
@@ -164,7 +164,7 @@ def leaving_out(left_out: LeftOut) -> Iterator[None]:
             is_it = is_wanted(sys._getframe(1))
             # A step like any other: until the next power cut everything goes as without the defect.
             if is_it:
-                with _unsynced(current_task(args[0])):
+                with unsynced(current_task(args[0]), "fsync", "fsync_dir"):
                     return call(*args)
             return call(*args)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.simulation.found import Wrong, first_base
 
+LOG_STARTS = "log-start-offset-checkpoint"
 _LONGEST_WAY_MS = 1000  # between taking the time of a record, or of a look, and its effect
 
 
@@ -80,6 +81,21 @@ class LogStart:
         self._judged = self.offset = start
         if gone and self._retention_ms < 0 and size is not None and size < self._retention_bytes:
             raise Wrong(f"{size} bytes are left of the log, {self._retention_bytes} have to stay")
+        return gone
+
+    def judge_damaged(self, line: int, end: int) -> range:
+        """
+        Note where the log starts, as `judge`, when the checkpoint may say anything below the log's end.
+
+        Args:
+            line: of the damaged log start checkpoint.
+            end: the log's, as far as anybody knows.
+        """
+        start = max(self.look(), line)
+        if start > end:
+            raise Wrong(f"the log starts at {start} by a damaged line, and ends at {end}")
+        gone = range(self._judged, start)
+        self._judged = self.offset = start
         return gone
 
     def judge_gone(self, records: Iterable[tuple[int, int]]) -> None:

@@ -33,6 +33,11 @@ _FOUND = {
     "rounds leave a file open": 0,
     "retention removes a segment too many": 0,
     "checkpoints outlive a topic": 0,
+    "recovery believes the page cache": 0,
+    "topics are made without directory fsyncs": 0,
+    "topics are deleted without directory fsyncs": 0,
+    "readers end at damage": 0,
+    "short writes count as whole": 0,
 }
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
+from tests.simulation.disk import Disk
 from tests.simulation.found import Wrong, checkpoints_of, topic_id_of
 from tests.simulation.oracle import Oracle
+from tests.simulation.rot import Rots
 
 MAIN = "log"
 SETTINGS: Mapping[str, Mapping[str, str]] = {
@@ -36,6 +38,7 @@ class Topics:
         now_ms: returns the wall clock.
     Attributes:
         now: the truth about each topic, by name.
+        damaged_checkpoints: see `Rots`.
     """
 
     def __init__(
@@ -47,9 +50,11 @@ class Topics:
         self._round_counts: list[float] = []  # of the rounds that run
         self._known: dict[str, dict[uuid.UUID | None, Oracle]] = {name: {} for name in names}
         self.names = names
+        self.damaged_checkpoints: set[str] = set()
         self.now: dict[str, Oracle] = {}
         for name in names:
             self.now[name] = self.remember(name, topic_id_of(self._directory(name)))
+            self.now[name].is_made = True
 
     def remember(self, name: str, topic_id: uuid.UUID | None) -> Oracle:
         """Note a topic that is about to be made, or is there."""
@@ -60,6 +65,7 @@ class Topics:
             self._now_ms,
             first=1_000_000 * len(known),
             topic_id=topic_id,
+            rots=Rots(self.damaged_checkpoints),
         )
         for count in self._round_counts:
             oracle.rounds_begin(count)
@@ -127,19 +133,50 @@ class Topics:
         return self._log_dir / str(TopicPartition(name, 0))
 
     def missing(self) -> list[str]:
-        """Return the topics that are not there: a power cut or a kill came between their deletion and their return."""
-        return [name for name in self.names if not self._directory(name).exists()]
-
-    def judge(self, *, power_was_cut: bool) -> None:
         """
-        Judge all logs when they have been opened.
+        Return the topics that are not there: a power cut or a kill came between their deletion and their return.
 
+        Raises:
+            Wrong: one was made, and nobody has asked to delete it.
+        """
+        missing = [name for name in self.names if not self._directory(name).exists()]
+        for name in missing:
+            latest = next(each for each in reversed(self._known[name].values()) if each.is_made or each.is_deleted_soon)
+            if not latest.is_deleted_soon:
+                raise Wrong(f"{name} was made, and is gone")
+        return missing
+
+    def judge(self, names: Collection[str], *, only_durable: Collection[str]) -> None:
+        """
+        Judge some logs when they have been opened.
+
+        Args:
+            names: of their topics.
+            only_durable: of these only what was durable must have survived.
         Raises:
             Wrong: see `Oracle.judge`; or a deleted topic is back, or a made one is not there.
         """
-        for name in self.names:
+        for name in names:
             self._find(name)
-            self.now[name].judge(checkpoints_of(self._log_dir, name), power_was_cut=power_was_cut)
+            self.now[name].judge(checkpoints_of(self._log_dir, name), only_durable=name in only_durable)
+
+    # ---- damage ----------------------------------------------------------------------------------------------------
+
+    def is_damaged(self, name: str) -> bool:
+        """Tell whether a file of a topic, or a checkpoint, was ever damaged."""
+        return bool(self.now[name].rots.names)
+
+    def strike(self, disk: Disk, number: int) -> None:
+        """Damage a file of one of the topics, or a checkpoint."""
+        name = self.names[number % len(self.names)]
+        oracle = self.there(name)
+        if oracle is not None:
+            oracle.rots.strike(disk, self._directory(name), number)
+
+    def repair(self, disk: Disk) -> None:
+        """Have the operator put back all that was damaged."""
+        for oracle in self._all():
+            oracle.rots.repair(disk)
 
     def _find(self, name: str) -> None:
         """Find out which of the topics that had a name is there."""

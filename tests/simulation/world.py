@@ -71,7 +71,7 @@ class World:
         )
         self.primitives = Primitives(self.scheduler)
         self.clock = SimClock(self.scheduler)
-        self.disk = Disk(root, self.scheduler, Random(f"{seed}/disk"), is_slow=choices.random() < 0.3)
+        self.disk = Disk(root, self.scheduler, Random(f"{seed}/disk"), Random(f"{seed}/habits"))
         self.disk.date_from(EPOCH_MS * 1_000_000)
         self.processes: list[Process] = []
         self._system = Random(f"{seed}/system")

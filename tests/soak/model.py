@@ -141,7 +141,7 @@ class LongOracle(Oracle):
         copy_listed(self._live, self._scratch)
         self._directory = self._scratch
         try:
-            self.judge(checkpoints, power_was_cut=power_was_cut)
+            self.judge(checkpoints, only_durable=power_was_cut)
             self._round_ms = (_now_ms() - _LONGEST_ROUND_MS, self._round_ms[1])
             found = Found.of(self._scratch)
             self._forget(found)

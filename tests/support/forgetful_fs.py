@@ -4,10 +4,14 @@ A disk that forgets changes that were not fsynced, in any order.
 `ForgetfulFileSystem` works on a real directory and keeps a journal of every change. From the journal it computes what a
 power cut at some time may leave, assuming only what POSIX promises:
 
-- writes to a file before its last fsync are on disk; each later write may be complete, missing, torn, or zeros;
-- names created, renamed or removed before the directory's last fsync are durable; each later change of a name may have
-  happened or not, independently of the others; a rename is atomic: the file has its old name or its new one;
-- fsync of a file does not make its name durable, fsync of a directory not the files' contents.
+- writes to a file before its last fsync are on disk; each later write may be complete, missing, zeros, or torn: cut off
+  in the middle, or by sectors or pages, of which each is old, new or zeros;
+- names created, renamed or removed before the directory's last fsync are durable, those of directories too; each later
+  change of a name may have happened or not, independently of the others; a rename is atomic: the file has its old name
+  or its new one. What is in a directory without a name is gone;
+- fsync of a file does not make its name durable, fsync of a directory not the files' contents;
+- a failed fsync is final (`lose_pages`): the pages count as written and are not, so no later fsync writes them. The
+  page cache still shows them, until it is dropped (`drop_cache`).
 
 Real file systems forget less (ext4 and XFS apply name changes in order), so code that is safe here is safe on them.
 The journal is exact and choices come from a seed: a state that broke something can be reproduced.
@@ -18,69 +22,35 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.support.watched_fs import Operation, WatchedFileSystem
-
-# A file's mtime if a change of it was forgotten; no test sets this one.
-FORGOTTEN_MTIME_NS = 1_000_000_000
-
-
-class FileState(NamedTuple):
-    """A file's content after the power cut."""
-
-    data: bytes
-    mtime_ns: int
-
-
-@dataclass(frozen=True)
-class DiskState:
-    """
-    The disk after a power cut: files by path relative to the root, and their directories.
-
-    `note` says which changes were forgotten; comparisons ignore it.
-    """
-
-    files: tuple[tuple[Path, FileState], ...]
-    directories: tuple[Path, ...]
-    note: str = field(default="", compare=False)
-
-    def write_to(self, root: Path) -> None:
-        """Write the state to a directory that is empty or does not exist yet."""
-        for directory in (Path(), *self.directories):
-            (root / directory).mkdir(parents=True, exist_ok=True)
-        for path, state in self.files:
-            descriptor = os.open(f"{root}/{path}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            try:
-                os.write(descriptor, state.data)
-                os.utime(descriptor, ns=(state.mtime_ns, state.mtime_ns))
-            finally:
-                os.close(descriptor)
+from cleaner.storage.fs.file_system import File
+from tests.support.power_cut import (
+    NO_FILE,
+    OF_CONTENTS,
+    OF_NAMES,
+    ROOT,
+    DiskState,
+    FileState,
+    PowerCut,
+    changed_file,
+)
+from tests.support.watched_fs import Operation, WatchedFile, WatchedFileSystem
 
 
-class _Disk:
-    """The disk while a state is computed: files by their numbers, and their names."""
+class ForgetfulFile(WatchedFile):
+    """An open file of a `ForgetfulFileSystem`."""
 
-    def __init__(self, files: dict[int, FileState], names: dict[Path, int]) -> None:
-        self.files = files
-        self.names = names
+    def __init__(self, file: File, owner: ForgetfulFileSystem) -> None:
+        super().__init__(file.path, file.handle, owner)
+        self._owner = owner
 
-    def copy(self) -> _Disk:
-        return _Disk(dict(self.files), dict(self.names))
-
-    def apply(self, operation: Operation, is_kept: bool, rng: random.Random) -> None:
-        """Apply one change, or what a power cut leaves of it."""
-        if operation.kind == "create":
-            self.files[operation.inode] = FileState(b"", FORGOTTEN_MTIME_NS)
-        if operation.kind in ("create", "rename", "remove"):
-            if is_kept:
-                _change_name(self.names, operation)
-        elif operation.kind not in ("fsync", "fsync_dir"):
-            self.files[operation.inode] = _changed_file(self.files[operation.inode], operation, is_kept, rng)
+    def drop_cache(self, position: int, size: int) -> None:
+        """Have the file show what is on the disk: the pages that a failed fsync has lost are clean."""
+        self._owner.drop_cache(self.fileno())
 
 
 class ForgetfulFileSystem(WatchedFileSystem):
@@ -105,20 +75,27 @@ class ForgetfulFileSystem(WatchedFileSystem):
         self.sync_sites: list[str] = []
         self._skip_sync = skip_sync
         self._skipped: tuple[int, Operation] | None = None
-        self._directories = tuple(sorted(path.relative_to(root) for path in root.rglob("*") if path.is_dir()))
         # Files get our own numbers: a file system may reuse an inode's number for a later file.
-        self._numbers = itertools.count()
+        self._numbers = itertools.count(ROOT + 1)
         self._number_of_inode: dict[int, int] = {}
-        self._number_of_name: dict[Path, int] = {}
+        self._number_of_name: dict[Path, int] = {root: ROOT}
         self._durable_at_start: set[int] = set()
-        for path in sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink()):
-            about = path.stat()
-            self.enter(Operation("create", path, about.st_ino))
-            self.enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
-            self.enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
-            if not unsynced(path):
+        self._stale: set[int] = set()
+        for path in sorted(root.rglob("*")):
+            about = path.lstat()
+            if stat.S_ISDIR(about.st_mode):
+                self.enter(Operation("make_dir", path))
                 self._durable_at_start.add(self._number_of_name[path])
+            elif stat.S_ISREG(about.st_mode):
+                self.enter(Operation("create", path, about.st_ino))
+                self.enter(Operation("write", path, about.st_ino, data=path.read_bytes()))
+                self.enter(Operation("set_mtime", path, about.st_ino, number=about.st_mtime_ns))
+                if not unsynced(path):
+                    self._durable_at_start.add(self._number_of_name[path])
         self.start = len(self.journal)
+
+    def _watched(self, file: File) -> File:
+        return ForgetfulFile(file, self)
 
     def after(self, operation: Operation) -> None:
         """Add the change to the journal, unless it is the fsync to leave out."""
@@ -126,25 +103,44 @@ class ForgetfulFileSystem(WatchedFileSystem):
             self.syncs.append(operation)
             self.sync_sites.append(_calling_place())
             if len(self.syncs) - 1 == self._skip_sync:
-                number = self._number_of_inode[operation.inode] if operation.kind == "fsync" else 0
-                self._skipped = (len(self.journal), operation._replace(inode=number))
+                self._skipped = (len(self.journal), self._change_of(operation))
                 return
         self.enter(operation)
 
     def enter(self, operation: Operation) -> None:
         """Add a change to the journal, with our number of the file instead of its inode."""
-        number = 0
-        if operation.kind == "create":
-            number = next(self._numbers)
-            self._number_of_inode[operation.inode] = self._number_of_name[operation.path] = number
-        elif operation.kind == "rename" and operation.target is not None:
-            number = self._number_of_name.pop(operation.path)
-            self._number_of_name[operation.target] = number
-        elif operation.kind == "remove":
-            number = self._number_of_name.pop(operation.path)
-        elif operation.kind != "fsync_dir":
+        self.journal.append(self._change_of(operation))
+
+    def _change_of(self, operation: Operation) -> Operation:
+        """Return a change with our numbers, and keep in mind which name and which inode has which."""
+        kind, path, target = operation.kind, operation.path, operation.target
+        directory = 0
+        if kind in OF_NAMES:
+            directory = self._number_of_directory(path.parent)
+        if kind in ("create", "make_dir"):
+            number = self._number_of_name[path] = next(self._numbers)
+            if kind == "create":
+                self._number_of_inode[operation.inode] = number
+        elif kind == "rename" and target is not None:
+            if target.is_dir():
+                self._move_names(path, target)
+            number = self._number_of_name[target] = self._number_of_name.pop(path)
+        elif kind in ("remove", "remove_dir"):
+            number = self._number_of_name.pop(path)
+        elif kind == "fsync_dir":
+            number = self._number_of_directory(path)
+        else:
             number = self._number_of_inode[operation.inode]
-        self.journal.append(operation if number == operation.inode else operation._replace(inode=number))
+        return operation._replace(inode=number, directory=directory)
+
+    def _number_of_directory(self, path: Path) -> int:
+        """Return a directory's number; one above the root or removed has none, and names in it are durable at once."""
+        return self._number_of_name.get(path, -1)
+
+    def _move_names(self, source: Path, target: Path) -> None:
+        """Have the names below a directory begin with its new one."""
+        for path in [path for path in self._number_of_name if path.is_relative_to(source) and path != source]:
+            self._number_of_name[target / path.relative_to(source)] = self._number_of_name.pop(path)
 
     def crash_points(self) -> list[int]:
         """
@@ -170,7 +166,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         cut = self.power_cut(point)
         rng = random.Random(f"{seed}/{point}")
         seen: set[DiskState] = set()
-        for forgotten in itertools.islice(self._choices(cut.pending, limit, rng), 4 * limit):
+        for forgotten in itertools.islice(self._choices(cut, limit, rng), 4 * limit):
             state = cut.state(forgotten, rng)
             if state not in seen:
                 seen.add(state)
@@ -180,51 +176,74 @@ class ForgetfulFileSystem(WatchedFileSystem):
 
     def power_cut(self, point: int | None = None) -> PowerCut:
         """Return the power cut after the first `point` changes; None: after all until now."""
-        return PowerCut(self, len(self.journal) if point is None else point)
+        point = len(self.journal) if point is None else point
+        return PowerCut(self.journal[:point], self._pending(point), self.start)
 
-    def _forgotten(self, pending: list[int], rng: random.Random) -> frozenset[int]:
-        """Draw what is forgotten: any changes, all from one on, all but one, one, only names, a file's later ones."""
-        if not pending:
-            return frozenset()
-        place, share = rng.choice(pending), rng.choice((0.0, 1.0, 0.5, rng.random()))
-        some = frozenset(each for each in pending if rng.random() < share)
-        match rng.randrange(10):
-            case 0:
-                return frozenset(each for each in pending if each >= place)
-            case 1:
-                return frozenset(pending) - {place}
-            case 2:
-                return frozenset((place,))
-            case 3:
-                return self._rest_of_file(place, pending)
-            case 4 | 5:
-                names = [each for each in pending if self.journal[each].kind in ("create", "rename", "remove")]
-                return frozenset(each for each in names if rng.random() < 0.5)
-        return some
+    def rot(self, path: Path, position: int, data: bytes) -> None:
+        """Operation a file at rest: on the disk, whatever is synced, and unnoticed by its times."""
+        about = path.stat()
+        with path.open("r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), data, position)
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        self.enter(Operation("rot", path, about.st_ino, position=position, data=data))
 
-    def add_directory(self, path: Path) -> None:
-        """Note a directory that was made since; it counts as durable."""
-        self._directories = tuple(sorted({*self._directories, path.relative_to(self.root)}))
+    # ---- pages that an fsync has lost ------------------------------------------------------------------------------
 
-    def rename_directory(self, source: Path, target: Path) -> None:
-        """Note that a directory has another name, which counts as durable."""
+    def lose_pages(self, inode: int, rng: random.Random) -> None:
+        """
+        Let an fsync of a file fail: of what was written since the last one some is lost, all of it or any writes.
 
-        old, new = str(source), str(target)
+        As with Linux, the pages are clean now: they are in the page cache, and no later fsync writes them to the disk.
+        There the file has what it had before, and where it had nothing zeros, or it ends earlier.
+        """
+        number = self._number_of_inode[inode]
+        pending = [
+            place
+            for place in self._pending(len(self.journal))
+            if self.journal[place].kind == "write" and self.journal[place].inode == number
+        ]
+        share, ends_earlier = rng.choice((0.5, 1.0, 1.0)), rng.random() < 0.5
+        content, done = NO_FILE, 0
+        for place in pending:
+            if rng.random() >= share:
+                continue
+            # Without the lost writes before it.
+            content, done = self._content(number, content, done, place), place
+            written = self.journal[place]
+            before = content.data[written.position : written.position + len(written.data)]
+            data = before if ends_earlier else before + bytes(len(written.data) - len(before))
+            self.journal[place] = written._replace(data=data)
+            self._stale.add(number)
 
-        def moved(path: Path) -> Path:
-            text = str(path)
-            return Path(new + text[len(old) :]) if text == old or text.startswith(f"{old}/") else path
+    @property
+    def has_lost_pages(self) -> bool:
+        """Tell whether the page cache shows something that is not on the disk, and that no fsync writes there."""
+        return bool(self._stale)
 
-        self._directories = tuple(sorted(moved(self.root / path).relative_to(self.root) for path in self._directories))
-        self._number_of_name = {moved(path): number for path, number in self._number_of_name.items()}
-        for place, operation in enumerate(self.journal):
-            path = moved(operation.path)
-            if path is not operation.path:
-                renamed_to = None if operation.target is None else moved(operation.target)
-                self.journal[place] = operation._replace(path=path, target=renamed_to)
+    def drop_cache(self, descriptor: int) -> None:
+        """Have an open file show what is on the disk, if a failed fsync has lost pages of it."""
+        about = os.fstat(descriptor)
+        number = self._number_of_inode.get(about.st_ino)
+        if number not in self._stale:
+            return
+        self._stale.discard(number)
+        data = self._content(number, NO_FILE, 0, len(self.journal)).data
+        with Path(f"/proc/self/fd/{descriptor}").open("r+b", buffering=0) as file:
+            file.write(data)
+            file.truncate(len(data))
+        os.utime(descriptor, ns=(about.st_atime_ns, about.st_mtime_ns))
 
-    def _choices(self, pending: list[int], limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
+    def _content(self, number: int, content: FileState, first: int, end: int) -> FileState:
+        """Apply the changes of a file's content from one place in the journal up to another."""
+        nothing_torn = random.Random(0)
+        for operation in self.journal[first:end]:
+            if operation.inode == number and operation.kind in (*OF_CONTENTS, "rot"):
+                content = changed_file(content, operation, True, nothing_torn)
+        return content
+
+    def _choices(self, cut: PowerCut, limit: int, rng: random.Random) -> Iterator[frozenset[int]]:
         """Yield sets of pending changes to forget, by their places in the journal."""
+        pending = cut.pending
         if 2 ** len(pending) <= limit:
             for kept in itertools.product((True, False), repeat=len(pending)):
                 yield frozenset(place for place, is_kept in zip(pending, kept, strict=True) if not is_kept)
@@ -233,7 +252,7 @@ class ForgetfulFileSystem(WatchedFileSystem):
         if suspects:
             yield frozenset(suspects)
             for place in suspects:
-                yield self._rest_of_file(place, pending)
+                yield cut.rest_of_file(place)
                 yield frozenset((place,))
         everything = frozenset(pending)
         yield frozenset()
@@ -242,14 +261,10 @@ class ForgetfulFileSystem(WatchedFileSystem):
             yield frozenset((place,))
             yield everything - {place}
             yield frozenset(later for later in pending if later >= place)
-            yield self._rest_of_file(place, pending)
+            yield cut.rest_of_file(place)
         while True:
             share = rng.random()
             yield frozenset(place for place in pending if rng.random() < share)
-
-    def _rest_of_file(self, place: int, pending: list[int]) -> frozenset[int]:
-        number = self.journal[place].inode
-        return frozenset(later for later in pending if later >= place and self.journal[later].inode == number)
 
     def _was_skipped(self, place: int) -> bool:
         """Tell whether the fsync that was left out would have made this change durable."""
@@ -258,27 +273,28 @@ class ForgetfulFileSystem(WatchedFileSystem):
         at, sync = self._skipped
         operation = self.journal[place]
         if sync.kind == "fsync_dir":
-            is_covered = operation.kind in ("create", "rename", "remove") and operation.path.parent == sync.path
+            is_covered = operation.kind in OF_NAMES and operation.directory == sync.inode
         else:
-            is_covered = operation.kind in ("write", "truncate", "set_mtime") and operation.inode == sync.inode
+            is_covered = operation.kind in OF_CONTENTS and operation.inode == sync.inode
         return place < at and is_covered
 
     def _pending(self, point: int) -> list[int]:
         """List the changes, by their number in the journal, that no fsync has made durable yet."""
-        synced_files = dict.fromkeys(self._durable_at_start, self.start)
-        synced_directories: dict[Path, int] = {}
+        synced_files = dict.fromkeys(self._durable_at_start, self.start - 1)
+        synced_directories: dict[int, int] = {}
         for place, operation in enumerate(self.journal[:point]):
             if operation.kind == "fsync":
                 synced_files[operation.inode] = place
             elif operation.kind == "fsync_dir":
-                synced_directories[operation.path] = place
+                synced_directories[operation.inode] = place
+        synced_directories[-1] = point
         pending = []
         for place, operation in enumerate(self.journal[:point]):
             if place < self.start and operation.inode in self._durable_at_start:
                 continue
-            if operation.kind in ("create", "rename", "remove"):
-                is_pending = place > synced_directories.get(operation.path.parent, -1)
-            elif operation.kind in ("write", "truncate", "set_mtime"):
+            if operation.kind in OF_NAMES:
+                is_pending = place > synced_directories.get(operation.directory, -1)
+            elif operation.kind in OF_CONTENTS:
                 is_pending = place > synced_files.get(operation.inode, -1)
             else:
                 is_pending = False
@@ -287,78 +303,9 @@ class ForgetfulFileSystem(WatchedFileSystem):
         return pending
 
 
-class PowerCut:
-    """
-    A power cut after some changes of a journal; all that its states have in common is worked out once.
-
-    Attributes:
-        pending: the changes that may be forgotten, by their places in the journal.
-    """
-
-    def __init__(self, journal: ForgetfulFileSystem, point: int) -> None:
-        self._journal = journal
-        self._point = point
-        self.pending = journal._pending(point)
-        # Everything before the first pending change is the same in every state.
-        self._settled = self.pending[0] if self.pending else point
-        self._disk = _Disk({}, {})
-        kept_whole = random.Random(0)
-        for operation in journal.journal[: self._settled]:
-            self._disk.apply(operation, True, kept_whole)
-
-    def draw(self, rng: random.Random) -> DiskState:
-        """Draw one of the states that it may leave."""
-        return self.state(self._journal._forgotten(self.pending, rng), rng)
-
-    def state(self, forgotten: frozenset[int], rng: random.Random) -> DiskState:
-        """Return the state with these changes forgotten; some leave a part, which is drawn."""
-        disk, changes, root = self._disk.copy(), self._journal.journal, self._journal.root
-        for place in range(self._settled, self._point):
-            disk.apply(changes[place], place not in forgotten, rng)
-        note = ", ".join(str(changes[place]) for place in sorted(forgotten))
-        return DiskState(
-            tuple((path.relative_to(root), disk.files[number]) for path, number in sorted(disk.names.items())),
-            self._journal._directories,
-            f"power cut after change {self._point - self._journal.start}, forgotten: {note or 'nothing'}",
-        )
-
-
 def _calling_place() -> str:
     """Return file, function and line of the caller outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and Path(frame.f_code.co_filename).parent == Path(__file__).parent:
         frame = frame.f_back
     return f"{Path(frame.f_code.co_filename).name}, {frame.f_code.co_name}, line {frame.f_lineno}"
-
-
-def _change_name(names: dict[Path, int], operation: Operation) -> None:
-    """
-    Apply one change of a name, perhaps without the changes before it.
-
-    A file has one name. If an earlier rename was forgotten, a rename still moves the file from its name to the new
-    one, and a removal removes it whatever its name.
-    """
-    for path in [path for path, number in names.items() if number == operation.inode]:
-        del names[path]
-    if operation.kind == "create":
-        names[operation.path] = operation.inode
-    elif operation.target is not None:
-        names[operation.target] = operation.inode
-
-
-def _changed_file(file: FileState, operation: Operation, is_kept: bool, rng: random.Random) -> FileState:
-    """Apply one change of a file's contents; a forgotten write may leave nothing, zeros, or its first half."""
-    if operation.kind == "set_mtime":
-        return FileState(file.data, operation.number) if is_kept else file
-    if operation.kind == "truncate":
-        size = operation.number
-        data = file.data[:size] + bytes(max(0, size - len(file.data))) if is_kept else file.data
-        return FileState(data, FORGOTTEN_MTIME_NS)
-    written = operation.data
-    if not is_kept:
-        written = rng.choice((b"", b"", bytes(len(written)), written[: len(written) // 2]))
-    if not written:
-        return FileState(file.data, FORGOTTEN_MTIME_NS)
-    position = operation.position
-    before = file.data[:position] + bytes(max(0, position - len(file.data)))
-    return FileState(before + written + file.data[position + len(written) :], FORGOTTEN_MTIME_NS)

@@ -17,7 +17,19 @@ from typing import Literal, NamedTuple
 
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 
-Kind = Literal["create", "write", "truncate", "set_mtime", "fsync", "rename", "remove", "fsync_dir"]
+Kind = Literal[
+    "create",
+    "write",
+    "truncate",
+    "set_mtime",
+    "fsync",
+    "rename",
+    "remove",
+    "fsync_dir",
+    "make_dir",
+    "remove_dir",
+    "rot",
+]
 
 
 class Operation(NamedTuple):
@@ -25,7 +37,8 @@ class Operation(NamedTuple):
     One requested change of the file system.
 
     `inode` identifies the file, whatever its name is by then (0: unknown, or a directory). `target` is the new
-    name of a rename; `number` the length of a truncate or the nanoseconds of a set_mtime.
+    name of a rename; `number` the length of a truncate or the nanoseconds of a set_mtime. In a journal, files and
+    directories have numbers of its own; `directory` is that of the directory of the name.
     """
 
     kind: Kind
@@ -35,6 +48,7 @@ class Operation(NamedTuple):
     position: int = 0
     data: bytes = b""
     number: int = 0
+    directory: int = 0
 
     def __str__(self) -> str:
         renamed = f" -> {self.target.name}" if self.target else ""
@@ -52,13 +66,15 @@ class WatchedFile(File):
     def _inode(self) -> int:
         return os.fstat(self.fileno()).st_ino
 
-    def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Write as `File.write`."""
+    def _write_some(self, data: memoryview, position: int) -> int:
+        """Write as `File._write_some`; each call of the system is a change of its own."""
         operation = Operation("write", self.path, self._inode, position=position, data=bytes(data))
-        with disk_errors(self.path, len(operation.data)):
-            self._watcher.before(operation)
-        super().write(data, position)
+        self._watcher.before(operation)
+        count = super()._write_some(data, position)
+        if count < len(data):
+            operation = Operation("write", self.path, self._inode, position=position, data=operation.data[:count])
         self._watcher.after(operation)
+        return count
 
     def truncate(self, size: int) -> None:
         """Cut or extend as `File.truncate`."""
@@ -142,8 +158,10 @@ class WatchedFileSystem(FileSystem):
         operation = Operation("remove", path)
         with disk_errors(path):
             self.before(operation)
+        is_there = FileSystem.exists(self, path)  # another process may have removed it meanwhile
         super().remove(path)
-        self.after(operation)
+        if is_there:
+            self.after(operation)
 
     def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
         """Rename one by one."""
@@ -161,6 +179,24 @@ class WatchedFileSystem(FileSystem):
         for name in self.find(directory, names):
             with self.open(directory / name) as file:
                 file.fsync()
+
+    def make_dir(self, path: Path, mode: int, *, like: Path | None = None) -> None:
+        """Make as `FileSystem.make_dir`."""
+        operation = Operation("make_dir", path)
+        with disk_errors(path):
+            self.before(operation)
+        super().make_dir(path, mode, like=like)
+        self.after(operation)
+
+    def remove_dir(self, path: Path) -> None:
+        """Remove as `FileSystem.remove_dir`; a missing one is no operation."""
+        if not self.exists(path):
+            return
+        operation = Operation("remove_dir", path)
+        with disk_errors(path):
+            self.before(operation)
+        super().remove_dir(path)
+        self.after(operation)
 
     def fsync_dir(self, path: Path) -> None:
         """Report the fsync, and do it if `syncs_really` is set."""

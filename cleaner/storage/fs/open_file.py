@@ -87,11 +87,15 @@ class File:
         done = 0
         with disk_errors(self.path):
             while done < len(buffer):
-                count = os.preadv(self._descriptor, [buffer[done:]], position + done)
+                count = self._read_some(buffer[done:], position + done)
                 if count == 0:
                     break
                 done += count
         return done
+
+    def _read_some(self, buffer: memoryview, position: int) -> int:
+        """Read what one call of the system gives, which may be less than asked; a test may let it be."""
+        return os.preadv(self._descriptor, [buffer], position)
 
     def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes from `position`."""
@@ -103,9 +107,13 @@ class File:
         view = memoryview(data).cast("B")
         with disk_errors(self.path, len(view)):
             while len(view):
-                count = os.pwrite(self._descriptor, view, position)
+                count = self._write_some(view, position)
                 position += count
                 view = view[count:]
+
+    def _write_some(self, data: memoryview, position: int) -> int:
+        """Write what one call of the system takes, likewise."""
+        return os.pwrite(self._descriptor, data, position)
 
     def begin_writeback(self, position: int, size: int) -> None:
         """Ask the system to begin writing a range to disk without waiting for it; promises nothing."""

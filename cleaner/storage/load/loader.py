@@ -32,7 +32,7 @@ from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_fro
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.leftovers import complete_swap, find_leftovers, settle_leftovers, unfinished_snapshots
 from cleaner.storage.load.load_changes import LoadChanges, SaveCut
-from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.load.loading import Loading
 from cleaner.storage.load.rebuild import SegmentOverflowError, rebuild_producer_state
 from cleaner.storage.load.recovery import cut_damage, recover_segments
@@ -59,6 +59,7 @@ def load_log(
     producer_id_expiration_ms: int,
     now_ms: int,
     allow_truncate: bool = True,
+    allow_restart: bool | None = None,
     read_only: bool = False,
     beside_writer: bool = False,
     exclusive: Exclusive = contextlib.nullcontext,
@@ -76,6 +77,7 @@ def load_log(
         producer_id_expiration_ms: `producer.id.expiration.ms`.
         now_ms: the time at which idle producers are judged.
         allow_truncate: let recovery cut more than a torn tail.
+        allow_restart: let a log that ends below its start lose all its segments (R-641); None: as `allow_truncate`.
         read_only: change nothing at all; call neither `settle` nor `close`. Only headers of batches are read then:
             offsets and transactions are those of a full load, but damage to records is not seen.
         beside_writer: one of our writers uses the log, and will settle and close it.
@@ -86,12 +88,14 @@ def load_log(
         CorruptLogError: damage. Nothing was changed, except as in the module's docstring.
         NotCleanlyShutDownError: `read_only`, and an interrupted swap must be completed, a segment split or the log
             recovered first.
-        TruncationRefusedError: recovery would have to cut more than a torn tail, and may not.
+        TruncationRefusedError: recovery would have to cut more than a torn tail, or delete all segments, and may not.
         UncleanableError: a rebuilt index would be full (R-311).
     """
     clean_shutdown = clean_shutdown or beside_writer
     if read_only and not clean_shutdown:
         raise NotCleanlyShutDownError(f"{directory}: must be recovered first")
+    if not clean_shutdown:
+        _drop_page_cache(fs, directory)
     with exclusive():
         if beside_writer and not read_only:
             deleted_before_ms = now_ms - topic.file_delete_delay_ms
@@ -106,6 +110,7 @@ def load_log(
         recovery_point=recovery_point,
         is_clean=clean_shutdown,
         allow_truncate=allow_truncate,
+        allow_restart=allow_truncate if allow_restart is None else allow_restart,
         now_ms=now_ms,
         expiration_ms=producer_id_expiration_ms,
         changes=_changes_from(fs, directory, files, save_cut),
@@ -122,6 +127,18 @@ def load_log(
         _splitting_overflows(loading, recover_segments, read_only=read_only)
     log_end_offset = _end_of_log(loading)
     return _finish(loading, topic_partition, log_end_offset, high_watermark)
+
+
+def _drop_page_cache(fs: FileSystem, directory: Path) -> None:
+    """
+    Drop the page cache of the log files, so that recovery reads them from the disk.
+
+    After a failed fsync the page cache may hold data that never reached the disk, marked as written; reading it,
+    finding it sound and calling fsync again would succeed, and be false (C-2). Dirty pages stay in memory.
+    """
+    for segment in list_segments(fs, directory):
+        with segment.open_log() as file:
+            file.drop_cache(0, 0)
 
 
 def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_only: bool) -> list[str]:
@@ -236,6 +253,9 @@ def _end_of_log(loading: Loading) -> int:
     """
     Return the log end offset; a log without segments, or that ends below its start, starts again there (R-641).
 
+    A line of the log start checkpoint, which has no checksum, decides about that. So, unlike in Kafka, no record is
+    deleted for it without `allow_restart`.
+
     Alongside a writer, the log end is where the active segment begins.
     """
     if loading.is_beside_writer:
@@ -247,10 +267,12 @@ def _end_of_log(loading: Loading) -> int:
         log_end_offset = last.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
         if log_end_offset >= loading.log_start_offset:
             return log_end_offset
-        if not loading.allow_truncate:
+        has_records = loading.truncated_bytes or any(segment.size for segment in loading.segments)
+        if has_records and not loading.allow_restart:
             raise TruncationRefusedError(
                 f"{loading.directory}: the log ends at offset {log_end_offset}, below its start, "
-                f"{loading.log_start_offset}; all its segments would be deleted (see --allow-truncate)"
+                f"{loading.log_start_offset}; all its segments would be deleted. Only --allow-truncate does that. If "
+                f"its line in log-start-offset-checkpoint is wrong, correct the line"
             )
         for segment in reversed(loading.segments):
             loading.changes.remove_segment(segment)

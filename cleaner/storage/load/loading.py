@@ -50,6 +50,7 @@ class Loading:
     recovery_point: int
     is_clean: bool
     allow_truncate: bool
+    allow_restart: bool
     now_ms: int
     expiration_ms: int
     changes: LoadChanges

@@ -17,6 +17,7 @@ from cleaner.base.segments import segments_between
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptBatchError, OffsetsOutOfOrderError
 from cleaner.format.chunks import Chunk, ReadBuffer
+from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, base_offset_of
 from cleaner.storage.files.leader_epochs import assign_epoch
 from cleaner.storage.load.producer_state import ProducerState
 from cleaner.storage.load.replay import replay
@@ -46,7 +47,11 @@ class SegmentOverflowError(ValueError):
 
 class SoundChunks:
     """
-    The batches of a segment up to the first one that is damaged.
+    The batches of a segment up to the first one that is damaged, or whose offset is not above those before it.
+
+    No checksum covers a batch's base offset: if a power cut has lost the sector that ended with it, it reads as zeros
+    in a batch that is sound otherwise. The first batch cannot lose it so: its header is in one sector. If that batch is
+    below the segment's base, something else is wrong, and Kafka does not load the log either (R-612).
 
     Attributes:
         damage: after the walk, the damage that ended it; None if it reached the end of the file.
@@ -64,9 +69,13 @@ class SoundChunks:
             return
         stop = self._segment.size
         with self._segment.open_log() as file:
+            next_offset = base_offset_of(file.read(LOG_OVERHEAD_BYTES, 0))
             while True:
                 try:
-                    for chunk in checked_batches(file, size=stop, start=self.end, buffer=self._buffer):
+                    for chunk in checked_batches(
+                        file, size=stop, start=self.end, buffer=self._buffer, check_order_from=next_offset
+                    ):
+                        next_offset = int(chunk.batches["last_offset"][-1]) + 1
                         self.end = chunk.position + chunk.length
                         yield chunk
                 except CorruptBatchError as error:

@@ -142,7 +142,9 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
         Rows in file order.
     Raises:
         FileNotFoundError: the file does not exist.
-        CorruptIndexError: an entry of an unknown version, or last offsets that do not ascend (R-303).
+        CorruptIndexError: an entry of an unknown version, last offsets that do not ascend, or numbers that no marker
+            leaves (R-303). A search ends at the first last stable offset behind its range (`read/aborted.py`), so one
+            that is too high would hide all later aborts.
     """
     with fs.open(path) as file:
         length = file.size()
@@ -159,6 +161,11 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     last_offsets = entries["last_offset"].astype(np.int64)
     falls = _falls(last_offsets, strictly=True)
     _report(path, size, falls, "a last offset that is not above the one before", on_fault)
+    first_offsets, stable_offsets = entries["first_offset"], entries["last_stable_offset"]
+    is_backward = (first_offsets < 0) | (first_offsets > last_offsets)
+    _report(path, size, is_backward, "a first offset that is not in the log or above the last one", on_fault)
+    beyond = stable_offsets > last_offsets + 1
+    _report(path, size, beyond, "a last stable offset beyond its marker", on_fault)
     return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
 
 

@@ -99,6 +99,7 @@ class _Repair:
             recovery_point=0,
             is_clean=False,
             allow_truncate=False,
+            allow_restart=False,
             now_ms=context.now_ms,
             expiration_ms=context.expiration_ms,
             # Kept in memory and never applied: only damaged files may change.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +176,19 @@ def test_damaged_log_is_quarantined_and_the_others_are_cleaned(by_hand: ManagerB
     assert by_hand.reasons()["a-0"] is Reason.QUARANTINED
     (entry,) = by_hand.quarantine.entries()
     assert (entry.topic_partition, entry.position, entry.reason) == (A, 77, "wrong CRC")
+
+
+def test_quarantine_ends_when_the_topic_is_made_again(by_hand: ManagerByHand) -> None:
+    """R-452: the log with the damage has left; the new one, which has another topic id, is cleaned."""
+    before, after = (replace(log_status("a-0"), topic_id=uuid.uuid4()) for _ in range(2))
+    by_hand.see(before)
+    by_hand.fail(by_hand.must_take(), CorruptBatchError(Path("/logs/a-0/0.log"), 77, "wrong CRC"))
+    by_hand.see(before)
+    assert by_hand.grab() is None
+    by_hand.see(after)
+    assert by_hand.grab() == A
+    assert by_hand.quarantine.entries() == []
+    assert "made again" in by_hand.said[-1]
 
 
 def test_no_room_is_retried_with_growing_delay(tmp_path: Path) -> None:

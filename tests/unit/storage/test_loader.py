@@ -14,6 +14,7 @@ from cleaner.errors import (
     CorruptIndexError,
     CorruptLogError,
     NotCleanlyShutDownError,
+    TruncationRefusedError,
 )
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, LogBuilder
@@ -174,6 +175,18 @@ def test_log_that_ends_below_its_start_starts_there_again(tmp_path: Path) -> Non
         "leader-epoch-checkpoint": b"0\n0\n",
         "partition.metadata": content(directory)["partition.metadata"],
     }
+
+
+def test_log_that_ends_below_its_start_keeps_its_records_unless_they_may_be_cut(tmp_path: Path) -> None:
+    """R-641: its line may be damaged, and no checksum would tell. A log without records begins there unasked."""
+    directory = built().write(tmp_path)
+    before = content(directory)
+    with pytest.raises(TruncationRefusedError, match="below its start, 100"):
+        load(directory, log_start_offset=100, allow_truncate=False)
+    assert content(directory) == before
+    for path in directory.glob("*.log"):
+        path.write_bytes(b"")
+    assert load(directory, log_start_offset=100, allow_truncate=False, clean=False).log_end_offset == 100
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +14,7 @@ from cleaner.errors import CorruptBatchError, TruncationRefusedError
 from cleaner.storage.load import loading
 from cleaner.storage.load.loaded_log import list_segments
 from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.log_builder import LogBuilder
 from tests.unit.storage.logs import INTERVAL_BYTES, WatchedFileSystem, content, finish, load
 
@@ -165,14 +167,40 @@ def test_segments_below_the_recovery_point_are_trusted_unread(tmp_path: Path) ->
     assert recovered(directory, recovery_point=7, allow_truncate=False) == wanted
 
 
-def test_offsets_that_go_back_empty_the_segment(tmp_path: Path) -> None:
-    """R-640: InvalidOffset while the index is built; later segments are removed too."""
+def test_offsets_that_go_back_end_the_log(tmp_path: Path) -> None:
+    """What is before them stays, unlike in Kafka (R-640), which empties the segment; later segments are removed."""
     directory = built().write(tmp_path)
     batches = [data_batch([Record(b"k", b"v" * 200)], offset) for offset in (6, 11, 8, 9)]
     (directory / "00000000000000000006.log").write_bytes(b"".join(batches))
     files = recovered(directory, recovery_point=6)
-    assert files["00000000000000000006.log"] == files["00000000000000000006.index"] == b""
+    assert files["00000000000000000006.log"] == b"".join(batches[:2])
     assert f"{ACTIVE}.log" not in files
+
+
+def test_batch_that_has_lost_its_base_offset_ends_the_log(tmp_path: Path) -> None:
+    """No checksum covers it, so a sector that a power cut has lost may leave a sound batch at offset 0."""
+    directory = built().write(tmp_path)
+    path = directory / f"{ACTIVE}.log"
+    sound = path.read_bytes()
+    last = data_batch([Record(b"k", b"v" * 200)], int(ACTIVE) + 90)
+    path.write_bytes(sound + bytes(8) + last[8:])
+    assert recovered(directory)[path.name] == sound
+
+
+def test_recovery_believes_only_what_is_on_disk_after_a_failed_fsync(tmp_path: Path) -> None:
+    """C-2: until it is dropped, the page cache shows a batch that no later fsync brings to the disk."""
+    directory = built().write(tmp_path)
+    path = directory / f"{ACTIVE}.log"
+    sound = path.read_bytes()
+    fs = ForgetfulFileSystem(tmp_path)
+    with fs.open(path, write=True) as file:
+        file.write(data_batch([Record(b"k", b"v")], 18), len(sound))
+        fs.lose_pages(file.stat().st_ino, random.Random(2))
+    assert len(path.read_bytes()) > len(sound)
+    log = load(directory, fs=fs, clean=False)
+    assert log.log_end_offset == 18
+    finish(log)
+    assert path.read_bytes() == sound
 
 
 def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import random
 from pathlib import Path
 
 import pytest
 
 from cleaner.storage.fs.file_system import File, FileSystem
-from tests.support.forgetful_fs import FORGOTTEN_MTIME_NS, DiskState, ForgetfulFileSystem
+from tests.support.forgetful_fs import ForgetfulFileSystem
+from tests.support.power_cut import FORGOTTEN_MTIME_NS, SECTOR, DiskState
 from tests.support.watched_fs import WatchedFile, WatchedFileSystem
 
 # What needs no watching, as it changes nothing or goes through a method that is watched.
@@ -29,8 +31,8 @@ READS = {
     "stat_followed",
     "write_atomically",
 }
-# Of the state directory, its socket and whole topics: no crash of a log's own steps comes by these.
-BESIDE_LOGS = {"make_dir", "remove_dir", "set_mode"}
+# Of the state directory and its socket: no crash of a log's own steps comes by this.
+BESIDE_LOGS = {"set_mode"}
 FILE_READS = {
     "begin_writeback",
     "close",
@@ -42,6 +44,7 @@ FILE_READS = {
     "read_into",
     "size",
     "stat",
+    "write",  # each call of the system that it makes is watched
 }
 
 
@@ -78,7 +81,7 @@ def test_file_unsynced_may_be_missing_torn_zeros_or_whole(tmp_path: Path) -> Non
     seen = _all(fs)
     assert {} in seen
     assert {"a": b"12345678"} in seen
-    for seed in range(20):
+    for seed in range(60):
         seen += [_names(state) for state in fs.states_at(len(fs.journal), limit=4096, seed=seed)]
     assert {"a": b""} in seen
     assert {"a": b"1234"} in seen
@@ -230,3 +233,70 @@ def test_rename_between_directories_is_not_modelled(tmp_path: Path) -> None:
     """Better an error than a wrong model."""
     with pytest.raises(ValueError, match="between directories"):
         ForgetfulFileSystem(tmp_path).rename(tmp_path / "a", tmp_path / "d" / "a")
+
+
+def test_directory_unsynced_may_have_no_name(tmp_path: Path) -> None:
+    """A new directory, and all that is in it, is durable with an fsync of the one above."""
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.make_dir(tmp_path / "t-0", 0o700)
+    _write(fs, tmp_path / "t-0" / "a", b"data", sync=True)
+    fs.fsync_dir(tmp_path / "t-0")
+    assert _all(fs) == [{"t-0/a": b"data"}, {}]
+    fs.fsync_dir(tmp_path)
+    assert _all(fs) == [{"t-0/a": b"data"}]
+
+
+def test_directory_renamed_unsynced_may_have_its_old_name(tmp_path: Path) -> None:
+    """What is in it goes with it, whatever was written since."""
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "a").write_bytes(b"a")
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.rename(tmp_path / "t-0", tmp_path / "t-0-delete")
+    _write(fs, tmp_path / "t-0-delete" / "b", b"b", sync=True)
+    fs.fsync_dir(tmp_path / "t-0-delete")
+    assert _all(fs) == [{"t-0-delete/a": b"a", "t-0-delete/b": b"b"}, {"t-0/a": b"a", "t-0/b": b"b"}]
+    fs.fsync_dir(tmp_path)
+    assert _all(fs) == [{"t-0-delete/a": b"a", "t-0-delete/b": b"b"}]
+
+
+def test_directory_removed_unsynced_may_come_back(tmp_path: Path) -> None:
+    """Empty: the files in it were removed durably."""
+    (tmp_path / "t-0").mkdir()
+    fs = ForgetfulFileSystem(tmp_path)
+    fs.remove_dir(tmp_path / "t-0")
+    seen = {state.directories for state in fs.states_at(len(fs.journal), limit=10, seed=1)}
+    assert seen == {(), (Path("t-0"),)}
+
+
+def test_write_unsynced_is_torn_by_sectors(tmp_path: Path) -> None:
+    """Each sector may be old, new or zeros, whatever the others are."""
+    (tmp_path / "a").write_bytes(b"o" * 4 * SECTOR)
+    fs = ForgetfulFileSystem(tmp_path)
+    with fs.open(tmp_path / "a", write=True) as file:
+        file.write(b"n" * 3 * SECTOR, SECTOR // 2)
+    sectors = set()
+    for seed in range(400):
+        data = fs.power_cut().draw(random.Random(seed)).files[0][1].data
+        assert (data[: SECTOR // 2], data[-SECTOR // 2 :]) == (b"o" * (SECTOR // 2), b"o" * (SECTOR // 2))
+        assert all(len(set(data[at : at + SECTOR])) == 1 for at in (SECTOR, 2 * SECTOR))
+        sectors.add((data[SECTOR : SECTOR + 1], data[2 * SECTOR : 2 * SECTOR + 1]))
+    assert len(sectors) == 9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pages_lost_by_an_fsync_are_on_no_disk_whatever_is_synced_later(tmp_path: Path, seed: int) -> None:
+    """The page cache shows them until it is dropped; what is written later reaches the disk."""
+    fs = ForgetfulFileSystem(tmp_path)
+    with fs.create(tmp_path / "a", like=tmp_path) as file:
+        file.write(b"old", 0)
+        file.fsync()
+        fs.fsync_dir(tmp_path)
+        file.write(b"lost", 3)
+        fs.lose_pages(file.stat().st_ino, random.Random(seed))
+        assert file.read(7, 0) == b"oldlost"
+        file.write(b"new", 7)
+        file.fsync()
+        after = fs.power_cut().draw(random.Random(seed)).files[0][1].data
+        assert after in (b"old\0\0\0\0new", b"oldlostnew")
+        fs.drop_cache(file.fileno())
+        assert file.read(20, 0) == after

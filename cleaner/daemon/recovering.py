@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 from cleaner.app.options import CallContext
 from cleaner.app.recover_log_dir import recover_partitions
@@ -26,12 +27,14 @@ from cleaner.daemon.scanners import Scanners, Watched
 from cleaner.errors import CleanerError, as_value
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.segment.names import PARTITION_METADATA
 
 _BEING_RECOVERED = "it is being recovered"
 
 
-PutIntoQuarantine = Callable[[TopicPartition, Path, CleanerError], None]
-"""Puts a log into quarantine."""
+PutIntoQuarantine = Callable[[TopicPartition, Path, CleanerError, UUID | None], None]
+"""Puts a log into quarantine: its log dir, why, and the id of its topic if it has one that can be read."""
 
 
 class DirRecovery:
@@ -109,12 +112,20 @@ class DirRecovery:
                 if not report.has_marker:
                     tools.locks.keep(watched.path)
             for refusal in report.refused:
-                self._put_into_quarantine(TopicPartition.parse(refusal.partition), watched.path, refusal.error)
+                partition = TopicPartition.parse(refusal.partition)
+                topic_id = self._topic_id(watched.path / refusal.partition)
+                self._put_into_quarantine(partition, watched.path, refusal.error, topic_id)
             self._note(f"{watched.path}: recovered {len(report.partitions)} logs; {report.note or 'marked clean'}")
             del self._retries[watched.path]
         except CleanerError as error:
             self._note(f"{watched.path}: cannot be recovered now: {as_value(error)}")
         return watched.look(tools.clock.now_ms())
+
+    def _topic_id(self, directory: Path) -> UUID | None:
+        try:
+            return read_topic_id(self._tools.fs, directory / PARTITION_METADATA)
+        except CleanerError:
+            return None  # perhaps why it was refused
 
 
 def _needs_recovery(look: DirLook) -> bool:

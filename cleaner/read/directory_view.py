@@ -24,7 +24,7 @@ from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
 from cleaner.read.log_end import LogEnd, end_after, end_of
 from cleaner.read.open_segment import OpenSegment
-from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.snapshot import first_offset_of, high_watermark_within
 from cleaner.read.transactions import Transactions
 from cleaner.read.view import Signal
@@ -104,31 +104,31 @@ class DirectoryView:
         """First offset of a transaction that is undecided at the high watermark, or that watermark."""
         return self._of_one_log(self._last_stable)
 
-    def _log_start(self) -> int:
-        return first_offset_of(self._files.listing().places, self._log_starts.offset())
+    def _log_start(self, log: PartitionListing) -> int:
+        return first_offset_of(log.places, self._log_starts.offset())
 
-    def _log_end(self) -> int:
-        return max(self._end.offset(), self._log_start())
+    def _log_end(self, log: PartitionListing) -> int:
+        return max(self._end.offset(), self._log_start(log))
 
     def _published_offset(self) -> int | None:
         published = None if self._published is None else self._published.high_watermark()
         self._is_published = published is not None
         return published
 
-    def _checkpointed(self) -> int:
-        return high_watermark_within(self._high_watermarks.offset(), self._log_start(), self._log_end())
+    def _checkpointed(self, log: PartitionListing) -> int:
+        return high_watermark_within(self._high_watermarks.offset(), self._log_start(log), self._log_end(log))
 
-    def _last_stable(self) -> int:
+    def _last_stable(self, log: PartitionListing) -> int:
         published = self._published_offset()
-        high_watermark = self._checkpointed() if published is None else published
-        return min(high_watermark, self._transactions.first_open(self._log_start(), high_watermark))
+        high_watermark = self._checkpointed(log) if published is None else published
+        return min(high_watermark, self._transactions.first_open(self._log_start(log), high_watermark))
 
-    def _of_one_log(self, find_out: Callable[[], int]) -> int:
+    def _of_one_log(self, find_out: Callable[[PartitionListing], int]) -> int:
         """Return what several files say, all of one log: a topic may be deleted and made again in between."""
         with self._guard:
             while True:
                 log = self._files.listing()
-                found = find_out()
+                found = find_out(log)
                 if self._files.is_of_log(log):
                     return found
 

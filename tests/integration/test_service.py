@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
 from cleaner.present.problems import problems_of
 from cleaner.state.journal_reader import JournalReader
+from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
 from tests.integration.daemons import UID, WAIT_SECONDS, RunningDaemon, daemon, made, settings_for
@@ -319,12 +321,15 @@ def test_log_dir_without_marker_needs_recovery(tmp_path: Path, logs: Path) -> No
 def test_log_that_cannot_be_recovered_keeps_no_other_from_being_cleaned(tmp_path: Path, logs: Path) -> None:
     """No marker is written, so that a broker recovers by itself; until the end no other process gets the log dir."""
     write_log_dir(logs, keyed_log("bad-0"), keyed_log("good-0"))
+    topic_id = uuid.uuid4()
+    (logs / "bad-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {format_uuid(topic_id)}\n")
     (logs / ".kafka_cleanshutdown").unlink()
     (logs / "recovery-point-offset-checkpoint").unlink()
     flip_bit(next((logs / "bad-0").glob("*20.log")))
     with daemon(settings_for(logs, state_dir=tmp_path / "state", cleaner_recover="true")) as running:
         running.log.wait("cleaned", partition="good-0")
-        assert [str(entry.topic_partition) for entry in running.service.snapshot().quarantine] == ["bad-0"]
+        (entry,) = running.service.snapshot().quarantine
+        assert (str(entry.topic_partition), entry.topic_id) == ("bad-0", format_uuid(topic_id))
         with pytest.raises(Exception, match="another cleaner"):
             LogDirLock(FileSystem(), logs)
     assert not (logs / ".kafka_cleanshutdown").exists()

@@ -235,8 +235,10 @@ def serve_second(bench: Bench, first: SimDaemon, fs: SimFiles, number: int) -> N
     bench.count("second daemon")
 
 
-def lose_lock(bench: Bench, fs: SimFiles) -> None:
-    """Remove the lock file of the log dir, which may be held."""
+def lose_lock(bench: Bench, fs: SimFiles) -> bool:
+    """Remove the lock file of the log dir, which may be held; returns whether it is gone."""
     with contextlib.suppress(CleanerError, OSError):  # an accident of the disk: it stays
         fs.remove(bench.log_dir / names.LOCK)
-    bench.count("lock file lost")
+        bench.count("lock file lost")
+        return True
+    return False

@@ -17,7 +17,7 @@ from cleaner.errors import CleanerError
 from tests.simulation.bench import Bench
 from tests.simulation.clients import Client, clean_once, make_topic
 from tests.simulation.daemon import SimDaemon, lose_lock, serve_second
-from tests.simulation.disk import Trouble
+from tests.simulation.disk import SimFiles, Trouble
 from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap
 from tests.simulation.healing import Healing
 from tests.simulation.operators import Operators
@@ -29,7 +29,7 @@ from tests.simulation.world import World
 
 _MOST_LIVES = 30
 _OTHER_STATES = 1
-_RAW_STATES = 20
+_RAW_STATES = 10
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
 _FREEZE_NS = 150_000_000_000
@@ -298,9 +298,7 @@ class Life:
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
                 bench.topics.note_time()
             case "lock lost":
-                bench.has_errors, bench.lacks_descriptors = True, False
-                world.scheduler.at_step(world.scheduler.step + 1 + accident.number % _TROUBLE_STEPS, self._stop)
-                world.begin("operator", lambda fs: lose_lock(bench, fs))
+                world.begin("operator", lambda fs: self._lose_lock(fs, accident.number))
             case "second daemon" | "state lost" | "steer" | "freeze":
                 self._operate(accident)
 
@@ -319,6 +317,13 @@ class Life:
             case "freeze":
                 bench.has_errors, bench.lacks_descriptors = True, False
                 self._daemon.frozen_until_ns = world.scheduler.now_ns() + _FREEZE_NS
+
+    def _lose_lock(self, fs: SimFiles, number: int) -> None:
+        """Have the lock file lost: the writer of that moment, maybe of the next life, is to end soon."""
+        if lose_lock(self._bench, fs):
+            self._bench.has_errors, self._bench.lacks_descriptors = True, False
+            scheduler = self._world.scheduler
+            scheduler.at_step(scheduler.step + 1 + number % _TROUBLE_STEPS, self._stop)
 
     def _stop(self) -> None:
         self._bench.stopping = not self._is_healing

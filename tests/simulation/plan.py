@@ -39,7 +39,7 @@ _WEIGHTS = {
     "roll": 4,
     "sleep": 3,
     "note": 2,
-    "read": 2,
+    "read": 1,
     "retain": 2,
     "remake": 0.6,
 }
@@ -63,7 +63,8 @@ class Operation:
         keys: of the records; upper case: a tombstone.
         is_waited: wait until it is durable.
         is_committed: how a transaction ends.
-        number: seconds of a sleep, bytes of padding; of a read, more than 2: the reader pauses in its middle.
+        number: seconds of a sleep, bytes of padding; of a read, 0: it begins at once; more than 2: it pauses in its
+            middle.
     """
 
     client: int
@@ -161,7 +162,7 @@ class Plan:
             # So that the round finds something below the active segment and the high watermark that others know.
             client = operations[place].client
             operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
-            operations[place + 1 : place + 3] = [Operation(client, "read")] * 2
+            operations[place + 1 : place + 3] = [Operation(client, "read"), Operation(client, "read", number=1)]
             if "remake" in weights and rng.random() < 0.15:
                 operations[place + 1] = Operation(client, "remake")
         accidents = [_accident(rng, chosen, operations, rounds) for _ in range(rng.choice((3, 3, 4, 4, 5)))]

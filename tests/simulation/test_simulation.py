@@ -106,7 +106,7 @@ def test_world_that_failed_once_fails_no_more(path: Path) -> None:
 
 
 def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
-    """Of several accidents and some hundred operations one and some are left, and the text of it replays it."""
+    """Some accidents are left out, and at least half of the operations; the text of it replays it."""
     with DEFECTS["flush without fsync"]():
         found = next(report for report in map(run_seed, range(60)) if report.failure)
         assert len(found.plan.accidents) >= 3
@@ -115,7 +115,7 @@ def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
         report = run_seed(again.seed, again.plan)
     assert again == world
     assert kind_of(report.failure) == kind_of(found.failure)
-    assert len(world.plan.accidents) == 1
+    assert len(world.plan.accidents) < len(found.plan.accidents)
     assert len(world.plan.operations) <= len(found.plan.operations) // 2
     assert not run_seed(again.seed, again.plan).failure
 

@@ -133,7 +133,9 @@ class Life:
 
     def _live(self) -> None:
         bench = self._bench
-        bench.has_errors = self._world.disk.trouble is not None
+        now_ns = self._world.scheduler.now_ns()
+        is_frozen = self._daemon is not None and self._daemon.frozen_until_ns > now_ns  # it may hold the logs
+        bench.has_errors = self._world.disk.trouble is not None or is_frozen
         bench.lacks_descriptors = False
         bench.stopping = False
         process, fs = self._world.process("writer")

@@ -142,7 +142,9 @@ class Operators:
 
         def command(fs: SimFiles) -> None:
             save_cut = self._kept.with_name("cut") if rest.number % 2 else None
-            before = {name: self._files_of(name) for name in bench.topics.names if bench.directory(name).exists()}
+            # An interrupted swap is settled before anything is refused.
+            there = [name for name in bench.topics.names if bench.directory(name).exists()]
+            before = {name: self._files_of(name) for name in there if not left_overs(bench.directory(name))}
             for allows in (False, True):
                 report = recover_log_dir(
                     *(bench.log_dir, None, self._sources, self._context(fs)), allow_truncate=allows, save_cut=save_cut

@@ -44,7 +44,7 @@ _WEIGHTS = {
     "remake": 0.6,
 }
 _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
-_DAEMON_SHARE = 0.12  # of the worlds have a daemon: it costs half as much again
+_DAEMON_SHARE = 0.1  # of the worlds have a daemon: it costs half as much again, with retention twice as much
 _REST_SHARE = 0.12  # of the worlds have operators between lives
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
@@ -232,7 +232,7 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
             # Steered right before something becomes due: the roll before a round.
             place = max(0, rng.choice(plan.rounds) - 4) if kind == "steer" else rng.randrange(count)
             accidents.append(Accident(kind, place, rng.randrange(60), rng.randrange(1 << 16)))
-        if rng.random() < 0.5:
+        if rng.random() < 0.4:
             plan, rests = _with_retention(rng, plan), (_rest(rng, "wait"),)
     has_damage = any(each.kind == "rot" for each in accidents)  # what commands make of it, other tests judge
     if rng.random() < _REST_SHARE and not has_damage:

@@ -33,7 +33,7 @@ _FOUND = {
     "rounds leave a file open": 0,
     "retention removes a segment too many": 0,
     "checkpoints outlive a topic": 0,
-    "recovery believes the page cache": 0,
+    "recovery believes the page cache": 60,
     "topics are made without directory fsyncs": 0,
     "topics are deleted without directory fsyncs": 0,
     "readers end at damage": 0,

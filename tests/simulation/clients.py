@@ -44,6 +44,7 @@ from tests.simulation.sent import Sent, Transaction
 from tests.simulation.topics import MAIN, SETTINGS
 
 _PATIENCE_SECONDS = 600.0
+_PAUSE_SECONDS = 6.0
 _BEFORE_READ_SECONDS = 0.025
 
 
@@ -118,7 +119,7 @@ class Client:
         self._bench.kept.pop(self._number, None)  # if it ends in the middle, it is unknown which is the last
         sequence = producer.next_sequence
         sent = self._send(operation, lambda records: producer.append(records, sequence=sequence), None)
-        again = producer.append(_records(sent), sequence=sequence)
+        again = producer.append(records_of(sent), sequence=sequence)
         if not again.is_repeat or again.base_offset != sent[0].offset:
             raise Wrong(f"a repeated append got offset {again.base_offset}, before {sent[0].offset}")
         producer_id, epoch = producer.identity
@@ -129,9 +130,10 @@ class Client:
         kept, self._kept = self._kept, None
         if kept is None or kept.oracle is not self._oracle or any(sent.is_lost for sent in kept.sent):
             return
-        if (kept.sent[0].offset or 0) < self._oracle.start.look():
-            return
-        again = self._log.append(_records(kept.sent), producer=kept.stamp)
+        self._oracle.start.look()
+        if (kept.sent[0].offset or 0) < self._oracle.start.offset:
+            return  # segments below the log start may be there, after a power cut
+        again = self._log.append(records_of(kept.sent), producer=kept.stamp)
         if not again.is_repeat or again.base_offset != kept.sent[0].offset:
             raise Wrong(f"an append repeated after an opening got {again.base_offset}, before {kept.sent[0].offset}")
 
@@ -175,7 +177,7 @@ class Client:
         is_gone = self._oracle.is_deleted
         sent = self._oracle.send(operation.keys, operation.number, transaction)
         try:
-            appended = append(_records(sent))
+            appended = append(records_of(sent))
         except (LogClosedError, LogWriteError):
             raise  # it may be there
         except CleanerError:
@@ -219,16 +221,19 @@ class Client:
         make_topic(self._bench, self._manager, self._topic)
 
     def _read(self, operation: Operation) -> None:
+        pause = _PAUSE_SECONDS if operation.number > 2 else 0
+
         def read(fs: SimFiles) -> None:
             if operation.number:
                 # So that the directory's time is old enough to prove that it is unchanged: else each look lists anew.
                 self._bench.clock.sleep(_BEFORE_READ_SECONDS)
-            read_committed(self._bench, fs, self._topic)
+            read_committed(self._bench, fs, self._topic, pause)
 
         self._bench.world.begin("reader", read)
 
 
-def _records(sent: list[Sent]) -> list[Record]:
+def records_of(sent: list[Sent]) -> list[Record]:
+    """Return records to append, each with its number."""
     return [Record(each.key.encode(), each.value, ((ID_HEADER, str(each.number).encode()),)) for each in sent]
 
 
@@ -241,18 +246,23 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
     bench.topics.now[name] = made
 
 
-def read_committed(bench: Bench, fs: SimFiles, topic: str) -> None:
-    """Read a log from its start, as another process that only sees its files."""
+def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None:
+    """Read a log from its start, as another process that only sees its files; `pause`: seconds, behind some records."""
     oracle, calm = bench.topics.now[topic], bench.calm()
     (expected, stable), start = oracle.must_be_shown(), oracle.start.offset
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
         with LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader:
-            for record in reader.read(reader.log_start_offset, isolation="read_committed"):
-                assert record.offset is not None
-                key = (record.key or b"").decode()
-                shown.append((record.offset, key, record.value, number_of(record.headers)))
+            chunk = {"chunk_bytes": 1} if pause else {}
+            for some in reader.columns(reader.log_start_offset, isolation="read_committed", **chunk):
+                for record in some:
+                    assert record.offset is not None
+                    key = (record.key or b"").decode()
+                    shown.append((record.offset, key, record.value, number_of(record.headers)))
+                if pause:
+                    bench.clock.sleep(pause)
+                    pause = 0
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
         has_expired = isinstance(error, OffsetOutOfRangeError) and oracle.start.look() > start

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.simulation import disk_defects, round_defects, topic_defects, writer_defects  # noqa: F401 - they register theirs
+from tests.simulation import (  # noqa: F401 - they register theirs
+    disk_defects,
+    operator_defects,
+    round_defects,
+    topic_defects,
+    writer_defects,
+)
 from tests.simulation.planting import DEFECTS, Found, found_by
 
 __all__ = ["DEFECTS", "Found", "found_by"]

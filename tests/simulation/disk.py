@@ -120,6 +120,8 @@ class Disk:
         scheduler.take_time(nanos)
         trouble = self.trouble
         if trouble is not None and wanted in trouble.kinds and self._rng.random() < trouble.share:
+            if not path.is_relative_to(self.root):
+                return  # such as /proc
             if trouble.is_once:
                 self.trouble = None
             raise OSError(trouble.error, os.strerror(trouble.error), str(path))
@@ -224,6 +226,8 @@ class SimFiles(WatchedFileSystem):
         process = self.process
         if process.is_dead:
             raise Killed
+        if process.frozen_until_ns > self.disk.scheduler.now_ns():
+            self.disk.scheduler.block("stopped", process.frozen_until_ns)
         self.disk.step(what, path, wanted)
         if process.is_dead:
             raise Killed

@@ -81,7 +81,7 @@ def rounds_believe_damaged_batches(_real: Any, arranged: ArrangedChunk) -> Chunk
     return arranged.chunk
 
 
-@breaks(LogReader, "read")
+@breaks(LogReader, "columns")
 def readers_end_at_damage(real: Any, self: LogReader, *args: Any, **named: Any) -> Iterator[Any]:
     """A reader that comes to a damaged batch takes it for the end, and tells nothing."""
     try:

@@ -9,7 +9,6 @@ that is due, and the log has to close in order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,15 @@ from typing import Any
 from cleaner.errors import CleanerError
 from tests.simulation.bench import Bench
 from tests.simulation.clients import Client, clean_once, make_topic
-from tests.simulation.daemon import serve
-from tests.simulation.disk import Trouble
+from tests.simulation.daemon import SimDaemon, lose_lock, serve_second
+from tests.simulation.disk import SimFiles, Trouble
 from tests.simulation.found import Wrong, checkpoints_of, judge_cut_checkpoints, judge_cut_swap
 from tests.simulation.healing import Healing
+from tests.simulation.operators import Operators
 from tests.simulation.plan import Accident, Plan
 from tests.simulation.processes import Process
-from tests.simulation.scheduler import Step, Task
+from tests.simulation.report import Report
+from tests.simulation.scheduler import Task
 from tests.simulation.world import World
 
 _MOST_LIVES = 30
@@ -31,23 +32,8 @@ _OTHER_STATES = 1
 _RAW_STATES = 10
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
+_FREEZE_NS = 150_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
-
-
-@dataclass
-class Report:
-    """What a seed came to: the failure if any, and figures; `met`: at what kinds of steps accidents came."""
-
-    seed: int | str
-    plan: Plan
-    failure: str = ""
-    steps: int = 0
-    lives: int = 0
-    operations: int = 0
-    accidents: list[str] = field(default_factory=list)
-    met: set[tuple[str, str]] = field(default_factory=set)
-    outcomes: dict[str, int] = field(default_factory=dict)
-    trace: list[Step] = field(default_factory=list)
 
 
 class Life:
@@ -80,6 +66,7 @@ class Life:
         self._writer: Process | None = None
         self._cleaner: Process | None = None
         self._daemon: Process | None = None
+        self._served: SimDaemon | None = None
         self._daemon_stops = world.primitives.Event()
         self._has_power = True
         self._is_healing = False
@@ -101,21 +88,14 @@ class Life:
         except AssertionError as error:
             failure = error
         for task, first in scheduler.errors:
-            self._fail(first, f"{task.owner.name}/{task.name}: ")
+            self.report.fail(first, f"{task.owner.name}/{task.name}: ")
         if failure is not None:
-            self._fail(failure)
+            self.report.fail(failure)
         self.report.steps = scheduler.step
         self.report.operations = self._bench.done
         self.report.outcomes = self._bench.outcomes
         self.report.trace = scheduler.trace
         return self.report
-
-    def _fail(self, error: BaseException, where: str = "") -> None:
-        import traceback
-
-        if not self.report.failure:
-            steps = "".join(traceback.format_tb(error.__traceback__)[-6:])
-            self.report.failure = f"{where}{type(error).__name__}: {error}\n{steps}"
 
     # ---- lives -----------------------------------------------------------------------------------------------------
 
@@ -128,19 +108,41 @@ class Life:
             if self._failed_opens > 2:
                 self._world.disk.trouble = None  # the operator has repaired it
                 self._bench.topics.repair(self._world.disk)
-            if not self._has_power:
-                self._restore_power()
+            self._restore_power()
+            if self._plan.rests:
+                self._rest()
         self._heal()
+
+    def _rest(self) -> None:
+        """Let operators work on the logs while no writer is there."""
+        tasks = self._world.scheduler.tasks
+        busy = (self._supervisor, self._daemon)
+        self._wait_for([task for task in tasks if task.owner not in busy])
+        self._restore_power()
+        operators = Operators(
+            self._bench,
+            has_daemon=self._plan.has_daemon,
+            begin=self._world.process,
+            run_process=self._run_process,
+            cut=self._cut_power,
+            restore=self._restore_power,
+            judge=self._judge,
+        )
+        operators.rest(self._plan.rests[(self.report.lives - 1) % len(self._plan.rests)])
+        self._restore_power()
 
     def _live(self) -> None:
         bench = self._bench
-        bench.has_errors = self._world.disk.trouble is not None
+        now_ns = self._world.scheduler.now_ns()
+        is_frozen = self._daemon is not None and self._daemon.frozen_until_ns > now_ns  # it may hold the logs
+        bench.has_errors = self._world.disk.trouble is not None or is_frozen
         bench.lacks_descriptors = False
         bench.stopping = False
         process, fs = self._world.process("writer")
         self._writer = process
         if self._plan.has_daemon and (self._daemon is None or self._daemon.is_dead):
-            self._daemon, _ = self._world.begin("daemon", lambda fs: serve(bench, fs, self._daemon_stops))
+            served = self._served = SimDaemon(bench, has_retention=self._plan.has_retention)
+            self._daemon, _ = self._world.begin("daemon", lambda fs: served.serve(fs, self._daemon_stops))
 
         def main() -> None:
             try:
@@ -276,10 +278,7 @@ class Life:
                 if self._daemon is not None:
                     world.kill(self._daemon)
             case "power":
-                self._has_power = False
-                is_alone = self._cleaner is not None and not self._plan.has_daemon  # whose swap it is is known
-                self._was_cut_in_round = is_alone and not self._cleaner.is_dead
-                world.kill_all()
+                self._cut_power()
             case "stop":
                 bench.stopping = True
             case "interrupt":
@@ -300,6 +299,42 @@ class Life:
                 jump_ms = accident.number * _LONGEST_JUMP_MS // (1 << 16)
                 world.clock.wall_offset_ms += jump_ms if accident.number % 4 else -jump_ms
                 bench.topics.note_time()
+            case "lock lost":
+                world.begin("operator", lambda fs: self._lose_lock(fs, accident.number))
+            case "second daemon" | "state lost" | "steer" | "freeze":
+                self._operate(accident)
+
+    def _operate(self, accident: Accident) -> None:
+        """Have an operator do something to the daemon."""
+        world, bench, daemon, number = self._world, self._bench, self._served, accident.number
+        if daemon is None or self._daemon is None or self._daemon.is_dead:
+            return
+        match accident.kind:
+            case "second daemon":
+                world.begin("second daemon", lambda fs: serve_second(bench, daemon, fs, number))
+            case "state lost":
+                world.begin("operator", lambda fs: daemon.lose_state(fs, number))
+            case "steer":
+                world.spawn(self._daemon, "operator", lambda: daemon.steer(number))
+            case "freeze":
+                bench.has_errors, bench.lacks_descriptors = True, False
+                self._daemon.frozen_until_ns = world.scheduler.now_ns() + _FREEZE_NS
+
+    def _lose_lock(self, fs: SimFiles, number: int) -> None:
+        """Have the lock file lost: the writer of that moment, maybe of the next life, is to end soon."""
+        if lose_lock(self._bench, fs):
+            self._bench.has_errors, self._bench.lacks_descriptors = True, False
+            scheduler = self._world.scheduler
+            scheduler.at_step(scheduler.step + 1 + number % _TROUBLE_STEPS, self._stop)
+
+    def _stop(self) -> None:
+        self._bench.stopping = not self._is_healing
+
+    def _cut_power(self) -> None:
+        self._has_power = False
+        is_alone = self._cleaner is not None and not self._plan.has_daemon  # whose swap it is is known
+        self._was_cut_in_round = is_alone and not self._cleaner.is_dead
+        self._world.kill_all()
 
     def _interrupt(self, number: int) -> None:
         """Have a client of the writer get Ctrl-C, or no memory, at its next step, and some more soon after."""
@@ -322,7 +357,10 @@ class Life:
 
         world.scheduler.at_step(world.scheduler.step + _TROUBLE_STEPS, end)
 
-    def _restore_power(self) -> None:
+    def _restore_power(self) -> bool:
+        """If the power was cut, have the disk forget what it may, and return True."""
+        if self._has_power:
+            return False
         tasks = self._world.scheduler.tasks
         self._wait_for([task for task in tasks if task.owner is not self._supervisor])
         self._world.disk.trouble = None
@@ -346,6 +384,7 @@ class Life:
                 self._try_state()
         disk.come_back(cut)
         self._is_trying = False
+        return True
 
     def _try_state(self) -> None:
         """Open the log in another state that the power cut may have left; what happens there is forgotten."""
@@ -384,6 +423,7 @@ class Life:
             world,
             self._bench,
             has_daemon=self._plan.has_daemon,
+            has_retention=self._plan.has_retention,
             cleans_at_horizons=self._plan.stops_clock,
             counts_objects=self._plan.counts_objects,
             run_process=self._run_process,

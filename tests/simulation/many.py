@@ -14,7 +14,7 @@ from multiprocessing.util import Finalize
 from typing import NamedTuple
 
 from tests.simulation.defects import DEFECTS, found_by
-from tests.simulation.life import Report
+from tests.simulation.report import Report
 from tests.simulation.run import remove_scratch, run_seed
 from tests.simulation.shrinking import World, shrink
 

@@ -142,12 +142,13 @@ class Oracle:
 
     def must_be_shown(self) -> tuple[dict[int, Sent], int]:
         """Return what a reader of committed records that begins now has to be shown, by offset; and up to where."""
+        end = max(self._by_offset, default=-1) + 1
         undecided = [
             sent.at_least if sent.offset is None else sent.offset
             for sent in self.sent.values()
             if is_undecided(sent) and not sent.has_failed and not sent.is_lost
         ]
-        stable = min(undecided, default=1 << 62)
+        stable = min([end, *undecided])
         return {
             at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and is_committed(sent)
         }, stable
@@ -213,12 +214,15 @@ class Oracle:
         if rots.has_hit(LOG_STARTS):
             below_start = self.start.judge_damaged(line, max(self._by_offset, default=-1) + 1)
         else:
-            below_start = self.start.judge(line, None if only_durable or self._round_count else found.size)
+            below_start = self.start.judge(
+                line, None if only_durable or (self._round_count and self._is_compacted) else found.size
+            )
         self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]
             whole = [offset for offset in offsets if offset is not None]
-            if None in offsets and whole and min(whole) >= self._cleaned_to and not rots.has_hit(".log"):
+            least_whole = max(self._cleaned_to, self.start.offset)
+            if None in offsets and whole and min(whole) >= least_whole and not rots.has_hit(".log"):
                 raise Wrong(f"an append of {len(append)} records is there in part, at {whole}")
         self._appends.clear()
         least = 0
@@ -358,6 +362,8 @@ class Oracle:
 
     def _judge_transactions(self, found: Found) -> None:
         for offset in found.records:
+            if offset < self.start.offset:
+                continue  # a power cut may leave some segments below the log start, and not those of their markers
             sent = self._by_offset[offset]
             transaction = sent.transaction
             if (transaction is not None) != found.producers[offset][1]:

@@ -7,7 +7,7 @@ that hide others do not hide them everywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.topics import MAIN, SETTINGS
@@ -27,6 +27,8 @@ ACCIDENTS = (
     "read only",
     "rot",
 )
+OF_DAEMONS = ("second daemon", "state lost", "lock lost", "steer", "steer", "freeze")
+RESTS = ("wait", "recover", "repair", "undo")
 PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note", "delete")
 _WEIGHTS = {
     "append": 50,
@@ -42,6 +44,9 @@ _WEIGHTS = {
     "remake": 0.6,
 }
 _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
+_DAEMON_SHARE = 0.1  # of the worlds have a daemon: it costs half as much again, with retention twice as much
+_REST_SHARE = 0.12  # of the worlds have operators between lives
+_SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
 _IN_ROUNDS = ("power", "power", "kill cleaner", "failing")
@@ -58,7 +63,8 @@ class Operation:
         keys: of the records; upper case: a tombstone.
         is_waited: wait until it is durable.
         is_committed: how a transaction ends.
-        number: seconds of a sleep, bytes of padding.
+        number: seconds of a sleep, bytes of padding; of a read, 0: it begins at once; more than 2: it pauses in its
+            middle.
     """
 
     client: int
@@ -92,6 +98,24 @@ class Accident:
 
 
 @dataclass(frozen=True)
+class Rest:
+    """
+    What happens between two lives of the writer.
+
+    Attributes:
+        kind: see `operators.py`.
+        number: its size.
+        accident: `kill` or `power`: what comes in its middle.
+        changes: after so many changes of files.
+    """
+
+    kind: str
+    number: int = 0
+    accident: str = ""
+    changes: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
     """
     A world's operations and accidents.
@@ -103,6 +127,8 @@ class Plan:
         has_daemon: the daemon runs, from the first writer's start to the end.
         topics: see `topics.py`; each client works on one.
         counts_objects: at the end, opening and closing is tried for leaks.
+        rests: between lives, in turn.
+        has_retention: the daemon removes what has expired, where the writer does not.
     """
 
     operations: tuple[Operation, ...]
@@ -113,6 +139,8 @@ class Plan:
     stops_clock: bool = False
     topics: tuple[str, ...] = (MAIN,)
     counts_objects: bool = False
+    rests: tuple[Rest, ...] = ()
+    has_retention: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -145,14 +173,15 @@ class Plan:
             accidents += [Accident("rot", place, rng.randrange(10), rng.randrange(1 << 16)) for _ in range(2)]
             operations[place + 1 : place + 3] = [Operation(operations[place].client, "read")] * 2
         accidents.sort(key=lambda accident: accident.after_operation)
-        has_daemon = rng.random() < 0.2
+        has_daemon = rng.random() < _DAEMON_SHARE
         stops_clock = not has_daemon and rng.random() < 0.3
         settings = _settings(rng)
         counts_objects = rng.random() < 0.05
-        return Plan(
+        plan = Plan(
             *(tuple(operations), tuple(accidents), rounds, settings, has_daemon, stops_clock),
             *(topics, counts_objects),
         )
+        return _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -192,6 +221,100 @@ def _accident(rng: Random, kinds: list[str], operations: list[Operation], rounds
         place = rng.choice(("read", "close", "note"))
         return Accident("power", rng.randrange(count), rng.randrange(rng.choice((1, 40))), number, place)
     return Accident(kind, rng.randrange(count), int(rng.expovariate(1 / 60)), number)
+
+
+def _with_operators(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, operators are at work, on the daemon or between lives."""
+    count, accidents = len(plan.operations), list(plan.accidents)
+    rests: tuple[Rest, ...] = ()
+    if plan.has_daemon:
+        for kind in rng.sample(OF_DAEMONS, rng.choice((0, 1, 1, 2, 3))):
+            # Steered right before something becomes due: the roll before a round.
+            place = max(0, rng.choice(plan.rounds) - 4) if kind == "steer" else rng.randrange(count)
+            accidents.append(Accident(kind, place, rng.randrange(60), rng.randrange(1 << 16)))
+        if rng.random() < 0.4:
+            plan, rests = _with_retention(rng, plan), (_rest(rng, "wait"),)
+    has_damage = any(each.kind == "rot" for each in accidents)  # what commands make of it, other tests judge
+    if rng.random() < _REST_SHARE and not has_damage:
+        rests += tuple(_rest(rng, kind) for kind in rng.sample(RESTS, rng.choice((1, 1, 2))))
+    if rests:
+        accidents += [Accident("stop", rng.randrange(count), 0) for _ in rests]
+    accidents.sort(key=lambda accident: accident.after_operation)
+    return replace(plan, accidents=tuple(accidents), rests=rests)
+
+
+def _rest(rng: Random, kind: str) -> Rest:
+    if kind == "wait":
+        return Rest(kind, rng.choice((2, 3, 4, 7)))  # seconds: some of what is there expires, or all
+    accident = rng.choice(("", "", "kill", "power"))
+    return Rest(kind, rng.randrange(1 << 16), accident, rng.randrange(rng.choice((12, 40))))
+
+
+def _with_scene(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, operations come in an order that they seldom have by chance."""
+    if rng.random() >= _SCENE_SHARE:
+        return plan
+    expiring = [number for number, name in enumerate(plan.topics) if name in ("expiring", "bounded")]
+    draw = rng.choice((_reader_pauses, _deletion_breaks_off, _round_outlives_its_log, *[_segments_expire] * 2))
+    if draw is _segments_expire and not expiring:
+        return plan
+    count = len(plan.operations)
+    place = max(0, plan.rounds[0] if draw is _round_outlives_its_log else rng.randrange(count // 2))
+    client = rng.choice(expiring) if draw is _segments_expire else plan.operations[place].client
+    scene, accidents = draw(rng, client, place)
+    operations = (*plan.operations[:place], *scene, *plan.operations[place + len(scene) :])[:count]
+    sorted_accidents = sorted((*plan.accidents, *accidents), key=lambda each: each.after_operation)
+    return replace(plan, operations=operations, accidents=tuple(sorted_accidents))
+
+
+Scene = tuple[list[Operation], list[Accident]]
+
+
+def _reader_pauses(rng: Random, client: int, _: int) -> Scene:
+    """A reader pauses at the end of a segment; when it goes on, its log is another one."""
+    appends = [_waited(rng, client) for _ in range(5)]
+    before = [Operation(client, "remake"), appends[0], Operation(client, "roll"), appends[1]]
+    return [*before, Operation(client, "read", number=6), Operation(client, "remake"), *appends[2:]], []
+
+
+def _deletion_breaks_off(rng: Random, client: int, place: int) -> Scene:
+    """An accident comes before a deleted topic's lines are gone from the checkpoints."""
+    scene = [_waited(rng, client), Operation(client, "roll"), Operation(client, "note"), Operation(client, "remake")]
+    kind, steps = rng.choice(("power", "kill")), rng.randrange(20)
+    accident = Accident(kind, place + 3, steps, rng.randrange(1 << 16), "change of the writer")
+    return [*scene, _waited(rng, client)], [accident]
+
+
+def _round_outlives_its_log(rng: Random, client: int, _: int) -> Scene:
+    """The log that a round cleans is another one when it ends."""
+    return [*(_waited(rng, client) for _ in range(rng.randrange(6))), Operation(client, "remake")], []
+
+
+def _segments_expire(rng: Random, client: int, place: int) -> Scene:
+    """An accident comes among the renames of several segments, or the lock is lost before their files are removed."""
+    filled = [each for _ in range(5) for each in (_waited(rng, client, 500), Operation(client, "roll"))]
+    scene = [*filled, Operation(client, "sleep", number=6), Operation(client, "retain")]
+    number, steps = rng.randrange(1 << 16), 5 + rng.randrange(13)
+    if rng.random() < 0.3:
+        sleep = Operation(client, "sleep", number=6)
+        return [*scene, sleep], [Accident("lock lost", place + len(scene), 0, number)]
+    return scene, [Accident("power", place + len(scene) - 1, steps, number, "change of the writer")]
+
+
+def _waited(rng: Random, client: int, padding: int = 0) -> Operation:
+    return Operation(client, "append", "".join(rng.choices(KEYS, k=3)), is_waited=True, number=padding)
+
+
+def _with_retention(rng: Random, plan: Plan) -> Plan:
+    """Return a plan whose daemon has retention, and a topic for it."""
+    operations, topics = plan.operations, plan.topics
+    if not set(topics) & {"expiring", "bounded"}:
+        number = len(topics)
+        topics = (*topics, rng.choice(("expiring", "bounded")))
+        operations = tuple(
+            replace(each, client=number) if rng.random() < 1 / len(topics) else each for each in operations
+        )
+    return replace(plan, operations=operations, topics=topics, has_retention=True)
 
 
 def _settings(rng: Random) -> tuple[tuple[str, str], ...]:

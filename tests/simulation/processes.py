@@ -27,6 +27,7 @@ class Process:
 
     Attributes:
         closed_in_order: it has done its work to the end.
+        frozen_until_ns: stopped until then: each of its threads waits at its next call of a file.
         accidents: by how many more changes of files it makes before them.
         accidents_at_fences: by how many more fsyncs of a directory it begins before them; they come right before one.
     """
@@ -35,6 +36,7 @@ class Process:
         self.name = name
         self.is_dead = False
         self.closed_in_order = False
+        self.frozen_until_ns = 0
         self.accidents: list[tuple[int, Callable[[], None]]] = []
         self.accidents_at_fences: list[tuple[int, Callable[[], None]]] = []
         self._files: list[weakref.ref[Any]] = []  # a weak set costs ten times as much for each file that is opened

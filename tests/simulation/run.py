@@ -12,8 +12,9 @@ import shutil
 from pathlib import Path
 
 from cleaner.log.manager import LogManager
-from tests.simulation.life import Life, Report
+from tests.simulation.life import Life
 from tests.simulation.plan import Plan
+from tests.simulation.report import Report
 from tests.simulation.topics import MAIN, SETTINGS
 from tests.simulation.world import World
 

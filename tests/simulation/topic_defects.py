@@ -92,6 +92,13 @@ def deleted_topics_are_never_removed() -> Iterator[None]:
         yield
 
 
+@defect
+def failed_removals_are_forgotten() -> Iterator[None]:
+    """Files that the disk did not let go stay until the next start."""
+    with replaced(Removals, "put_back", lambda *_: None):
+        yield
+
+
 @breaks(manager.LogManager, "close")
 def closed_managers_are_kept(real: Any, self: manager.LogManager) -> None:
     """A leak: something that lives as long as the process refers to each manager, and so to its logs."""

@@ -1,0 +1,292 @@
+"""
+What operators do between two lives of the writer, each command in a process of its own.
+
+    wait        nothing: a daemon that runs has the logs for itself
+    recover     `recover` of the whole log dir
+    repair      an index file is lost, or none; `check --repair`
+    undo        a round with `--keep-old`, and `undo`: all is as before the round
+
+A command may be killed, or the power cut, in its middle. Then the operator gives it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+
+from cleaner.app.check_log_dir import CheckOptions, check_all
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.recover_log_dir import recover_log_dir
+from cleaner.app.reports import RecoverReport, Refusal
+from cleaner.app.undo_clean import undo_clean
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CleanerError, LogDirLockedError, UndoRefusedError
+from cleaner.settings.sources import Sources
+from cleaner.state.kept_manifest import GROUP_DIGITS
+from cleaner.storage.segment import names
+from tests.simulation.bench import Bench
+from tests.simulation.clients import require_closed
+from tests.simulation.disk import SimFiles
+from tests.simulation.found import Wrong, checkpoints_of, left_overs
+from tests.simulation.plan import Rest
+from tests.simulation.processes import Process
+
+_MOST_TRIES = 4
+Contents = dict[str, bytes]
+
+
+class Operators:
+    """
+    See the head of the file.
+
+    Args:
+        bench: what all share; no writer lives.
+        has_daemon: it may be at work in the logs, too.
+        begin: begins a process.
+        run_process: runs a process to its end.
+        cut: cuts the power.
+        restore: brings it back if it was cut; returns whether it was.
+        judge: judges logs as an opening does.
+    """
+
+    def __init__(
+        self,
+        bench: Bench,
+        *,
+        has_daemon: bool,
+        begin: Callable[[str], tuple[Process, SimFiles]],
+        run_process: Callable[[Process, Callable[[], None]], None],
+        cut: Callable[[], None],
+        restore: Callable[[], bool],
+        judge: Callable[[Collection[str]], None],
+    ) -> None:
+        self._bench = bench
+        self._has_daemon = has_daemon
+        self._begin = begin
+        self._run_process = run_process
+        self._cut = cut
+        self._restore = restore
+        self._judge = judge
+        self._sources = Sources(config=bench.settings)
+        self._kept = bench.log_dir.parent / "kept"
+        self._damaged: dict[Path, bytes] = {}  # kept files of which the first byte is another now
+
+    def rest(self, rest: Rest) -> None:
+        """Have it happen."""
+        bench = self._bench
+        if rest.kind == "wait":
+            bench.clock.sleep(rest.number)
+            return
+        bench.has_errors = bench.world.disk.trouble is not None
+        getattr(self, f"_{rest.kind}")(rest)
+
+    def _carry_out(self, rest: Rest, command: Callable[[SimFiles], None]) -> bool:
+        """Give a command until it comes to its end; returns whether it does, and no call had to fail."""
+        bench = self._bench
+        calm = bench.calm()
+        for number in range(_MOST_TRIES):
+            process, fs = self._begin(rest.kind)
+            if rest.accident and number == 0:
+                happen = self._cut if rest.accident == "power" else partial(bench.world.kill, process)
+                process.accidents.append((rest.changes, happen))
+            has_ended = False
+
+            def main(fs: SimFiles = fs, process: Process = process) -> None:
+                nonlocal has_ended
+                try:
+                    command(fs)
+                    process.closed_in_order = has_ended = True
+                except LogDirLockedError:
+                    bench.count(f"{rest.kind}: locked")
+                    if not self._has_daemon:
+                        raise
+                except (CleanerError, OSError) as error:
+                    bench.count(f"{rest.kind}: {type(error).__name__}")
+                    if bench.is_calm_since(calm):
+                        raise
+                require_closed(fs)
+
+            self._run_process(process, main)
+            if bench.world.scheduler.errors:
+                return False
+            was_cut = self._restore()
+            if has_ended and not was_cut:
+                bench.count(rest.kind)
+                return bench.is_calm_since(calm)
+        return False
+
+    def _context(self, fs: SimFiles) -> CallContext:
+        return CallContext(fs=fs, clock=self._bench.clock)
+
+    @property
+    def _is_closed(self) -> bool:
+        return (self._bench.log_dir / names.CLEAN_SHUTDOWN).exists()
+
+    @property
+    def _is_settled(self) -> bool:
+        """Whether all topics are there, without a swap that the next load completes or takes back."""
+        bench = self._bench
+        return not bench.topics.missing() and not any(left_overs(bench.directory(name)) for name in bench.topics.names)
+
+    def _files_of(self, topic: str) -> Contents:
+        """Return a partition's logs, indexes and snapshots."""
+        paths = sorted(self._bench.directory(topic).iterdir())
+        return {path.name: path.read_bytes() for path in paths if path.name[:20].isdigit()}
+
+    # ---- recover ---------------------------------------------------------------------------------------------------
+
+    def _recover(self, rest: Rest) -> None:
+        bench, reports = self._bench, list[RecoverReport]()
+
+        def command(fs: SimFiles) -> None:
+            save_cut = self._kept.with_name("cut") if rest.number % 2 else None
+            # An interrupted swap is settled before anything is refused.
+            there = [name for name in bench.topics.names if bench.directory(name).exists()]
+            before = {name: self._files_of(name) for name in there if not left_overs(bench.directory(name))}
+            for allows in (False, True):
+                report = recover_log_dir(
+                    *(bench.log_dir, None, self._sources, self._context(fs)), allow_truncate=allows, save_cut=save_cut
+                )
+                reports.append(report)
+                for refused in report.refused if not self._has_daemon else ():
+                    name = TopicPartition.parse(str(refused.partition)).topic
+                    if name in before and self._files_of(name) != before[name]:
+                        raise Wrong(f"recover has refused {refused.partition}, and changed it: {refused.error}")
+                if not report.refused:
+                    return
+
+        if not self._carry_out(rest, command) or self._has_daemon:
+            return
+        last = reports[-1]
+        if last.refused or not last.has_marker or not self._is_closed:
+            raise Wrong(f"all is well, and recover says {last}")
+        if not bench.topics.missing():
+            self._judge(bench.topics.names)
+
+    # ---- check -----------------------------------------------------------------------------------------------------
+
+    def _repair(self, rest: Rest) -> None:
+        bench = self._bench
+        was_closed, sound = self._is_closed, list[bool]()
+        if was_closed and not bench.topics.missing():
+            self._lose_an_index(rest.number)
+
+        def command(fs: SimFiles) -> None:
+            options = CheckOptions(repair=True, clean_section=True)
+            report = check_all([bench.log_dir], self._sources, self._context(fs), options)
+            sound.append(report.is_sound)
+            if was_closed and not report.is_sound and not self._has_daemon and not bench.has_errors:
+                raise Wrong(f"the logs were closed in order, and after a repair there is damage: {report.findings}")
+
+        if self._carry_out(rest, command) and was_closed and self._is_settled and not self._has_daemon:
+            self._judge(bench.topics.names)
+
+    def _lose_an_index(self, number: int) -> None:
+        """Remove an index file, by a process that does not forget to sync; or none."""
+        topic = self._bench.topics.names[number % len(self._bench.topics.names)]
+        suffix = (".index", ".timeindex", ".txnindex", "")[number // 8 % 4]
+        paths = sorted(self._bench.directory(topic).glob(f"*{suffix}"))
+        if not suffix or not paths or self._has_daemon:
+            return
+        process, fs = self._begin("operator")
+        path = paths[number // 32 % len(paths)]
+
+        def main() -> None:
+            with fs.hold(path.parent):
+                fs.remove(path)
+                fs.fsync_dir(path.parent)
+
+        self._run_process(process, main)
+        self._restore()
+
+    # ---- undo ------------------------------------------------------------------------------------------------------
+
+    def _undo(self, rest: Rest) -> None:
+        bench = self._bench
+        if self._has_daemon or not self._is_closed or not self._is_settled:
+            return
+        log_dir, topics = bench.log_dir, bench.topics
+        before = {name: self._files_of(name) for name in topics.compacted}
+        lines = {name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint") for name in topics.compacted}
+        truth = topics.copy()
+        is_in_round = bool(rest.accident) and rest.number % 3 == 0
+
+        def clean(fs: SimFiles) -> None:
+            partitions = [str(TopicPartition(name, 0)) for name in bench.topics.compacted]
+            options = CleanOptions(keep_old=self._kept)
+            with bench.topics.rounds_run():
+                for outcome in clean_log_dir(log_dir, partitions, self._sources, options, self._context(fs)):
+                    if isinstance(outcome, Refusal):
+                        raise outcome.error
+
+        def undo(fs: SimFiles) -> None:
+            if not self._kept.exists() or not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):
+                return
+            if rest.number % 2:
+                self._undo_with_damage(fs)
+                self._mend(fs)
+            for outcome in undo_clean(self._kept, self._sources, self._context(fs)):
+                if isinstance(outcome, Refusal):
+                    raise outcome.error
+
+        quiet = Rest(rest.kind, rest.number)
+        if is_in_round:
+            process, fs = self._begin("clean")
+            happen = self._cut if rest.accident == "power" else partial(bench.world.kill, process)
+            process.accidents.append((rest.changes, happen))
+            self._run_process(process, lambda: clean(fs))
+            self._restore()
+        elif not self._carry_out(quiet, clean):
+            return
+        if not self._carry_out(quiet if is_in_round else rest, undo):
+            return
+        for name in topics.compacted:
+            now, line = self._files_of(name), checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint")
+            if _logs(now) != _logs(before[name]):
+                raise Wrong(f"{name}: undo has not brought {sorted(before[name])} back: {sorted(now)}")
+            if line != lines[name]:
+                raise Wrong(f"{name}: after undo it is cleaned up to {line}, before the round up to {lines[name]}")
+        bench.topics = truth
+        self._damaged.clear()
+        self._judge(bench.topics.names)
+
+    def _undo_with_damage(self, fs: SimFiles) -> None:
+        """Try it with a kept file damaged: it is refused, and changes nothing."""
+        bench = self._bench
+        kept = sorted(self._kept.glob(f"*/{'[0-9]' * GROUP_DIGITS}/*.log"))
+        if not kept or self._damaged:
+            return
+        before = {name: self._files_of(name) for name in bench.topics.names}
+        first = kept[0].read_bytes()[:1]
+        self._damaged[kept[0]] = first
+        self._overwrite(fs, kept[0], bytes([first[0] ^ 1]))
+        damaged = kept[0].read_bytes()
+        outcomes = list(undo_clean(self._kept, self._sources, self._context(fs)))
+        refused = [each for each in outcomes if isinstance(each, Refusal)]
+        names_of = {str(each.partition).rpartition("-")[0] for each in refused}
+        for each in refused:
+            if not isinstance(each.error, UndoRefusedError):
+                raise each.error
+        changed = [name for name in names_of if self._files_of(name) != before[name]]
+        if changed:
+            raise Wrong(f"undo was refused, and has changed {changed}")
+        if any(damaged in self._files_of(name).values() for name in bench.topics.names):
+            raise Wrong(f"undo has put a damaged file back: {kept[0].name}")
+
+    def _mend(self, fs: SimFiles) -> None:
+        for path, first in self._damaged.items():
+            self._overwrite(fs, path, first)
+
+    @staticmethod
+    def _overwrite(fs: SimFiles, path: Path, data: bytes) -> None:
+        if not path.exists():
+            return
+        with fs.open(path, write=True) as file:
+            file.write(data, 0)
+            file.fsync()
+
+
+def _logs(files: Contents) -> Contents:
+    return {name: data for name, data in files.items() if name.endswith(names.LOG)}

@@ -129,7 +129,7 @@ class Disk:
     def shortened(self, data: memoryview) -> memoryview:
         """Draw how much of it a call of the system reads or writes."""
         if self._is_short and len(data) > 1 and self._habits.random() < 0.1:
-            return data[: self._habits.randrange(1, len(data))]
+            return data[: 1 + int(self._habits.random() * (len(data) - 1))]  # one draw, however long it is
         return data
 
     def fails_to_sync(self, inode: int, error: int | None) -> None:

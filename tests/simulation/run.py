@@ -24,9 +24,9 @@ _worlds = itertools.count(1)
 
 
 def scratch() -> Path:
-    """Return this process's directory in memory."""
+    """Return this process's directory in memory; its name, which files may hold, is as long in each process."""
     base = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path("/tmp")  # noqa: S108 - in memory where it can be
-    return base / f"cleaner-simulation-{os.getpid()}"
+    return base / f"cleaner-simulation-{os.getpid():08d}"
 
 
 def run_seed(seed: int | str, plan: Plan | None = None) -> Report:

@@ -52,11 +52,12 @@ class Rots:
         self._checkpoints = checkpoints
         self._files: set[str] = set()
         self._rots: list[Rot] = []
+        self._cut: list[Rot] = []  # recovery has cut the segment there, and kept later ones (R-330)
 
     def copy(self) -> Rots:
         """Return an independent copy."""
         other = Rots(set(self._checkpoints))
-        other._files, other._rots = set(self._files), list(self._rots)
+        other._files, other._rots, other._cut = set(self._files), list(self._rots), list(self._cut)
         return other
 
     @property
@@ -70,7 +71,7 @@ class Rots:
 
     def is_lost(self, offset: int) -> bool:
         """Tell whether a record at an offset was damaged."""
-        return any(rot.first <= offset <= rot.last for rot in self._rots)
+        return any(rot.first <= offset <= rot.last for rot in (*self._rots, *self._cut))
 
     def first_lost(self) -> int:
         """Return the first damaged offset."""
@@ -125,10 +126,11 @@ class Rots:
     def repair(self, disk: Disk) -> None:
         """Have the operator put back what was there, from a copy, in files that still have their damage."""
         for rot in reversed(self._rots):
-            if rot.path.exists():
-                data = rot.path.read_bytes()
-                if data[rot.position : rot.position + len(rot.after)] == rot.after:
-                    disk.rot(rot.path, rot.position, rot.before)
+            data = rot.path.read_bytes() if rot.path.exists() else b""
+            if data[rot.position : rot.position + len(rot.after)] == rot.after:
+                disk.rot(rot.path, rot.position, rot.before)
+            else:
+                self._cut.append(rot)
         self._rots.clear()
 
 

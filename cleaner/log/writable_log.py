@@ -219,7 +219,8 @@ class WritableLog:
         Invariant: `_undo` can find from the mark everything that `change` has altered, so it may stop at any line.
         """
         was_in_doubt = self.is_in_doubt
-        mark, end = self.active.mark(), self.log_end_offset
+        before, end = self.active, self.log_end_offset
+        mark = before.mark()
         saved = None if producer_id is None else self.producers.save(producer_id)
         self.is_in_doubt = True
         try:
@@ -229,6 +230,8 @@ class WritableLog:
             raise
         except BaseException as error:
             if self.is_in_doubt:
+                if before is not self.active:
+                    before.retire()  # a roll that was interrupted between the new segment and this
                 self._undo(mark, end, producer_id, saved, error)
                 self.is_in_doubt = was_in_doubt
             raise

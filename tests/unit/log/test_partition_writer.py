@@ -762,3 +762,25 @@ def test_flush_during_an_interrupted_roll_reaches_the_end(tmp_path: Path) -> Non
         segment.fsync_log = rolled_before  # type: ignore[method-assign]
         assert writer.flush_to_disk() == writer.flushed_offset == 1
         writer.close()
+
+
+def test_roll_interrupted_before_the_old_segment_is_closed_leaves_no_file_open(tmp_path: Path) -> None:
+    """The new segment is active by then, and undoing the roll loads the log again."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        segment = writer._log.active
+        retire = segment.retire
+
+        def interrupted() -> None:
+            segment.retire = retire  # type: ignore[method-assign]
+            raise KeyboardInterrupt
+
+        segment.retire = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            writer.roll()
+        writer.append([pair("a", "c")])
+        writer.close()
+        open_files = [link.readlink() for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        assert [path for path in open_files if place.directory in path.parents] == []
+        assert [batch.base_offset for batch in place.batches()] == [0, 1]

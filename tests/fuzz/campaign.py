@@ -43,6 +43,7 @@ _REFUSES_WHOLE = frozenset(
     ("clean", "clean --all", "clean --damaged keep", "clean --keep-old", "bulk", "recover", "undo")
 )
 _BY_THE_STEP = (b".lock", b".kafka_cleanshutdown")  # the steps of recovery remove the marker themselves
+_REWRITTEN = "a record to be rewritten"  # found in the second pass, wherever it is
 _APPENDS = frozenset(("produce", "topics alter", "topics delete", "library", "handover"))
 _READING_A_CASE, _CHANGING_A_CASE = 6, 2  # what was not run on one place is run on another
 Tree = dict[bytes, tuple[object, ...]]
@@ -242,7 +243,7 @@ class Campaign:
         Damage below it is found in the second pass, when the changes of the load and some groups may be done.
         """
         refused = _REFUSED.search(result.text)
-        if refused is None:
+        if refused is None or _REWRITTEN in result.text[refused.start() :]:
             return False
         segments = [int(base) for base in _SEGMENT.findall(result.text[refused.start() :].splitlines()[0])]
         return all(base >= FIRST_DIRTY for base in segments)

@@ -313,7 +313,7 @@ class CleanerManager:
         return released
 
     def put_into_quarantine(
-        self, partition: TopicPartition, log_dir: Path, error: Exception, topic_id: UUID | None = None
+        self, partition: TopicPartition, log_dir: Path, error: Exception, topic_id: UUID | None
     ) -> None:
         """Put a log into quarantine; `topic_id`: of its topic, if known."""
         try:

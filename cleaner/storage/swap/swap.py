@@ -239,7 +239,10 @@ def replace_by_several(fs: FileSystem, directory: Path, old_base: int, bases: Se
 
     Args:
         bases: of the new segments, ascending; within the old one's offsets.
+    Raises:
+        UncleanableError: a directory is in the way. Nothing was renamed.
     """
+    _require_free_names(fs, directory, [old_base])
     for base in reversed(bases):
         for suffixes in ((LOG,), _INDEX_SUFFIXES):
             _rename_present(fs, directory, [base], suffixes, CLEANED, SWAP)

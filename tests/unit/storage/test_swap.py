@@ -9,7 +9,13 @@ import pytest
 
 from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError, UncleanableError
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.swap.swap import discard_cleaned, fsync_sources, remove_deleted, replace_segments
+from cleaner.storage.swap.swap import (
+    discard_cleaned,
+    fsync_sources,
+    remove_deleted,
+    replace_by_several,
+    replace_segments,
+)
 from tests.crash.swap_cases import CASES, Case, run
 from tests.support.watched_fs import FailingFileSystem, Operation, WatchedFileSystem
 
@@ -137,6 +143,19 @@ def test_swap_with_a_directory_in_the_way_is_refused_before_the_first_rename(tmp
     in_the_way.mkdir()
     with pytest.raises(UncleanableError, match=r"10\.\w+\.deleted: a directory"):
         replace_segments(FileSystem(), tmp_path, new_base=0, old_bases=[0, 10, 20], still_held=lambda: None)
+    in_the_way.rmdir()
+    assert _contents(tmp_path) == before
+
+
+def test_split_with_a_directory_in_the_way_is_refused_before_the_first_rename(tmp_path: Path) -> None:
+    """The same for the segments that take the place of one that is too large."""
+    MERGED.write(tmp_path)
+    _write_cleaned(tmp_path, MERGED)
+    before = _contents(tmp_path)
+    in_the_way = tmp_path / f"{0:020d}.log.deleted"
+    in_the_way.mkdir()
+    with pytest.raises(UncleanableError, match=r"log\.deleted: a directory"):
+        replace_by_several(FileSystem(), tmp_path, 0, [0])
     in_the_way.rmdir()
     assert _contents(tmp_path) == before
 

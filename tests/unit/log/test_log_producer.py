@@ -17,6 +17,7 @@ from cleaner.errors import (
     UsageError,
 )
 from cleaner.log.log import Log
+from cleaner.log.log_producer import LogProducer
 from cleaner.log.transactional_ids import FILE_NAME, FORGOTTEN_AFTER_MS, Identity, TransactionalIds
 from cleaner.storage.fs.file_system import FileSystem
 from tests.unit.log.writing import Writing, log_of, pair, writing
@@ -268,22 +269,27 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
     producer.begin()
 
 
+def interrupt_end(producer: LogProducer, *, is_made: bool) -> None:
+    """Have the next end of a transaction interrupted, before its marker or after it (`is_made`)."""
+    real = producer._writer.end_transaction
+
+    def end(*arguments: int, commit: bool) -> int:
+        producer._writer.end_transaction = real  # type: ignore[method-assign]
+        if is_made:
+            real(*arguments, commit=commit)
+        raise KeyboardInterrupt
+
+    producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
+
+
 def test_append_after_a_commit_that_was_interrupted_begins_no_other_transaction(place: Writing) -> None:
     """With the marker written it is refused: a crash would end the records behind the marker in its own way."""
     log = open_log(place)
     producer = log.producer("tx")
-    real = producer._writer.end_transaction
     for is_made in (False, True):
-
-        def end(*arguments: int, commit: bool, is_made: bool = is_made) -> int:
-            producer._writer.end_transaction = real  # type: ignore[method-assign]
-            if is_made:
-                real(*arguments, commit=commit)
-            raise KeyboardInterrupt
-
         producer.begin()
         producer.append([pair("a", str(is_made))])
-        producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
+        interrupt_end(producer, is_made=is_made)
         with pytest.raises(KeyboardInterrupt):
             producer.commit()
         if is_made:
@@ -300,16 +306,8 @@ def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
     """Before the marker it is aborted, after it committed; the next one may begin."""
     log = open_log(place)
     producer = log.producer("tx")
-    real = producer._writer.end_transaction
     for is_made in (False, True):
-
-        def end(*arguments: int, commit: bool, is_made: bool = is_made) -> int:
-            producer._writer.end_transaction = real  # type: ignore[method-assign]
-            if is_made:
-                real(*arguments, commit=commit)
-            raise KeyboardInterrupt
-
-        producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
+        interrupt_end(producer, is_made=is_made)
         with pytest.raises(KeyboardInterrupt), producer.transaction():
             producer.append([pair("a", str(is_made))])
         assert not producer.is_in_transaction

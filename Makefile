@@ -2,12 +2,14 @@
 # make test    every test (short forms of the long ones)
 # make check   format, lint, types, layers: what CI runs before the tests
 # make bench   everything that is claimed of the speed, beside Kafka's cleaner, cp and SQLite: about twenty minutes
-# make bench-guard    a minute of it, failing below half of what must be: part of what CI runs
+# make bench-guard    a minute of it, failing below a third of what must be: part of what CI runs
 # make crash   crash tests in their long form
 # make day     a day in the life of the daemon, in minutes, with real processes; SEED=1 for the same choices again
 # make week    a simulated week of the daemon's choices over 5 000 logs under load: some minutes
-# make random-logs N=2000 SEED=1    random logs, cleaned by Kafka and by us, compared
+# make random-logs N=2000 SEED=1    random logs, cleaned by Kafka (KAFKA=4.4: by that release) and by us, compared
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
+# make goldens   rebuild the goldens that compare releases of Kafka: about four minutes
+# make kafka-news    which releases of Kafka have not been compared yet
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
 # make fuzz MINUTES=60 ARGS=--parsers    hostile bytes for single parsers, guided by the lines that they reach
 # make mutants N=20000 SEED=1    mutated logs, cleaned by Kafka and by us, compared
@@ -30,7 +32,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day week random-logs left-overs fuzz mutants simulate teeth soak image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -77,7 +79,13 @@ week: python
 	$(BIN)/python -m pytest -q tests/property/test_week_of_load.py $(ARGS)
 
 random-logs: tools
-	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED)
+	$(BIN)/python -m tests.kafka.random_logs --count $(N) --seed $(SEED) --kafka $(or $(KAFKA),4.3)
+
+goldens: tools
+	$(BIN)/python -m tests.kafka.make_goldens $(ARGS)
+
+kafka-news: python
+	@$(BIN)/python -m tools.kafka_news
 
 left-overs: tools
 	$(BIN)/python -m tests.kafka.left_overs --count $(N) --seed $(SEED)

@@ -24,6 +24,7 @@ from benchmarks.frames import frames_table
 from benchmarks.inputs import INPUTS
 from benchmarks.latency import latency_table
 from benchmarks.linear import linear_tables
+from benchmarks.lives import lives_table, one_round_table
 from benchmarks.look import PARTITIONS, look_table
 from benchmarks.opening import opening_table
 from benchmarks.processes import cold_table, memory_table
@@ -38,7 +39,7 @@ from tests.kafka.rig import VERSIONS, Rig
 SECTIONS = (
     *("rounds", "processes", "memory", "start", "look", "check", "daemon", "status"),
     *("append", "commit", "read", "restore", "opening", "latency"),
-    *("frames", "linear", "bulk", "sweep"),
+    *("frames", "linear", "lives", "bulk", "sweep"),
 )
 
 
@@ -77,6 +78,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "latency": lambda scratch: latency_table(3, scratch),
         "frames": lambda scratch: frames_table(scratch, runs),
         "linear": lambda scratch: linear_tables(scratch, large=options.large),
+        "lives": lambda scratch: "\n".join([one_round_table(scratch, 1000.0), lives_table(scratch, 50, 40.0)]),
         "bulk": lambda scratch: bulk_table(rig, scratch),
         "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _report),
     }

@@ -34,7 +34,7 @@ from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, RECOVERY_PO
 from tests.cleaner_run import CleanerRun, cleaner_run, total, wait_until
 
 FS = FileSystem()
-TWO_WORKERS = Bounds(1.8)
+TWO_WORKERS = Bounds(1.75, 1.9)
 RATES = (1, 5, 50)
 OFF = Bounds(2, at_most=True)
 WATCH_SECONDS = 10.0

@@ -133,7 +133,9 @@ def _session(log_dir: Path, runs: int) -> dict[str, float]:
 
     # Workers unpickle the plain reader by name.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
-    spark = register(make_spark("benchmark", {"spark.master": "local[2]", "spark.log.level": "ERROR"}))
+    # Both of Java's compilers, as in a session of Spark's own.
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4"}
+    spark = register(make_spark("benchmark", {"spark.master": "local[2]", "spark.log.level": "ERROR", **java}))
     _register_plain_python(spark)
     ours = spark.read.format("kafkalog")
     parquet = str(log_dir.with_name("frames.parquet"))

@@ -1,9 +1,9 @@
 """
 A minute's benchmark that stops the worst: `make bench-guard`, part of what CI runs.
 
-Small logs beside Kafka's warm cleaner in the same run. It fails when ours is below *half* of what the full benchmark
-must show: machines that others use are noisy, and a fixed cost weighs more on a small log. What is below is measured
-once more.
+Small logs beside Kafka's warm cleaner in the same run. It fails when ours is below *a third* of what the full benchmark
+must show, or slower than Kafka's: machines that others use are noisy, and a fixed cost weighs more on a small log. What
+is below is measured once more.
 Without Java it measures nothing and says so; under CI that is a failure.
 """
 
@@ -44,7 +44,7 @@ RUNS = 3
 
 def guarded(bounds: Bounds) -> Bounds:
     """Return what a small log is held to."""
-    return Bounds(bounds.must / 2)
+    return Bounds(max(1.0, bounds.must / 3))
 
 
 def best_ratio(measured: Measured) -> float:
@@ -69,7 +69,7 @@ def row(measured: Measured) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, and return 1 when something is slower than half of what it must be."""
+    """Measure, print, and return 1 when something is slower than a third of what it must be."""
     try:
         rig = Rig.load(VERSIONS[0])
     except Unavailable as error:
@@ -81,10 +81,12 @@ def main() -> int:
         for log in GUARDED:
             found.append(measure(log, kafka, cached(rig, log), Path(scratch)))
     columns = ["input", "Kafka, least s", "ours, least s", "ratio", *HELD_TO]
-    print(table("Kafka's warm cleaner and ours: at least half of what must be", columns, [row(each) for each in found]))
+    print(
+        table("Kafka's warm cleaner and ours: at least a third of what must be", columns, [row(each) for each in found])
+    )
     slow = [each.log.title for each in found if best_ratio(each) < guarded(each.log.warm).must]
     if slow:
-        print(f"slower than half of what must be: {', '.join(slow)}", file=sys.stderr)
+        print(f"slower than a third of what must be: {', '.join(slow)}", file=sys.stderr)
     return 1 if slow else 0
 
 

@@ -24,7 +24,7 @@ class Input:
         options: of the generator, by name.
         warm: how many times faster than Kafka's warm cleaner, with as many threads as there are by default.
         one_thread: the same with `cleaner.pipeline.threads=1`; None: not measured.
-        copy: how many times as long as `cp -r` and `sync`; None: not measured.
+        copy: how many times as long as `cp -r`, `sync` and `rm -r` of the source; None: not measured.
     """
 
     name: str
@@ -49,9 +49,8 @@ class Input:
         return replace(self, options=self.options | {"scale": f"{self.scale * factor:g}"})
 
 
-COPY = Bounds(1.5, 1.0, at_most=True)
-W1 = Input("W1", "W1", Bounds(6, 12), one_thread=Bounds(5, 8), copy=COPY)
-W2 = Input("W2", "W2", Bounds(2, 3.5), one_thread=Bounds(1.8, 2.6), copy=COPY)
+W1 = Input("W1", "W1", Bounds(10, 14), one_thread=Bounds(7.5, 9), copy=Bounds(0.75, 0.55, at_most=True))
+W2 = Input("W2", "W2", Bounds(2.8, 3.5), one_thread=Bounds(2.4, 3), copy=Bounds(0.5, 0.4, at_most=True))
 
 
 def _quarter(name: str, warm: Bounds, shape: str = "W1", **options: object) -> Input:
@@ -60,23 +59,23 @@ def _quarter(name: str, warm: Bounds, shape: str = "W1", **options: object) -> I
     )
 
 
-LZ4 = _quarter("W1, lz4", Bounds(3, 5), codec="lz4")
-ONE_RECORD_A_BATCH = _quarter("W1, one record a batch", Bounds(3, 6), batch_records=1)
-TRANSACTIONS = _quarter("W1, transactions", Bounds(3, 6), "transactions")
-PARTLY_CLEAN = _quarter("W1, 80 % already clean", Bounds(4, 8), clean=0.8)
+LZ4 = _quarter("W1, lz4", Bounds(5.5, 7), codec="lz4")
+ONE_RECORD_A_BATCH = _quarter("W1, one record a batch", Bounds(6, 8), batch_records=1)
+TRANSACTIONS = _quarter("W1, transactions", Bounds(7, 9), "transactions")
+PARTLY_CLEAN = _quarter("W1, 80 % already clean", Bounds(8, 12), clean=0.8)
 INPUTS = (
     W1,
     W2,
     LZ4,
-    _quarter("W1, zstd", Bounds(3, 5), codec="zstd"),
-    _quarter("W1, snappy", Bounds(3, 5), codec="snappy"),
-    _quarter("W1, gzip", Bounds(2, 3), codec="gzip"),
+    _quarter("W1, zstd", Bounds(5.5, 7), codec="zstd"),
+    _quarter("W1, snappy", Bounds(5.5, 7), codec="snappy"),
+    _quarter("W1, gzip", Bounds(3, 3.5), codec="gzip"),
     ONE_RECORD_A_BATCH,
     Input("short keys, 10-byte values", "short", Bounds(3, 6)),
     PARTLY_CLEAN,
     TRANSACTIONS,
-    _quarter("W1, idempotent", Bounds(3, 6), "idempotent"),
-    _quarter("W1, headers", Bounds(3, 6), "headers"),
+    _quarter("W1, idempotent", Bounds(7, 9), "idempotent"),
+    _quarter("W1, headers", Bounds(7, 9), "headers"),
     _quarter("W1, LogAppendTime", Bounds(3, 6), "logAppendTime"),
 )
 

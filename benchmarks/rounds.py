@@ -131,5 +131,5 @@ def tables(found: list[Measured]) -> str:
     if one_thread:
         parts.append(_table("Ours on one thread (cleaner.pipeline.threads=1)", KAFKA, ONE_THREAD, one_thread, " x"))
     if copies:
-        parts.append(_table("Ours and cp -r; sync: times as long", OURS, COPY, copies, " x"))
+        parts.append(_table("Ours and cp -r; sync; rm -r: times as long", OURS, COPY, copies, " x"))
     return "\n".join(parts)

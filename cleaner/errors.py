@@ -4,10 +4,12 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     CleanerError                      1
     |- CorruptLogError                1   damaged bytes on disk; names file, position, reason
     |  |- CorruptBatchError               a record batch of a `.log`
+    |  |  |- ZeroTailError                   zeros behind the batches, beside a clean-shutdown marker
     |  |- CorruptIndexError               an offset, time or transaction index
     |  |- CorruptCheckpointError          a checkpoint, snapshot, marker or metadata file
     |- UncleanableError               1   a log or directory that cannot be worked on although no byte is damaged
     |  |- OffsetsOutOfOrderError          two entries of an index would not ascend
+    |  |- RecordAboveLimitError           a compressed record above `max.decompressed.message.bytes`
     |- NotCleanlyShutDownError        1   no clean-shutdown marker: recovery must come first
     |- TruncationRefusedError         1   recovery would cut more than a torn tail
     |- PolicyRefusedError             1   the topic's policy forbids it or is not known
@@ -150,6 +152,14 @@ class CorruptBatchError(CorruptLogError):
     """A damaged record batch of a `.log` file."""
 
 
+class ZeroTailError(CorruptBatchError):
+    """
+    The active `.log` of a log dir with a clean-shutdown marker ends in zeros: preallocated room that is not cut off.
+
+    A power cut can leave that after a clean stop of Kafka up to 4.3, which cuts after its last fsync (D-02).
+    """
+
+
 class CorruptIndexError(CorruptLogError):
     """
     An offset, time or transaction index that does not fit its log.
@@ -185,6 +195,24 @@ class UncleanableError(CleanerError):
 
 class OffsetsOutOfOrderError(UncleanableError):
     """An index entry would not be above the previous one (R-312)."""
+
+
+class RecordAboveLimitError(UncleanableError):
+    """
+    A record of a compressed batch is larger than `max.decompressed.message.bytes`; Kafka 4.4 refuses it, too (R-511).
+
+    The batch is sound and can be read: only a cleaning refuses it.
+
+    Args:
+        path: the `.log`.
+        position: of the batch in that file.
+        reason: which limit, without the path.
+    """
+
+    def __init__(self, path: Path | str, position: int, reason: str) -> None:
+        super().__init__(path, f"at byte {position}: {reason}")
+        self.position = position
+        self.reason = reason
 
 
 def unexpected(path: Path | str, error: Exception) -> UncleanableError:

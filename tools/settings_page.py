@@ -15,7 +15,7 @@ from tools.roff import heading, line, text
 
 _HEAD = """\
 A file of settings as Java's Properties reads them: key=value, # for comments. Names and defaults are those of Kafka \
-4.3.1, so a broker's server.properties will do; names that begin with "cleaner." are the cleaner's own.
+4.4.0, so a broker's server.properties will do; names that begin with "cleaner." are the cleaner's own.
 `cleaner config check` names every error, `cleaner config show` what is in force and from where, `cleaner config \
 docs` prints this with the order in which sources count."""
 

@@ -51,6 +51,7 @@ def clean(
     rounds: Rounds = 1,
     keep_tombstones: bool = False,
     keep_old: str | PathLike[str] | None = None,
+    index_dir: str | PathLike[str] | None = None,
     damaged: Literal["refuse", "keep"] = "refuse",
     max_dirty_bytes: int | None = None,
     max_seconds: float | None = None,
@@ -80,6 +81,7 @@ def clean(
         rounds: the most rounds to run, or `all`.
         keep_tombstones: do not remove tombstones or markers because of their age; see `CleanOptions`.
         keep_old: a directory outside of the log dir that keeps the replaced segments, for `cleaner undo`.
+        index_dir: a directory outside of the log dir for key indexes, by which later rounds leave segments unread.
         damaged: `keep` copies damaged batches unchanged, if possible; see `CleanOptions`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
         progress: called with phase, bytes done and total bytes.
@@ -97,7 +99,11 @@ def clean(
 
     directory = arguments.path("log_dir", log_dir)
     topic = parse_names([arguments.text("partition", partition)])[0].topic
-    options = CleanOptions.of(locals() | {"keep_old": arguments.optional_path("keep_old", keep_old)}).checked()
+    paths = {
+        "keep_old": arguments.optional_path("keep_old", keep_old),
+        "index_dir": arguments.optional_path("index_dir", index_dir),
+    }
+    options = CleanOptions.of(locals() | paths).checked()
     sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)
     context = CallContext.of(fs, now_ms, progress, check_done)
     for outcome in clean_log_dir(directory, [partition], sources, options, context):

@@ -20,7 +20,9 @@ from cleaner.base.model import TopicPartition
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CorruptCheckpointError, UsageError, describe
+from cleaner.format.key_digests import new_secret
 from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.settings.resolver import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -41,7 +43,7 @@ from cleaner.verification.check.repair import (
     repair_partition,
     repairable_files,
 )
-from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, new_keys
+from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
 
 
 class CheckObserver(Protocol):
@@ -315,7 +317,7 @@ class _Settings:
         self.session = session
         self._fs = check.context.fs
         self._resolver = SettingsResolver(self._fs, log_dir, check.sources)
-        self._lanes: dict[int, list[CheckLaneMemory]] = {}
+        self._lanes: dict[tuple[int, int], list[CheckLaneMemory]] = {}
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> TopicConfig:
         """Return a topic's settings; a damaged topic id counts as none."""
@@ -329,11 +331,12 @@ class _Settings:
         return [WindowBuffer() for _ in range(lanes_for(self._resolver.cleaner.pipeline_threads))]
 
     def lanes(self, topic: TopicConfig) -> list[CheckLaneMemory]:
-        """Return the memory of all lanes, for the topic's largest possible batches."""
-        limit_bytes = self._resolver.cleaner.batch_limit_bytes(topic)
-        if limit_bytes not in self._lanes:
-            keys = new_keys()
-            self._lanes[limit_bytes] = [
-                CheckLaneMemory(buffer, BatchChecker(limit_bytes, keys)) for buffer in self._buffers
+        """Return the memory of all lanes, for the topic's largest possible batches and records."""
+        record_limit_bytes = topic.max_decompressed_message_bytes if topic.compact else LARGEST_RECORD_BYTES
+        limits = self._resolver.cleaner.batch_limit_bytes(topic), record_limit_bytes
+        if limits not in self._lanes:
+            keys = new_secret()
+            self._lanes[limits] = [
+                CheckLaneMemory(buffer, BatchChecker(limits[0], keys, limits[1])) for buffer in self._buffers
             ]
-        return self._lanes[limit_bytes]
+        return self._lanes[limits]

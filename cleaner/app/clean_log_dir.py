@@ -29,6 +29,7 @@ from cleaner.app.trust import replication_warning, standing
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
 from cleaner.settings.sources import Sources
+from cleaner.state.key_index_dir import INDEX_DIR_KEY, KeyIndexDir
 from cleaner.storage.lock.log_dir_lock import LockMode
 from cleaner.storage.log_dir import Use
 
@@ -69,6 +70,7 @@ def clean_log_dir(
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=LockMode.SHARED) as session:
         if options.keep_old is not None:
             check_outside(session, options.keep_old, "--keep-old")
+        session = _with_key_indexes(session, options)
         todo = choose_partitions(session, named)
         is_clean = session.use is not Use.TORN
         if not is_clean and not options.recover:
@@ -84,6 +86,17 @@ def clean_log_dir(
             is_clean = True  # the logs left in `todo` were recovered and closed in order, with or without a marker
         job = _Job(session, options, named is not None, is_clean)
         yield from _clean_each(job, todo)
+
+
+def _with_key_indexes(session: Session, options: CleanOptions) -> Session:
+    """Add the directory of key indexes, if the caller or a setting names one."""
+    named = session.settings.cleaner.index_dir
+    directory = options.index_dir or (Path(named) if named else None)
+    if directory is None or not options.use_index:
+        return session
+    check_outside(session, directory, INDEX_DIR_KEY if options.index_dir is None else "--index-dir")
+    context = session.context
+    return replace(session, key_index_dir=KeyIndexDir(context.fs, directory, [session.log_dir.path], context.warn))
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def kept_log(fs: FileSystem, directory: Path, after: Sequence[Segment]) -> tuple
 
     Args:
         directory: where the partition's segments are kept.
-        after: the segments of the cleaned log; those after all kept ones were never touched.
+        after: the segments of the cleaned log; those that no round wrote are of the log before, too.
     Raises:
         CorruptCheckpointError: the manifest cannot be read.
     """
@@ -49,9 +49,9 @@ def kept_log(fs: FileSystem, directory: Path, after: Sequence[Segment]) -> tuple
         for base, file in group.old_logs.items()
         if (base, file) not in made
     ]
-    segments.sort(key=lambda segment: segment.base_offset)
-    end = segments[-1].base_offset if segments else -1
-    return [*segments, *(segment for segment in after if segment.base_offset > end)], kept
+    written = {base for base, _ in made}
+    segments += [segment for segment in after if segment.base_offset not in written]
+    return sorted(segments, key=lambda segment: segment.base_offset), kept
 
 
 def _read(fs: FileSystem, directory: Path) -> KeptPartition:

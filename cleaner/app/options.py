@@ -48,7 +48,7 @@ class CallContext:
         fs: the file system.
         clock: `now_ms` is read once for each partition.
         progress: called with phase, bytes done and total bytes.
-        check_done: called before each buffer; raises CleaningAborted to stop.
+        check_done: called before each buffer, by one thread at a time; raises CleaningAborted to stop.
         warn: called with warnings about the log dir and the settings of the process.
     """
 
@@ -115,6 +115,8 @@ class CleanOptions:
         max_dirty_bytes: end a round's map after this many bytes of the dirty section, as a smaller map would.
         max_seconds: end a round's map after this time, seconds since the map began.
         keep_old: a directory outside of all log dirs that keeps the files that rounds replace, for `undo`.
+        index_dir: a directory for key indexes, outside of all log dirs; None: `cleaner.index.dir`, if that is set.
+        use_index: False reads every segment, and does without that directory.
         damaged: `keep` copies batches with wrong checksums or unreadable records unchanged.
         clean_round: does each round; None: `clean_log`, in this process.
         side_by_side: returns how many partitions to clean at once, each in its own thread; called again and again.
@@ -131,6 +133,8 @@ class CleanOptions:
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     keep_old: Path | None = None
+    index_dir: Path | None = None
+    use_index: bool = True
     damaged: Literal["refuse", "keep"] = "refuse"
     clean_round: CleanRound | None = None
     side_by_side: Callable[[], int] | None = None
@@ -147,7 +151,7 @@ class CleanOptions:
         Raises:
             UsageError: one of them is not.
         """
-        for name in ("recover", "allow_truncate", "retention", "verify", "keep_tombstones"):
+        for name in ("recover", "allow_truncate", "retention", "verify", "keep_tombstones", "use_index"):
             arguments.flag(name, getattr(self, name))
         require_high_watermark(self.high_watermark)
         if self.rounds != "all":

@@ -249,7 +249,8 @@ class _View:
             for seen in look.log.segments
             if seen.base_offset < look.found.first_uncleanable_offset
         ]
-        context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done)
+        kafka = self.session.settings.kafka.version
+        context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done, kafka=kafka)
         found, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
         return replace(entry, estimate=found, rounds=ahead)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cleaner.app.plan_report import SettingInForce
 from cleaner.app.session import Session
+from cleaner.config.process_settings import KAFKA_VERSION_KEY
 from cleaner.config.table import BROKER_SETTINGS
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.given import DEFAULT, Given
@@ -21,8 +22,9 @@ _OF_PROCESS = ("log.cleaner.dedupe.buffer.size", "log.cleaner.io.buffer.load.fac
 
 
 def topic_settings(resolved: ResolvedTopic) -> tuple[SettingInForce, ...]:
-    """Return the settings of a topic that affect its cleaning."""
-    return tuple(SettingInForce(key, *resolved.in_force(key)) for key in _OF_TOPIC)
+    """Return the settings of a topic that affect its cleaning, and the Kafka version whose rules apply."""
+    kafka = SettingInForce(KAFKA_VERSION_KEY, resolved.kafka.version.name, resolved.kafka.origin)
+    return (*(SettingInForce(key, *resolved.in_force(key)) for key in _OF_TOPIC), kafka)
 
 
 def settings_in_force(session: Session, resolved: ResolvedTopic) -> tuple[SettingInForce, ...]:

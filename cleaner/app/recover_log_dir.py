@@ -27,9 +27,11 @@ from cleaner.app.session import (
     with_progress,
 )
 from cleaner.base.model import TopicPartition
+from cleaner.errors import ZeroTailError
 from cleaner.settings.sources import Sources
 from cleaner.storage.load.load_changes import SaveCut
 from cleaner.storage.lock.log_dir_lock import LockMode
+from cleaner.storage.swap.swap import fsync_sources
 
 
 def recover_log_dir(
@@ -45,6 +47,8 @@ def recover_log_dir(
     Load, recover and close partitions in order.
 
     If there is a clean-shutdown marker, there is nothing to recover: logs are loaded and closed, and the marker stays.
+    But a log whose `.log` ends in zeros (D-02) is recovered all the same: the marker is removed first, and written
+    again at the end unless a log was refused.
 
     Args:
         log_dir: the directory.
@@ -78,7 +82,11 @@ def recover_partitions(
     allow_truncate: bool,
     save_cut: Path | None = None,
 ) -> RecoverReport:
-    """Recover partitions of an open log dir; write the marker if these are all its partitions and none was refused."""
+    """
+    Recover partitions of an open log dir, and write the marker if none was refused.
+
+    If it had no marker before, these must also be all its partitions.
+    """
     had_marker = session.log_dir.has_clean_shutdown_marker()
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
@@ -90,13 +98,13 @@ def recover_partitions(
             refused.append(outcome)
         else:
             recovered.append(outcome)
-    note = _why_no_marker(session, partitions, refused)
-    if not note and not had_marker:
-        session.still_held()
-        session.log_dir.write_marker()
-    return RecoverReport(
-        tuple(recovered), tuple(refused), has_marker=had_marker or not note, note="" if had_marker else note
-    )
+    note = ""
+    if not session.log_dir.has_clean_shutdown_marker():
+        note = _why_no_marker(session, partitions, refused, was_closed=had_marker)
+        if not note:
+            session.still_held()
+            session.log_dir.write_marker()
+    return RecoverReport(tuple(recovered), tuple(refused), has_marker=not note, note=note)
 
 
 def _recover_one(
@@ -110,16 +118,24 @@ def _recover_one(
     began = time.monotonic()
     with session.context.fs.hold(directory):
         before = log_bytes(session, directory)
-        log = load_partition.load(
+        load = partial(
+            load_partition.load,
             session,
             topic_partition,
             directory,
             session.topic(topic_partition, directory).config,
             now_ms=session.context.clock.now_ms(),
-            clean_shutdown=had_marker,
             allow_truncate=allow_truncate,
             save_cut=save_cut,
         )
+        try:
+            log = load(clean_shutdown=had_marker)
+        except ZeroTailError:
+            # Before the first change: a crash must not leave half-written indexes beside a marker.
+            session.log_dir.remove_marker()
+            log = load(clean_shutdown=False)
+        # Also if all is flushed: Kafka up to 4.3 cuts the active segment's files after its last fsync (R-310, D-02).
+        fsync_sources(session.context.fs, directory, [log.active_segment.base_offset])
         load_partition.close(session, log)
         return RecoveredPartition(
             partition=str(topic_partition),
@@ -131,12 +147,16 @@ def _recover_one(
         )
 
 
-def _why_no_marker(session: Session, partitions: Mapping[TopicPartition, Path], refused: Sequence[Refusal]) -> str:
-    """Return why the log dir is not marked clean; empty if it is."""
+def _why_no_marker(
+    session: Session, partitions: Mapping[TopicPartition, Path], refused: Sequence[Refusal], *, was_closed: bool
+) -> str:
+    """Return why the log dir gets no marker; empty if it gets one. `was_closed`: it had one before this recovery."""
     found = session.log_dir.listing()
     rest = "no clean-shutdown marker is written and a broker will recover when it starts"
     if refused:
         return f"{len(refused)} of {len(partitions)} partitions were refused: {rest}"
+    if was_closed:
+        return ""
     left = [*(str(tp) for tp in found.current if tp not in partitions), *(str(tp) for tp in found.linked)]
     if left:
         return f"{_some(left)} not recovered in this run: {rest}"

@@ -7,8 +7,14 @@ from dataclasses import dataclass, field
 from cleaner.base.model import Removed
 from cleaner.errors import CleanerError
 
-SUMS = ("bytes_read", "bytes_written", "messages_read", "messages_written", "map_bytes_read", "map_messages_read")
+SUMS = (
+    *("bytes_read", "bytes_written", "bytes_in_place", "messages_read", "messages_written"),
+    *("map_bytes_read", "map_messages_read"),
+)
 """Fields of `CleanReport` that add up, over rounds and over logs."""
+
+UNREAD_SUMS = ("segments_unread", "bytes_unread", "index_bytes_read", "index_bytes_written")
+"""The same for key indexes."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,10 @@ class CleanReport:
         rounds: how many were run.
         bytes_read, messages_read: of the recopied segments, clean and dirty section.
         bytes_written, messages_written: of the segments that replaced them.
+        bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
         map_bytes_read, map_messages_read: of the dirty section, read for the offset map.
+        segments_unread, bytes_unread: left as they were without being read, by their key indexes.
+        index_bytes_read, index_bytes_written: of key indexes.
         map_utilization: entries of the offset map as a part of its capacity, the highest of all rounds.
         invalid_messages: records without a key that were left out.
         removed: records left out, by reason.
@@ -55,6 +64,8 @@ class CleanReport:
         note: why nothing, or not everything, was cleaned; may be empty.
         warnings: such as settings that look wrong.
         kept_damage: damaged batches that the last round has copied.
+        kafka, kafka_origin: the Kafka version whose rules applied, and why that one.
+        high_watermark: the one used, limited to the log; the rules of 4.4 depend on it (R-548).
     """
 
     partition: str
@@ -64,10 +75,15 @@ class CleanReport:
     rounds: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    bytes_in_place: int = 0
     messages_read: int = 0
     messages_written: int = 0
     map_bytes_read: int = 0
     map_messages_read: int = 0
+    segments_unread: int = 0
+    bytes_unread: int = 0
+    index_bytes_read: int = 0
+    index_bytes_written: int = 0
     map_utilization: float = 0.0
     invalid_messages: int = 0
     removed: Removed = field(default_factory=Removed)
@@ -79,6 +95,9 @@ class CleanReport:
     note: str = ""
     warnings: tuple[str, ...] = ()
     kept_damage: tuple[KeptDamage, ...] = ()
+    kafka: str = ""
+    kafka_origin: str = ""
+    high_watermark: int = 0
 
 
 @dataclass(frozen=True)

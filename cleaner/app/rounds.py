@@ -19,7 +19,7 @@ from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
-from cleaner.app.reports import SUMS, CleanReport, KeptDamage
+from cleaner.app.reports import SUMS, UNREAD_SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.base.clock import require_set
 from cleaner.base.model import TopicPartition
@@ -35,6 +35,7 @@ from cleaner.storage.remove.retention import delete_oldest
 if TYPE_CHECKING:
     from cleaner.cleaning.context import RoundContext
     from cleaner.cleaning.round.round import RoundResult
+    from cleaner.state.key_index_dir import LogKeyIndexes
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,12 @@ class Work:
         self.settle()
         self.correct_checkpoint()
 
+    def _key_indexes(self) -> LogKeyIndexes | None:
+        session = self.session
+        if session.key_index_dir is None or not session.settings.cleaner.index_enabled:
+            return None
+        return session.key_index_dir.of(session.log_dir.path, self.log.topic_partition)
+
     def context(self) -> RoundContext:
         """Return the context of a round."""
         from cleaner.cleaning.context import RoundContext
@@ -107,6 +114,9 @@ class Work:
             refuse_keyless=self.refuses_keyless,
             keep_tombstones=self.options.keep_tombstones,
             keep_damaged=self.options.damaged == "keep",
+            kafka=self.session.settings.kafka.version,
+            key_indexes=self._key_indexes(),
+            full_read_days=self.session.settings.cleaner.full_read_days,
         )
         if self.options.keep_old is None:
             return context
@@ -229,17 +239,21 @@ def _run_rounds(
 
 
 def _empty_report(work: Work, found: Cleanable) -> CleanReport:
+    kafka = work.session.settings.kafka
     return CleanReport(
         partition=str(work.log.topic_partition),
         first_dirty_offset=found.first_dirty_offset,
         first_uncleanable_offset=found.first_uncleanable_offset,
         end_offset=found.first_dirty_offset,
+        kafka=kafka.version.name,
+        kafka_origin=kafka.origin,
+        high_watermark=work.log.high_watermark,
     )
 
 
 def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
     """Add a round to the report."""
-    adding = (*SUMS, "removed", "map_seconds", "copy_seconds")
+    adding = (*SUMS, *UNREAD_SUMS, "removed", "map_seconds", "copy_seconds")
     sums = {name: getattr(report, name) + getattr(result, name) for name in adding}
     return replace(
         report,

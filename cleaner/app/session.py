@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
+from cleaner.base import concurrency
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
@@ -27,6 +28,7 @@ from cleaner.errors import (
     disk_error,
     unexpected,
 )
+from cleaner.policy.kafka_version import ChosenVersion
 from cleaner.settings import Given, ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -37,6 +39,9 @@ from cleaner.storage.log_dir import LogDir, OffsetKind, Use, find_conflicts
 from cleaner.storage.segment.generation import raise_generation
 from cleaner.storage.segment.names import LOG, PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
+
+if TYPE_CHECKING:
+    from cleaner.state.key_index_dir import KeyIndexDir  # loads kernels
 
 Result = TypeVar("Result")
 
@@ -51,6 +56,10 @@ class SettingsLike(Protocol):
     @property
     def trusts_default_policy(self) -> bool:
         """Tell whether the operator trusts a default policy."""
+
+    @property
+    def kafka(self) -> ChosenVersion:
+        """The Kafka version whose rules apply to the log dir."""
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
         """Return a topic's; raises ConfigError for a bad one."""
@@ -68,6 +77,7 @@ class Session:
         throttle: slows reading and writing, one for all partitions (R-715).
         lock: None if nothing is going to be changed.
         given: settings of the process that are not defaults, with their origin; may be left empty.
+        key_index_dir: of key indexes; None: rounds read everything.
     """
 
     log_dir: LogDir
@@ -76,6 +86,7 @@ class Session:
     throttle: IoThrottle
     lock: LogDirLock | None = None
     given: Mapping[str, Given] = field(default_factory=dict)
+    key_index_dir: KeyIndexDir | None = None
 
     @property
     def beside_writer(self) -> bool:
@@ -176,7 +187,7 @@ def open_session(
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound; nothing in it may be changed.
         ConfigError: a bad setting of the process.
     """
-    fs = context.fs
+    fs, context = context.fs, replace(context, check_done=_one_at_a_time(context.check_done))
     require_log_dir(fs, log_dir)
     with contextlib.ExitStack() as stack:
         if lock is not None:
@@ -193,6 +204,17 @@ def open_session(
             context.warn(warning)
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, context.clock)
         yield Session(directory, settings, context, throttle, lock, settings.process_values)
+
+
+def _one_at_a_time(check_done: Callable[[], None]) -> Callable[[], None]:
+    """Let only one thread at a time call what may be a caller's own function: a round works in several."""
+    lock = concurrency.RLock()
+
+    def check() -> None:
+        with lock:
+            check_done()
+
+    return check
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:

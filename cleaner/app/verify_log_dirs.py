@@ -16,6 +16,7 @@ from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import UsageError
+from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -27,7 +28,7 @@ from cleaner.verification.proof.findings import Refutation
 from cleaner.verification.proof.key_rows import KeyRows
 from cleaner.verification.proof.producers import ProtectedBatches
 from cleaner.verification.proof.prove import Prover
-from cleaner.verification.proof.rules import ProofRules
+from cleaner.verification.proof.rules import ProofRules, ProofVersion
 from cleaner.verification.proof.side import LogSide
 
 
@@ -70,6 +71,7 @@ class VerifyReport:
         total_findings: the number of all errors.
         damaged: batches that are damaged in both logs, with the same bytes.
         note: anything else for the operator.
+        kafka: the Kafka versions whose rules the log fits, of those asked for; none unless it is proven.
     """
 
     partition: str
@@ -86,6 +88,7 @@ class VerifyReport:
     total_findings: int
     damaged: int = 0
     note: str = ""
+    kafka: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,9 @@ class _Work:
         end = options.end_offset
         if end is None:
             end = new_home.offsets(OffsetKind.CLEANER).get(name, first_dirty)
-        rules = self._rules(topic, self.settings.cleaner, first_dirty, end)
+        # The logs of `--keep-old` have no checkpoints of their own.
+        replicated = None if is_kept(fs, pair.before) else old_home.offsets(OffsetKind.HIGH_WATERMARK).get(name)
+        rules = self._rules(topic, self.settings.cleaner, first_dirty, end, replicated)
         rows = KeyRows(options.memory_bytes, self._make_file)
         total = before.size + after.size
         done = 0
@@ -240,13 +245,18 @@ class _Work:
             total_findings=proof.total_findings,
             damaged=proof.damaged,
             note=_ONE_ROUND if rules.is_one_round else "" if rules.has_rounds else _NOTHING_CLEANED,
+            kafka=proof.fits,
         )
 
-    def _rules(self, topic: TopicConfig, cleaner: CleanerConfig, first_dirty: int, end: int) -> ProofRules:
+    def _rules(
+        self, topic: TopicConfig, cleaner: CleanerConfig, first_dirty: int, end: int, replicated: int | None
+    ) -> ProofRules:
         options = self.options
         now_ms = self.context.clock.now_ms() if options.now_ms is None else options.now_ms
         since_ms = now_ms if options.since_ms is None else options.since_ms
         retention_ms = options.delete_retention_ms
+        # Any broker may have cleaned the log: without a named version all of them are tried.
+        versions = KAFKA_VERSIONS if cleaner.kafka_version == AUTO else (self.settings.kafka.version,)
         return ProofRules(
             first_dirty_offset=first_dirty,
             end_offset=end,
@@ -258,6 +268,8 @@ class _Work:
             delete_retention_ms=topic.delete_retention_ms if retention_ms is None else retention_ms,
             producer_expiration_ms=cleaner.producer_id_expiration_ms,
             may_expire="delete" in topic.cleanup_policy,
+            high_watermark=replicated,
+            versions=tuple(ProofVersion(each.name, each.keeps_empty_range_end) for each in versions),
         )
 
     def _make_file(self) -> File:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import (
     Condition,
     Event,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST_COMPLETED",
     "Condition",
+    "Empty",
     "Event",
     "Future",
     "Lock",

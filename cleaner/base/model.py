@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cleaner.errors import shortened
@@ -33,12 +33,12 @@ class Removed:
     keyless: int = 0
 
     def __add__(self, other: Removed) -> Removed:
-        return Removed(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Removed(*(mine + its for mine, its in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     @property
     def total(self) -> int:
         """All of them."""
-        return sum(astuple(self))
+        return sum(vars(self).values())
 
 
 class TopicPartition(NamedTuple):

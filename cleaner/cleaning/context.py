@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from cleaner.base.clock import Clock
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.segment_chunks import any_size
+from cleaner.policy.kafka_version import DEFAULT_KAFKA_VERSION, KafkaVersion
+from cleaner.state.key_index_dir import LogKeyIndexes
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.segment import Segment
 
 
-def _nothing() -> None:
+def do_nothing() -> None:
     """Default for `check_done` and `still_held`: go on."""
 
 
-def _no_throttle(_bytes: int) -> None:
+def no_throttle(_bytes: int) -> None:
     """Do not throttle."""
 
 
@@ -58,15 +60,18 @@ class RoundContext:
         keep_damaged: copy batches with wrong checksums or unreadable records unchanged.
         max_dirty_bytes, max_seconds: end the map early, as a smaller map would; seconds since the map began.
         offset_map: the caller's map, cleared and used; None: create one for this round.
+        kafka: the version of Kafka whose rules apply.
+        key_indexes: of the log, to leave segments unread; None: all are read.
+        full_read_days: how long a segment may stay unread.
     """
 
     fs: FileSystem
     clock: Clock
     now_ms: int
     swapping: Callable[[], AbstractContextManager[object]] = nullcontext
-    still_held: Callable[[], None] = _nothing
-    check_done: Callable[[], None] = _nothing
-    throttle: Callable[[int], None] = _no_throttle
+    still_held: Callable[[], None] = do_nothing
+    check_done: Callable[[], None] = do_nothing
+    throttle: Callable[[int], None] = no_throttle
     window_bytes: Callable[[], int] = any_size
     progress: Callable[[str, int, int], None] = _no_progress
     keep_old: Callable[[Sequence[Segment]], None] = _keep_nothing
@@ -78,3 +83,6 @@ class RoundContext:
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     offset_map: OffsetMap | None = None
+    kafka: KafkaVersion = DEFAULT_KAFKA_VERSION
+    key_indexes: LogKeyIndexes | None = None
+    full_read_days: int = 30

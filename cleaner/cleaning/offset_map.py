@@ -11,16 +11,17 @@ Unlike with Kafka's MD5, a producer cannot make digests collide: see `kernels/di
 from __future__ import annotations
 
 import mmap
-import os
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.table_memory import borrow, give_back, zero_pages
-from cleaner.format.key_digests import Words
+from cleaner.format.key_digests import Words, new_secret
 from cleaner.kernels import offset_map as kernel
+from cleaner.kernels.key_index import find_common
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
+from cleaner.state.key_index import IndexBlock
 
 ENTRY_BYTES = 24
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
@@ -44,7 +45,7 @@ class OffsetMap:
         key_limit, rule: as given.
         table: flat uint64 words, three an entry. Replaced when the map grows.
         slots: slots the table has now.
-        keys: the SipHash key of this round, two words.
+        keys: what keys are digested under in this round.
         entries: distinct keys in the map.
         latest_offset: last offset the map covers; -1 before the first (R-513).
         latest: a bit for each offset from `latest_base` on: set when it is its key's latest so far.
@@ -68,12 +69,13 @@ class OffsetMap:
                 return pages * mmap.PAGESIZE
             slots = min(4 * slots, self._max_slots)
 
-    def clear(self, first_dirty_offset: int = 0, end_offset: int = 0) -> None:
+    def clear(self, first_dirty_offset: int = 0, end_offset: int = 0, keys: Words | None = None) -> None:
         """
         Remove all keys, shrink, and draw a new digest key.
 
         Args:
             first_dirty_offset, end_offset: range of the offsets to be put; the bitmap covers as many as it can.
+            keys: the digest key of the log's key indexes; None: a new one.
         """
         self.entries = 0
         self.latest_offset = -1
@@ -81,7 +83,7 @@ class OffsetMap:
         bits = min(end_offset - first_dirty_offset, _MAX_BITS)
         # Zero pages that are never touched take no memory.
         self.latest: npt.NDArray[np.uint8] = np.frombuffer(zero_pages(bits // 8 + 1), np.uint8)[: -(-bits // 8)]
-        self.keys: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self.keys: Words = new_secret() if keys is None else keys
         self._memory.free_all()
         self._allocate(min(_FIRST_SLOTS, self._max_slots))
 
@@ -148,6 +150,12 @@ class OffsetMap:
         """Return the last offset of a key; -1 if the map does not have it. One key at a time, for tests and tools."""
         data = np.frombuffer(key + bytes(8), np.uint8).copy()
         return int(kernel.find_offset(data, 0, len(key), self.table, self.slots, self.keys))
+
+    def has_any(self, block: IndexBlock) -> bool:
+        """Tell whether a key of the map begins like one of an index; if it does not, the map has none of these keys."""
+        return bool(
+            find_common(self.table, self.slots, block.bucket_bits, block.first_bucket, block.counts, block.lows)
+        )
 
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the offsets of all entries, in no order."""

@@ -20,10 +20,12 @@ from cleaner.errors import (
     NoSpaceError,
     NotPermittedError,
     PolicyRefusedError,
+    RecordAboveLimitError,
     StateDirLockedError,
     TruncationRefusedError,
     UndoRefusedError,
     UnknownTopicError,
+    ZeroTailError,
 )
 
 
@@ -49,6 +51,8 @@ def _of_index(error: CleanerError) -> str:
 
 def _of_checkpoint(error: CleanerError) -> str:
     """Losing a file of a log dir has different costs; a recovery rebuilds the files of a partition."""
+    from cleaner.settings.metadata_log import METADATA_LOG
+
     path = error.path if isinstance(error, CorruptCheckpointError) else Path()
     match path.name:
         case "cleaner-offset-checkpoint":
@@ -61,6 +65,10 @@ def _of_checkpoint(error: CleanerError) -> str:
             return f"restore it, or `rm {quote(str(path))}`: records that were deleted by offset may be seen again"
         case "meta.properties":
             return "restore it from another log dir of the same broker"
+    if path.parent.name == METADATA_LOG:
+        return (
+            "settings and levels are read from it: --metadata-dir DIR names an intact copy, of another node or a backup"
+        )
     log_dir = quote(str(path.parent.parent))
     return f"`cleaner recover {log_dir}` rebuilds it if the segments hold its contents"
 
@@ -69,6 +77,14 @@ def _place(error: CleanerError) -> str:
     """Return the directory that holds an error's file, quoted for a shell."""
     path = getattr(error, "path", None)
     return quote(str(path.parent)) if isinstance(path, Path) else "LOG_DIR"
+
+
+def _of_limit(error: CleanerError) -> str:
+    """Name the topic, which the directory of the file is named after."""
+    path = getattr(error, "path", Path("TOPIC-0"))
+    topic = path.parent.name.rpartition("-")[0] or "TOPIC"
+    one = quote(f"{topic}:max.decompressed.message.bytes=BYTES")
+    return f"`--set {one}` raises it for this run; a broker of 4.4 needs it in the topic's own settings"
 
 
 def _of_space(error: CleanerError) -> str:
@@ -122,8 +138,10 @@ def _fixed(words: str) -> Callable[[CleanerError], str]:
 
 # The first kind that fits counts, so special ones come first.
 _ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = (
+    (ZeroTailError, lambda _: ""),
     (CorruptBatchError, _of_batch),
     (CorruptIndexError, _of_index),
+    (RecordAboveLimitError, _of_limit),
     (CorruptCheckpointError, _of_checkpoint),
     (
         TruncationRefusedError,

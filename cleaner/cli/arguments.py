@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.sizes import parse_size
+from cleaner.config.process_settings import KAFKA_VERSION_KEY, KAFKA_VERSION_NAMES
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
@@ -67,6 +68,16 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     settings.add_argument(
         "--metadata-dir", metavar="DIR", type=Path, help="where __cluster_metadata-0 is, if not in the log dir"
+    )
+    add_as_kafka(parser)
+
+
+def add_as_kafka(parser: argparse.ArgumentParser) -> None:
+    """Add `--as-kafka`, short for `--set cleaner.kafka.version=...`."""
+    parser.add_argument(
+        "--as-kafka",
+        choices=("auto", *KAFKA_VERSION_NAMES),
+        help="the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)",
     )
 
 
@@ -144,6 +155,8 @@ def settings_given(arguments: argparse.Namespace) -> str:
         "--metadata-dir": arguments.metadata_dir,
     }
     words = [f" {option} {quote(str(value))}" for option, value in named.items() if value is not None]
+    if arguments.as_kafka is not None:
+        words.append(f" --as-kafka {arguments.as_kafka}")
     return "".join([*words, *(f" --set {quote(text)}" for text in arguments.sets)])
 
 
@@ -164,10 +177,11 @@ def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterab
 
 
 def set_options(arguments: argparse.Namespace) -> tuple[SetOption, ...]:
-    """Read the `--set` options. Raises UsageError: a malformed one."""
+    """Read the `--set` options, and `--as-kafka`, which is one of them. Raises UsageError: a malformed one."""
     from cleaner.settings.sources import SetOption
 
-    return tuple(SetOption.parse(text) for text in arguments.sets)
+    named = [] if arguments.as_kafka is None else [SetOption(None, KAFKA_VERSION_KEY, arguments.as_kafka)]
+    return (*(SetOption.parse(text) for text in arguments.sets), *named)
 
 
 def load_process_settings(arguments: argparse.Namespace) -> Loaded:

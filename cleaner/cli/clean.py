@@ -20,7 +20,7 @@ from cleaner.cli.arguments import (
     typed_again,
 )
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_next, say_refusal, say_table
+from cleaner.cli.output import json_line, print_next, print_rules, say_refusal, say_table
 from cleaner.cli.plan import show_plan
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work, take_identity
@@ -100,6 +100,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "around them. Not where the log holds transactions, or lengths or offsets are wrong (default: refuse)",
     )
     parser.add_argument(
+        "--index-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep an index of each clean segment's keys here, and leave segments unread in which nothing can change "
+        "(default: cleaner.index.dir)",
+    )
+    parser.add_argument(
+        "--no-index", dest="use_index", action="store_false", help="read every segment, whatever cleaner.index.dir says"
+    )
+    parser.add_argument(
         "--max-seconds", metavar="S", type=parse_seconds, help="end a round's offset map after this time"
     )
 
@@ -169,9 +179,9 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
 def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     from cleaner.app.clean_log_dir import clean_log_dir
 
-    # `bulk` also has a work directory.
-    work_dir = getattr(arguments, "work_dir", None)
-    bar = prepare_work(arguments.log_dir, arguments.keep_old, work_dir, stay_root=arguments.as_root)
+    # `bulk` also has a work directory, and no indexes.
+    others = (arguments.keep_old, getattr(arguments, "work_dir", None), getattr(arguments, "index_dir", None))
+    bar = prepare_work(arguments.log_dir, *others, stay_root=arguments.as_root)
     printer = CleanPrinter(arguments, bar)
 
     def work(context: CallContext) -> None:
@@ -213,6 +223,7 @@ class CleanPrinter:
         self._form = arguments.format
         self._bar = bar
         self._rows: list[tuple[str, ...]] = []
+        self._rules = ("", "")
         self._skipped = 0
         self._doubtful: list[str] = []  # topics that only a default declares compacted
 
@@ -255,12 +266,14 @@ class CleanPrinter:
             print(json_line("clean", report), flush=True)
         else:
             self._rows.append(_row(report))
+            self._rules = (report.kafka, report.kafka_origin)
 
     def finish(self) -> None:
         """Print the table, and how many partitions were skipped."""
         self._bar.clear()
         if self._rows:
             say_table(_HEADINGS, self._rows)
+            print_rules(*self._rules)
         if self._skipped:
             are = "partition is" if self._skipped == 1 else "partitions are"
             log_note(f"{self._skipped} {are} not due (cleaner plan says why)")

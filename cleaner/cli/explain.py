@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(_why_no_partition(name) if not places and "/" in name else str(error)) from error
     if places:
         return _look(Path(places[0]), partition, arguments)
-    if arguments.sets or arguments.topics_dir or arguments.metadata_dir or sampling_of(arguments):
+    of_settings = (arguments.sets, arguments.topics_dir, arguments.metadata_dir, arguments.as_kafka)
+    if any(of_settings) or sampling_of(arguments):
         raise UsageError(
             "a daemon has its own settings: name the LOG_DIR before the partition to read the log without the daemon"
         )

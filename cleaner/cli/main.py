@@ -52,6 +52,7 @@ from cleaner.cli.parser import Parser
 from cleaner.cli.steer import SteeringCommand
 from cleaner.cli.stop import leave_signals_alone
 from cleaner.errors import CleanerError, ConfigError, describe
+from cleaner.policy.kafka_version import KAFKA_VERSIONS
 
 _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "doctor": doctor,
@@ -77,7 +78,8 @@ _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
 }
 
 _DESCRIPTION = """\
-Cleans Kafka log directories outside a broker: byte for byte what Kafka 4.3.1's log cleaner would leave."""
+Cleans Kafka log directories outside a broker: byte for byte what the log cleaner of Kafka 4.3.1, or of 4.4.0, would
+leave."""
 
 _EPILOG = """\
 Start with `cleaner plan LOG_DIR`: it changes nothing and shows what there is to clean. Each command has its own help:
@@ -249,7 +251,8 @@ class VersionAction(argparse.Action):
 
 def version_text() -> str:
     """Return the versions, one per line, the cleaner's first."""
-    lines = [f"cleaner {__version__}", f"rules of Apache Kafka 4.3.1, python {platform.python_version()}"]
+    releases = " and ".join(each.release for each in KAFKA_VERSIONS)
+    lines = [f"cleaner {__version__}", f"rules of Apache Kafka {releases}, python {platform.python_version()}"]
     lines += [f"{name} {_release(name)}" for name in _LIBRARIES]
     return "\n".join(lines)
 

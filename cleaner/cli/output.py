@@ -122,3 +122,9 @@ def print_next(words: str) -> None:
         print("\n".join([first, *others]), file=sys.stderr)
     elif words:
         say(f"  next: {printable(words)}", stream=sys.stderr, hang="    ")
+
+
+def print_rules(version: str, origin: str) -> None:
+    """Print on standard error which Kafka's rules apply, and why."""
+    if version:
+        say(f"rules of Kafka {version} ({printable(origin)})", stream=sys.stderr, hang="    ")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import add_common, add_high_watermark, add_sampling, sampling_of, settings_given, sources
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_error, say, say_table
+from cleaner.cli.output import json_line, print_error, print_rules, say, say_table
 from cleaner.cli.work import announce_compiling, take_identity
+from cleaner.config.process_settings import KAFKA_VERSION_KEY
 from cleaner.policy.reasons import Reason
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def show_plan(entries: Sequence[PlanEntry], form: str, log_dir: Path, options: s
     elif entries:
         say_table(_HEADINGS, map(_row, entries), left=_WORDS)
         _show_estimates(entries)
+        _show_rules(entries)
         _show_notes(entries, log_dir)
     broken = [entry for entry in entries if entry.error]
     for entry in broken:
@@ -125,6 +127,13 @@ def _show_estimates(entries: Sequence[PlanEntry]) -> None:
     if rows:
         say()
         say_table(_ESTIMATE_HEADINGS, rows)
+
+
+def _show_rules(entries: Sequence[PlanEntry]) -> None:
+    """Print which Kafka's rules apply; they are the same for all partitions."""
+    found = next(filter(None, (entry.setting(KAFKA_VERSION_KEY) for entry in entries)), None)
+    if found is not None:
+        print_rules(found.value, found.origin)
 
 
 def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:

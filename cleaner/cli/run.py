@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.mistakes import Mistakes
-from cleaner.cli.arguments import add_as_root, set_options
+from cleaner.cli.arguments import add_as_kafka, add_as_root, set_options
 from cleaner.cli.collecting import begin_collecting
 from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.storage.fs.file_system import FileSystem
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a setting, with precedence over environment and file; may be repeated",
     )
+    add_as_kafka(parser)
     add_as_root(parser, "the log dirs'")
 
 

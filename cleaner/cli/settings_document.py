@@ -20,7 +20,7 @@ _HEAD = """\
 <!-- Printed by `cleaner config docs`; the rows are those of cleaner/config. -->
 
 The cleaner has Kafka's settings under Kafka's names, so a broker's `server.properties` may be given as `--config`.
-Names that begin with `cleaner.` are its own. Types, defaults and bounds are those of Kafka 4.3.1; where Kafka bounds a
+Names that begin with `cleaner.` are its own. Types, defaults and bounds are those of Kafka 4.4.0; where Kafka bounds a
 setting but not the files it describes, a value out of bounds only draws a warning. Files are read as Java's
 `Properties` reads them. [config/cleaner.properties](../config/cleaner.properties) is a sample with every setting.
 

@@ -169,6 +169,8 @@ def _facts(shown: ServiceSnapshot) -> Iterator[tuple[str, str]]:
     after = f"; only after a restart: {', '.join(config.needs_restart)}" if config.needs_restart else ""
     yield "settings", f"{config.file or 'no file'}, loaded {ago(config.loaded_ms, shown.now_ms)}{after}"
     yield "throttle", _throttle(shown)
+    for versions in dict.fromkeys((each.kafka, each.kafka_origin) for each in shown.log_dirs if each.kafka):
+        yield "rules", f"Kafka {versions[0]} ({versions[1]})"
     if shown.opens_at_ms is not None:
         yield "window", f"closed; the next one opens {moment(shown.opens_at_ms)}"
     if shown.pauses:

@@ -152,6 +152,8 @@ def _print(report: VerifyReport) -> None:
         f"  cleaned [{report.first_dirty_offset}, {report.end_offset}), {report.records} records, {report.keys} keys; "
         f"{human_bytes(report.bytes_before)} before, {human_bytes(report.bytes_after)} after"
     )
+    if report.is_proven:
+        say(f"  by the rules of Kafka {', '.join(report.kafka)}")
     for finding in report.findings[:_MAX_SHOWN]:
         where = f"{printable(finding.path)}: at byte {finding.position}"
         say(f"  offset {finding.offset}: {finding.kind}: {finding.reason}", hang="    ")

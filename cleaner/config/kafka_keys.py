@@ -126,6 +126,17 @@ unclean.leader.election.enable unclean.leader.election.interval.ms unstable.api.
 unstable.feature.versions.enable
 """
 
+# Further settings of a 4.4.0 broker or controller.
+_BROKER_KEYS_SINCE_4_4 = """
+errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
+group.consumer.assignor.offload.enable group.share.assignor.offload.enable group.share.dlq.manager.class.name
+group.streams.acceptable.recovery.lag group.streams.assignor.offload.enable group.streams.assignors
+group.streams.max.warmup.replicas group.streams.min.task.offset.interval.ms group.streams.num.warmup.replicas
+group.streams.rack.aware.assignment.tags group.streams.task.offset.interval.ms
+group.streams.topology.description.plugin.class log.remote.copy.lag.bytes log.remote.copy.lag.ms
+max.decompressed.message.bytes sasl.oauthbearer.allow.unverified.audience sasl.oauthbearer.allow.unverified.issuer
+"""
+
 # Settings of 2.x and 3.x brokers that 4.x no longer has, and those of the authorizers in Kafka.
 _FORMER_BROKER_KEYS = """
 allow.everyone.if.no.acl.found auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
@@ -143,7 +154,7 @@ zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zoo
 zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 """
 
-BROKER_KEYS = frozenset(_BROKER_KEYS.split())
+BROKER_KEYS = frozenset((_BROKER_KEYS + _BROKER_KEYS_SINCE_4_4).split())
 FORMER_BROKER_KEYS = frozenset(_FORMER_BROKER_KEYS.split())
 
 # Prefixes of free-form names: per listener, plugins of tiered storage, configuration providers, vendors' metrics

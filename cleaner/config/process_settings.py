@@ -7,6 +7,10 @@ from typing import ClassVar
 
 from cleaner.config.definition import Setting, setting
 
+KAFKA_VERSION_KEY = "cleaner.kafka.version"
+KAFKA_VERSION_NAMES = ("4.3", "4.4")
+"""Releases whose rules a round can follow; they are in `policy/kafka_version.py`."""
+
 # Double.MAX_VALUE: in Kafka it means "not throttled".
 UNLIMITED_RATE = 1.7976931348623157e308
 
@@ -127,6 +131,14 @@ class ProcessSettings:
         minimum=1,
         in_bytes=True,
     )
+    kafka_version: str = setting(
+        KAFKA_VERSION_KEY,
+        "string",
+        "auto",
+        "The Kafka release whose rules a round follows. `auto`: by `metadata.version` in the cluster's metadata, 4.4 "
+        "from level 32 on, otherwise 4.3.",
+        choices=("auto", *KAFKA_VERSION_NAMES),
+    )
     map_kafka_cap: bool = setting(
         "cleaner.map.kafka.cap",
         "boolean",
@@ -155,6 +167,29 @@ class ProcessSettings:
         "`max.message.bytes`.",
         minimum=1,
         in_bytes=True,
+    )
+    index_dir: str | None = setting(
+        "cleaner.index.dir",
+        "string",
+        None,
+        "A directory for the key indexes of clean segments, by which rounds leave segments unread. Default: "
+        "`key-index` in `cleaner.state.dir` for the daemon, none for `clean`.",
+        dynamic=False,
+    )
+    index_enabled: bool = setting(
+        "cleaner.index.enabled",
+        "boolean",
+        "true",
+        "Use key indexes, where there is a directory for them.",
+    )
+    full_read_days: int = setting(
+        "cleaner.full.read.days",
+        "int",
+        "30",
+        "Every segment is read in full once in so many days, whatever its key index says: damage in a segment that is "
+        "not read goes unseen.",
+        minimum=1,
+        maximum=36_500,
     )
     topics_dir: str | None = setting(
         "cleaner.topics.dir",

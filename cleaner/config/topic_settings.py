@@ -127,6 +127,17 @@ class TopicSettings:
         synonyms=(Synonym("message.max.bytes"),),
         in_bytes=True,
     )
+    max_decompressed_message_bytes: int = setting(
+        "max.decompressed.message.bytes",
+        "int",
+        "2147483639",
+        "Largest record of a compressed batch, unpacked: a log with a larger one can be read, but is not cleaned "
+        "(R-511). Kafka has it since 4.4; here it applies with the rules of 4.3, too.",
+        minimum=1,
+        maximum=2147483639,
+        synonyms=(Synonym("max.decompressed.message.bytes"),),
+        in_bytes=True,
+    )
     retention_ms: int = setting(
         "retention.ms",
         "long",
@@ -214,17 +225,20 @@ class TopicSettings:
     )
 
 
-# Topic settings of Kafka 4.3.1 that a cleaner does not use.
+# Topic settings of Kafka 4.3.1 and 4.4.0 that a cleaner does not use.
 UNUSED_TOPIC_KEYS = frozenset(
     (
         "compression.gzip.level",
         "compression.lz4.level",
         "compression.zstd.level",
+        "errors.deadletterqueue.group.enable",
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "local.retention.bytes",
         "local.retention.ms",
         "min.insync.replicas",
+        "remote.copy.lag.bytes",
+        "remote.copy.lag.ms",
         "remote.log.copy.disable",
         "remote.log.delete.on.disable",
         "unclean.leader.election.enable",

@@ -32,6 +32,7 @@ from cleaner.daemon.log_status import UNREADABLE, LogStatus
 from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, proves_unchanged
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import LogDirOfflineError, describe
+from cleaner.policy.kafka_version import ChosenVersion
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings.sources import Sources
@@ -63,6 +64,7 @@ class DirLook:
         logs: in order of partition; as of that moment, except for those that are behind.
         behind: logs that have changed and were not judged again yet; the next look goes on with them.
         warnings: about the log dir and its settings as a whole.
+        kafka: the version of Kafka whose rules apply; None: its settings were never read.
     """
 
     facts: LogDirFacts = field(default_factory=LogDirFacts)
@@ -75,6 +77,7 @@ class DirLook:
     logs: tuple[LogStatus, ...] = ()
     behind: frozenset[TopicPartition] = frozenset()
     warnings: tuple[str, ...] = ()
+    kafka: ChosenVersion | None = None
 
 
 class WatchedLogDir:
@@ -204,6 +207,7 @@ class WatchedLogDir:
             total_bytes=space.total_bytes,
             looked_at_ms=now_ms,
             logs=logs,
+            kafka=self._settings.kafka,
             warnings=(*self._dir_warnings, *self._settings.warnings, *([mistake] if mistake else [])),
         )
 

@@ -27,6 +27,7 @@ from cleaner.daemon.manager import Assignment
 from cleaner.daemon.snapshot import RoundView
 from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected
 from cleaner.spark.clean.large_logs import LargeLogs
+from cleaner.state.key_index_dir import KeyIndexDir
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
 from cleaner.storage.log_dir import LogDir, Use
@@ -47,6 +48,7 @@ class RoundTools:
             written does not count until it is complete.
         warn: called with warnings.
         large_logs: which logs Spark cleans, and how.
+        key_index_dir: of key indexes; None: everything is read.
     """
 
     fs: FileSystem
@@ -57,6 +59,7 @@ class RoundTools:
     settings_of: Callable[[Path], SettingsLike]
     warn: Callable[[str], None]
     large_logs: LargeLogs = field(default_factory=LargeLogs)
+    key_index_dir: KeyIndexDir | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ def _clean(
     """Do the round; the topic's settings go into `origins` as soon as they are known."""
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
-    session = Session(log_dir, found_settings, context, tools.throttle, lock)
+    session = Session(log_dir, found_settings, context, tools.throttle, lock, key_index_dir=tools.key_index_dir)
     session.check_done()
     if not tools.locks.is_kept(log_dir.path) and session.use is Use.TORN:
         raise NotCleanlyShutDownError(f"{log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown)")
@@ -229,14 +232,21 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
         "end_offset": view.end_offset,
         "bytes_read": view.bytes_read,
         "bytes_written": view.bytes_written,
+        "bytes_in_place": view.bytes_in_place,
         "bytes_freed": view.bytes_freed,
         "messages_read": view.messages_read,
         "messages_written": view.messages_written,
         "map_bytes_read": view.map_bytes_read,
         "map_messages_read": view.map_messages_read,
+        "segments_unread": view.segments_unread,
+        "bytes_unread": view.bytes_unread,
+        "index_bytes_read": view.index_bytes_read,
+        "index_bytes_written": view.index_bytes_written,
         "map_utilization": round(view.map_utilization, 4),
         "invalid_messages": view.invalid_messages,
         "removed": dict(view.removed),
+        "kafka": view.kafka,
+        "kafka_origin": view.kafka_origin,
         "map_seconds": round(view.map_seconds, 3),
         "copy_seconds": round(view.copy_seconds, 3),
     }

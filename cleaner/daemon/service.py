@@ -41,6 +41,7 @@ from cleaner.errors import CleanerError, CleaningAborted, ConfigError
 from cleaner.policy.retry import RetryDelays
 from cleaner.policy.selection_context import DirCondition
 from cleaner.state.journal import Journal
+from cleaner.state.key_index_dir import NAME_IN_STATE_DIR, KeyIndexDir
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.memory_limits import lowest_memory_limit
@@ -124,6 +125,7 @@ class Service:
         self._tools = RoundTools(
             *(self._fs, self._clock, self._locks, log_dirs.__getitem__),
             *(self.throttle, settings_of.__getitem__, self._warn),
+            key_index_dir=self._key_index_dir(config.index_dir, settings.log_dirs),
         )
         self._recovery = DirRecovery(self._tools, self.manager.put_into_quarantine, self._check_stopping, self._warn)
         self._retention = make_retention(self._tools, self.manager, self._config, self._check_stopping, self._retained)
@@ -136,6 +138,10 @@ class Service:
         self._started_ns = self._clock.monotonic_ns()
         self._warned: dict[str, tuple[str, ...]] = {}  # already logged, by log dir; the scheduler's
         self._apply_rates(settings)
+
+    def _key_index_dir(self, given: str | None, log_dirs: Sequence[Path]) -> KeyIndexDir:
+        path = self._deps.state_dir / NAME_IN_STATE_DIR if given is None else Path(given)
+        return KeyIndexDir(self._fs, path, log_dirs, self._warn)
 
     # --- start, stop, turns -------------------------------------------------------------------------------------
 

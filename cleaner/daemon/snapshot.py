@@ -237,6 +237,7 @@ class LogDirView:
         uncleanable_partitions, uncleanable_bytes: of those in quarantine.
         looked_at_ms: when it was last looked at with success; None: never.
         beside_writer: one of our writers holds it too.
+        kafka, kafka_origin: the Kafka version whose rules apply, and why that one; empty: not known yet.
     """
 
     path: str
@@ -251,6 +252,8 @@ class LogDirView:
     uncleanable_bytes: int
     looked_at_ms: int | None
     beside_writer: bool = False
+    kafka: str = ""
+    kafka_origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +323,11 @@ class RoundView:
         map_seconds, copy_seconds: its two passes.
         map_utilization: entries of the offset map as a part of its capacity, 0 to 1.
         first_dirty_offset, end_offset: the dirty section covered.
-        bytes_read, bytes_written, messages_read, messages_written, map_bytes_read, map_messages_read, invalid_messages:
-            see `CleanReport`.
+        bytes_read, bytes_written, bytes_in_place, messages_read, messages_written, map_bytes_read, map_messages_read,
+            invalid_messages: see `CleanReport`.
+        segments_unread, bytes_unread, index_bytes_read, index_bytes_written: likewise.
         removed: records removed, by reason (the names of `Removed`).
+        kafka, kafka_origin: see `CleanReport`.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("bytes_freed",)
@@ -341,12 +346,19 @@ class RoundView:
     end_offset: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
+    bytes_in_place: int = 0
     messages_read: int = 0
     messages_written: int = 0
     map_bytes_read: int = 0
     map_messages_read: int = 0
+    segments_unread: int = 0
+    bytes_unread: int = 0
+    index_bytes_read: int = 0
+    index_bytes_written: int = 0
     invalid_messages: int = 0
     removed: Mapping[str, int] = field(default_factory=dict)
+    kafka: str = ""
+    kafka_origin: str = ""
 
     @property
     def bytes_freed(self) -> int:
@@ -361,7 +373,7 @@ class TopicTotals:
 
     Attributes:
         rounds: by result (see `RoundView.result`).
-        bytes_read, bytes_written, messages_read, messages_written: of second passes.
+        bytes_read, bytes_written, bytes_in_place, messages_read, messages_written: of second passes.
         map_bytes_read, map_messages_read: of first passes.
         removed: records removed, by reason.
         retention_segments, retention_bytes: what retention deleted.
@@ -371,6 +383,7 @@ class TopicTotals:
     rounds: Mapping[str, int] = field(default_factory=dict)
     bytes_read: int = 0
     bytes_written: int = 0
+    bytes_in_place: int = 0
     messages_read: int = 0
     messages_written: int = 0
     map_bytes_read: int = 0

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError, ConfigError
+from cleaner.policy.kafka_version import ChosenVersion
 from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
@@ -53,14 +54,22 @@ class WatchedTopicSettings:
         Raises:
             ConfigError: they have not been read.
         """
-        if self._followed is None:
-            raise ConfigError("settings", self._log_dir, "were not read yet")
-        return self._followed.resolver.cleaner
+        return self._read().resolver.cleaner
 
     @property
     def trusts_default_policy(self) -> bool:
         """Tell whether the operator trusts a default policy."""
         return self._followed is not None and self._followed.resolver.trusts_default_policy
+
+    @property
+    def kafka(self) -> ChosenVersion:
+        """
+        The Kafka version whose rules apply to this log dir.
+
+        Raises:
+            ConfigError: the settings have not been read.
+        """
+        return self._read().resolver.kafka
 
     @property
     def warnings(self) -> list[str]:
@@ -104,6 +113,11 @@ class WatchedTopicSettings:
         if self._followed is None:
             raise ConfigError("settings", topic, "were not read yet")
         return self._followed.topic(topic, topic_id)
+
+    def _read(self) -> FollowedSettings:
+        if self._followed is None:
+            raise ConfigError("settings", self._log_dir, "were not read yet")
+        return self._followed
 
     def _follow(self, followed: FollowedSettings, sources: Sources) -> None:
         try:

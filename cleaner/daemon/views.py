@@ -131,6 +131,8 @@ class LogDirHistory:
             uncleanable_bytes=_uncleanable_bytes(look, quarantined),
             looked_at_ms=look.looked_at_ms,
             beside_writer=look.beside_writer,
+            kafka="" if look.kafka is None else look.kafka.version.name,
+            kafka_origin="" if look.kafka is None else look.kafka.origin,
         )
 
 

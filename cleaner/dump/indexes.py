@@ -21,6 +21,7 @@ from cleaner.storage.segment.indexes import (
     Entries,
     lookup_position,
     read_entries,
+    unknown_versions,
 )
 
 _HEAD = struct.Struct(">q8xb6xi")  # base offset, magic, last offset delta
@@ -111,10 +112,13 @@ class IndexDump:
             self._note(f"Found out of order timestamp in :{path.absolute()}", line)
 
     def show_txn_index(self, path: Path) -> None:
-        """Show a transaction index; a partial entry at its end is ignored."""
+        """Show a transaction index, and report entries of an unknown version; a partial entry at its end is ignored."""
         with self.fs.open(path) as file:
             data = file.read(file.size(), 0)
         entries = np.frombuffer(data, TXN_ENTRY, len(data) // TXN_ENTRY.itemsize)
+        heading = f"Entries of an unknown version in :{path.absolute()}"
+        for row in np.flatnonzero(unknown_versions(entries)).tolist():
+            self._note(heading, f"  Position: {row * TXN_ENTRY.itemsize}, version: {entries['version'][row]}")
         for version, producer_id, first_offset, last_offset, last_stable_offset in entries.tolist():
             self.viewer.on_entry(
                 "transaction",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,18 @@ class NewBatch(NamedTuple):
     max_timestamp: int
 
 
+class Measured(NamedTuple):
+    """What `measure_records` finds, in its order."""
+
+    key_bytes: int
+    value_bytes: int
+    header_bytes: int
+    null_keys: int
+    largest_bytes: int
+    first_timestamp: int
+    last_timestamp: int
+
+
 @dataclass(frozen=True)
 class RecordArrays:
     """
@@ -97,10 +110,12 @@ class RecordArrays:
     header_lengths: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]
 
-    @property
-    def has_null_keys(self) -> bool:
-        """Tell whether a record has no key."""
-        return bool((self.key_lengths < 0).any())
+    @cached_property
+    def measured(self) -> Measured:
+        """Sums and extremes, all from one pass: for a single record each pass of numpy's takes longer than a write."""
+        found = np.empty(kernel.MEASURE_CELLS, np.int64)
+        kernel.measure_records(self.key_lengths, self.value_lengths, self.header_lengths, self.timestamps, found)
+        return Measured(*found.tolist())
 
     def __len__(self) -> int:
         return len(self.timestamps)
@@ -123,17 +138,27 @@ def join_columns(
     """
     count = len(values)
     value_bytes, value_lengths = _join(values)
-    key_bytes, key_lengths = (_NO_BYTES, np.full(count, -1, np.int64)) if keys is None else _join(keys)
+    key_bytes, key_lengths = (_NO_BYTES, _filled(count, -1)) if keys is None else _join(keys)
     header_bytes, header_lengths = (
-        (_NO_BYTES, np.full(count, kernel.NO_HEADERS, np.int64)) if headers is None else _join_headers(headers)
+        (_NO_BYTES, _filled(count, kernel.NO_HEADERS)) if headers is None else _join_headers(headers)
     )
-    times = np.full(count, timestamps, np.int64) if isinstance(timestamps, int) else _times(timestamps)
+    times = _filled(count, timestamps) if isinstance(timestamps, int) else _times(timestamps)
     if not len(key_lengths) == len(header_lengths) == len(times) == count or times.ndim != 1:
         lengths = f"{count} values, {len(key_lengths)} keys, {times.size} timestamps, {len(header_lengths)} headers"
         raise ValueError(f"columns of different lengths: {lengths}")
-    if count and int(times.min()) < 0:
-        raise ValueError(f"a timestamp of {int(times.min())}: it counts milliseconds since 1970")
-    return RecordArrays(key_bytes, key_lengths, value_bytes, value_lengths, header_bytes, header_lengths, times)
+    joined = RecordArrays(key_bytes, key_lengths, value_bytes, value_lengths, header_bytes, header_lengths, times)
+    measured = joined.measured
+    if measured[:2] != (len(key_bytes), len(value_bytes)):
+        raise ValueError("a key or value that is not made of single bytes, or that changed while it was read")
+    if count and measured.first_timestamp < 0:
+        raise ValueError(f"a timestamp of {measured.first_timestamp}: it counts milliseconds since 1970")
+    return joined
+
+
+def _filled(count: int, number: int) -> npt.NDArray[np.int64]:
+    numbers = np.empty(count, np.int64)
+    numbers.fill(number)
+    return numbers
 
 
 def _times(timestamps: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -150,8 +175,6 @@ def _join(fields: Sequence[Field | None]) -> tuple[npt.NDArray[np.uint8], npt.ND
     except TypeError:
         joined = b"".join([field for field in fields if field is not None])
         lengths = np.array([-1 if field is None else len(field) for field in fields], np.int64)
-    if int(np.maximum(lengths, 0).sum()) != len(joined):
-        raise ValueError("a key or value that is not made of single bytes, or that changed while it was read")
     return np.frombuffer(joined, np.uint8), lengths
 
 
@@ -212,7 +235,7 @@ def encode_batches(
     batches: list[NewBatch] = []
     state = np.zeros(kernel.STATE_CELLS, np.int64)
     max_body = max(batch_bytes - HEADER_BYTES, 0)
-    largest = max(max_body, _largest_record(columns))
+    largest = max(max_body, columns.measured.largest_bytes + kernel.MAX_OVERHEAD_BYTES)
     at = record = 0
     while record < len(columns):
         body = out if codec == NONE else _needed(scratch)
@@ -250,13 +273,6 @@ def _needed(scratch: GrowingBuffer | None) -> GrowingBuffer:
     if scratch is None:
         raise ValueError("a codec needs a second buffer")
     return scratch
-
-
-def _largest_record(columns: RecordArrays) -> int:
-    if not len(columns):
-        return 0
-    sizes = np.maximum(columns.key_lengths, 0) + np.maximum(columns.value_lengths, 0) + columns.header_lengths
-    return int(sizes.max()) + kernel.MAX_OVERHEAD_BYTES
 
 
 def _write_header(

@@ -7,6 +7,8 @@ record the same error everywhere. Only the proof computes its own digests: it mu
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +18,29 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags
 from cleaner.format.records import Block, bad_record
 from cleaner.kernels import offset_map as kernel
+from cleaner.kernels.digest import SECRET_WORDS
 
 NO_OFFSET = 2**63 - 1
 """A first offset with which records are checked, and none is digested."""
 
-SIP, MURMUR, OFFSET_PLUS_1, MESSAGES_BEFORE = range(kernel.DIGEST_WORDS)
-"""Columns of `rows`: the two halves of a digest, the record's offset + 1, and the number of messages before it."""
+FIRST, SECOND, OFFSET_PLUS_1, MESSAGES_BEFORE = range(kernel.DIGEST_WORDS)
+"""Columns of `rows`: the two words of a digest, the record's offset + 1, and the number of messages before it."""
 
+SEED_BYTES = 16
 _ROW_BYTES = 8 * kernel.DIGEST_WORDS
 
 Words = npt.NDArray[np.uint64]
+
+
+def secret_words(seed: bytes) -> Words:
+    """Return the words under which keys are digested, made of 16 random bytes."""
+    made = hashlib.shake_256(seed).digest(8 * SECRET_WORDS)
+    return np.frombuffer(made, "<u8").astype(np.uint64)
+
+
+def new_secret() -> Words:
+    """Return random words under which keys are digested."""
+    return secret_words(os.urandom(SEED_BYTES))
 
 
 class KeyDigests:
@@ -42,7 +57,7 @@ class KeyDigests:
 
     @property
     def rows(self) -> Words:
-        """A row for each digested record, in offset order: SIP, MURMUR, ... Valid until the next call."""
+        """A row for each digested record, in offset order: FIRST, SECOND, ... Valid until the next call."""
         words = self._memory.array.view(np.uint64)[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
         return words.reshape(-1, kernel.DIGEST_WORDS)
 
@@ -64,14 +79,14 @@ class KeyDigests:
         """Remove all rows; the counts go on."""
         self._state[kernel.STATE_KEYED] = 0
 
-    def add(self, path: Path, block: Block, skipped: Flags, keys: Words, first_offset: int = 0) -> None:
+    def add(self, path: Path, block: Block, skipped: Flags, secret: Words, first_offset: int = 0) -> None:
         """
         Check a block's records and add a row for each that has a key.
 
         Args:
             path: of the block's file.
             skipped: uint8 for each batch; 1 if it is not read.
-            keys: the SipHash key, two words.
+            secret: from `new_secret` or `secret_words`.
             first_offset: records below it have no row.
         Raises:
             CorruptBatchError: a damaged record. Rows of the records before it are added.
@@ -81,14 +96,14 @@ class KeyDigests:
         self._memory.ensure((filled + room) * _ROW_BYTES, keep=filled * _ROW_BYTES)
         words = self._memory.array.view(np.uint64)
         status = kernel.digest_records(
-            block.data, block.unpacked, block.batches, skipped, first_offset, keys, words, self._state
+            block.data, block.unpacked, block.batches, skipped, first_offset, secret, words, self._state
         )
         require_good(status, path, block, self._state)
 
-    def of(self, path: Path, block: Block, skipped: Flags, keys: Words, first_offset: int = 0) -> Words:
+    def of(self, path: Path, block: Block, skipped: Flags, secret: Words, first_offset: int = 0) -> Words:
         """Return the rows of one block; as `clear` and `add`."""
         self.clear()
-        self.add(path, block, skipped, keys, first_offset)
+        self.add(path, block, skipped, secret, first_offset)
         return self.rows
 
 

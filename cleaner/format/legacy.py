@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.codec_errors import LegacyFormatError
+from cleaner.format.codec_errors import InnerEntryTooLargeError, LegacyFormatError
 from cleaner.kernels import legacy as kernel
 from cleaner.kernels.batch_header import (
     COMPRESSION_MASK,
@@ -30,6 +30,7 @@ from cleaner.kernels.batch_header import (
     size_of,
 )
 from cleaner.kernels.codec_table import NONE
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -75,7 +76,12 @@ class LegacyBatch:
 
 
 def convert_legacy(
-    entry: memoryview, out: GrowingBuffer, at: int, limit_bytes: int, scratch: GrowingBuffer
+    entry: memoryview,
+    out: GrowingBuffer,
+    at: int,
+    limit_bytes: int,
+    scratch: GrowingBuffer,
+    record_limit_bytes: int = LARGEST_RECORD_BYTES,
 ) -> LegacyBatch:
     """
     Write the records of one magic 0 or 1 batch to `out.array[at:]` as uncompressed records of magic 2.
@@ -89,11 +95,13 @@ def convert_legacy(
         at: start of the records.
         limit_bytes: the most bytes a wrapper may unpack to.
         scratch: takes the unpacked wrapper; its content is lost.
+        record_limit_bytes: the largest value that the size field of an entry in a wrapper may have.
     Returns:
         The header fields of the converted batch.
     Raises:
         LegacyFormatError: not an entry of magic 0 or 1, or one with invalid lengths, offsets or nesting.
         DecompressionError: a damaged stream, a codec that magic 0 and 1 do not have, or more than `limit_bytes`.
+        InnerEntryTooLargeError: an entry above `record_limit_bytes`.
     """
     data = np.frombuffer(entry, np.uint8)
     magic = _check_entry(entry)
@@ -101,12 +109,12 @@ def convert_legacy(
     codec = attributes & COMPRESSION_MASK
     appended = magic == 1 and bool(attributes & TIMESTAMP_TYPE_FLAG)
     if codec == NONE:
-        count, last, room = _measure(data, data.size)
+        count, last, room = _measure(data, data.size, LARGEST_RECORD_BYTES)
         end, base = data.size, 0
     else:
         end = _unpack(entry, data, magic, codec, limit_bytes, scratch)
         data = scratch.array
-        count, last, room = _measure(data, end)
+        count, last, room = _measure(data, end, record_limit_bytes)
         base = _base_of_inner_offsets(magic, offset, last)
     out.ensure(at + room, keep=at)
     stop, first_offset, last_offset, first_timestamp, largest_timestamp = kernel.convert_entries(
@@ -139,8 +147,10 @@ def _check_entry(entry: memoryview) -> int:
     return magic
 
 
-def _measure(data: npt.NDArray[np.uint8], end: int) -> tuple[int, int, int]:
-    status, position, count, last, room = kernel.measure_entries(data, 0, end)
+def _measure(data: npt.NDArray[np.uint8], end: int, record_limit_bytes: int) -> tuple[int, int, int]:
+    status, position, count, last, room = kernel.measure_entries(data, 0, end, record_limit_bytes)
+    if status == kernel.LEGACY_ABOVE_LIMIT:
+        raise InnerEntryTooLargeError(int(position), size_of(data.data[int(position) :]) - LOG_OVERHEAD_BYTES)
     if status != kernel.LEGACY_GOOD:
         raise LegacyFormatError(f"{_REASONS[int(status)]} (record {int(count)} of the batch, byte {int(position)})")
     return int(count), int(last), int(room)

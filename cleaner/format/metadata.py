@@ -1,5 +1,5 @@
 """
-Reads the records of KRaft's metadata log that describe topics and their settings.
+Reads the records of KRaft's metadata log that describe topics, their settings, and the cluster's feature levels.
 
 A cluster's settings are in the log `__cluster_metadata-0` and in snapshots of it. Both consist of ordinary record
 batches, never compressed. A record's value is
@@ -10,7 +10,7 @@ batches, never compressed. A record's value is
     fields         by the kind's schema
 
 where strings are an unsigned varint (length + 1, 0 for null) and UTF-8, ids are 16 bytes, and tagged fields end each
-record. Unknown kinds are skipped: they describe brokers, features, quotas and similar things.
+record. Unknown kinds are skipped: they describe brokers, quotas and similar things.
 """
 
 from __future__ import annotations
@@ -42,12 +42,22 @@ _PARTITION = 3
 _CONFIG = 4
 _PARTITION_CHANGE = 5
 _REMOVE_TOPIC = 9
+_FEATURE_LEVEL = 12
 _BEGIN_TRANSACTION = 23
 _END_TRANSACTION = 24
 _ABORT_TRANSACTION = 25
 _OF_PARTITIONS = (_PARTITION, _PARTITION_CHANGE)
 _LAST_PARTITION_VERSION = 2
-_KNOWN = (_TOPIC, _CONFIG, _REMOVE_TOPIC, *_OF_PARTITIONS, _BEGIN_TRANSACTION, _END_TRANSACTION, _ABORT_TRANSACTION)
+_KNOWN = (
+    _TOPIC,
+    _CONFIG,
+    _REMOVE_TOPIC,
+    _FEATURE_LEVEL,
+    *_OF_PARTITIONS,
+    _BEGIN_TRANSACTION,
+    _END_TRANSACTION,
+    _ABORT_TRANSACTION,
+)
 # Tagged field of a PartitionChangeRecord.
 _CHANGED_REPLICAS = 2
 
@@ -73,13 +83,15 @@ class MetadataImage:
 
     `topic_ids` maps a topic's name to its id, `replicas` an id to how many replicas each of its partitions has.
     `topic_configs` maps a topic's name, `broker_configs` a node id (or the
-    empty string, for all brokers), to the settings given to it.
+    empty string, for all brokers), to the settings given to it. `feature_levels` maps a feature's name, such as
+    `metadata.version`, to its finalized level.
     """
 
     topic_ids: dict[str, UUID] = field(default_factory=dict)
     replicas: dict[UUID, dict[int, int]] = field(default_factory=dict)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    feature_levels: dict[str, int] = field(default_factory=dict)
     _before_transaction: MetadataImage | None = field(default=None, repr=False, compare=False)
 
     def apply(self, value: bytes) -> None:
@@ -102,6 +114,12 @@ class MetadataImage:
             # Only a warning depends on these: a later version is no reason to refuse the settings.
             if version <= _LAST_PARTITION_VERSION:
                 self._count_replicas(read, is_change=api_key == _PARTITION_CHANGE)
+            return
+        if api_key == _FEATURE_LEVEL:
+            # Settings do not depend on it either.
+            if version == 0:
+                name = read.text()
+                self.feature_levels[name] = read.integer(2)
             return
         if version != 0:
             raise ValueError(f"metadata record of kind {api_key} with version {version}, only 0 is known")
@@ -129,6 +147,7 @@ class MetadataImage:
             self.replicas = before.replicas
             self.topic_configs = before.topic_configs
             self.broker_configs = before.broker_configs
+            self.feature_levels = before.feature_levels
             self._before_transaction = None
 
     def _remove_topic(self, topic_id: UUID) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from cleaner.base.table_memory import zero_pages
 from cleaner.errors import CorruptBatchError
-from cleaner.format.chunks import BATCH_DTYPE, NO_ORDER_CHECK, REASONS, TABLE_ROWS, Bytes, Chunk, ReadableFile
+from cleaner.format.chunks import BATCH_DTYPE, NO_ORDER_CHECK, REASONS, TABLE_ROWS, Batches, Bytes, Chunk, ReadableFile
 from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM, first_bad_legacy_checksum
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import batches as kernel
@@ -29,6 +29,8 @@ from cleaner.kernels.batch_header import HEAD_BYTES
 
 # Each window costs about 0.1 ms, whatever its size; larger ones gain nothing, and exceed the second-level cache.
 DEFAULT_WINDOW_BYTES = 2 << 20
+# Enough for a window of batches with one small record each.
+_USUAL_ROWS = 4 * TABLE_ROWS
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class WindowBuffer:
         self.window_bytes = window_bytes
         # Untouched pages take no memory: usually little is carried over, and most logs are small.
         self._data: Bytes = np.frombuffer(zero_pages(2 * window_bytes + PAD_BYTES, huge=False), np.uint8)
-        self.table = np.zeros(TABLE_ROWS, BATCH_DTYPE)
+        self.table = _table(_USUAL_ROWS)
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
@@ -77,12 +79,17 @@ class WindowBuffer:
 
     def grow_table(self) -> None:
         """Make room for more batches; the table's content is lost."""
-        self.table = np.zeros(4 * len(self.table), BATCH_DTYPE)
+        self.table = _table(4 * len(self.table))
 
     def shrink(self) -> None:
         """Go back to the usual size after a window of very many batches."""
-        if len(self.table) > TABLE_ROWS:
-            self.table = np.zeros(TABLE_ROWS, BATCH_DTYPE)
+        if len(self.table) > _USUAL_ROWS:
+            self.table = _table(_USUAL_ROWS)
+
+
+def _table(rows: int) -> Batches:
+    """Return a table of batches; rows that are never filled take no memory."""
+    return np.frombuffer(zero_pages(rows * BATCH_DTYPE.itemsize, huge=False), BATCH_DTYPE)
 
 
 class ParallelSegmentReader:

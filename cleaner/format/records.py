@@ -14,16 +14,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, RecordAboveLimitError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES, Batches, Bytes, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags, Mask
+from cleaner.format.codec_errors import InnerEntryTooLargeError
 from cleaner.format.compression import decompress
 from cleaner.format.legacy import convert_legacy
+from cleaner.kernels import batches as batch_kernel
 from cleaner.kernels import codecs as kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels.codec_table import KERNEL_CODECS, NONE
-from cleaner.kernels.scan_status import KIND_LEGACY, SMALLEST_RECORD_BYTES
+from cleaner.kernels.scan_status import KIND_LEGACY, LARGEST_RECORD_BYTES, SMALLEST_RECORD_BYTES
 
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
 
@@ -62,17 +64,22 @@ class Block:
 
         The counts of the other batches are not checked against their bytes.
         """
-        rows = self.batches[unread == 0]
-        # This sizes arrays. If headers were not checked, a count may be anything: a negative one would take room from
-        # other batches, and one of billions would need more memory than there is.
-        most = np.maximum(rows["body_end"] - rows["body_start"], 0) // SMALLEST_RECORD_BYTES
-        return int(np.clip(rows["count"], 0, most).sum())
+        return int(batch_kernel.count_records(self.batches, unread))
 
 
 def bad_record(path: Path, row: np.void, status: int, record_position: int) -> CorruptBatchError:
     """Return the error for a damaged record, with its batch and its position in the batch's records."""
     where = f"in the record {record_position} bytes into its {'unpacked ' if row['unpacked'] else ''}records: "
     return CorruptBatchError(path, int(row["position"]), where + _REASONS[status])
+
+
+def above_limit(path: Path, position: int, record_position: int, size: int, limit_bytes: int) -> RecordAboveLimitError:
+    """Return the error for a compressed batch with a record larger than cleaning allows (R-511, R-560)."""
+    reason = (
+        f"a compressed record of {size} bytes, {record_position} bytes into its unpacked batch, is above "
+        f"max.decompressed.message.bytes={limit_bytes}; Kafka 4.4 refuses it, too: raise the limit for the topic"
+    )
+    return RecordAboveLimitError(path, position, reason)
 
 
 def leave_out(batches: Batches, unwanted: Mask | Flags, error: CorruptBatchError) -> int:
@@ -112,7 +119,13 @@ class Unpacker:
         self._buffer = GrowingBuffer()
         self._scratch = GrowingBuffer()
 
-    def blocks(self, path: Path, chunk: Chunk, unwanted: npt.NDArray[np.bool_] | None = None) -> Iterator[Block]:
+    def blocks(
+        self,
+        path: Path,
+        chunk: Chunk,
+        unwanted: npt.NDArray[np.bool_] | None = None,
+        record_limit_bytes: int = LARGEST_RECORD_BYTES,
+    ) -> Iterator[Block]:
         """
         Yield a chunk's batches in blocks, in order, all of them.
 
@@ -121,8 +134,11 @@ class Unpacker:
             chunk: rows of magic 0 and 1 are replaced by those of the converted magic-2 batch.
             unwanted: batches whose records will not be read; those of magic 0 and 1 are read anyway, to find the base
                 offset, but if such a batch cannot be read, its row keeps the values of the header.
+            record_limit_bytes: the largest record that a wanted compressed batch may have; only cleaning sets it.
         Raises:
             CorruptBatchError: a wanted batch that cannot be unpacked, or would exceed the limit.
+            RecordAboveLimitError: a record above `record_limit_bytes`. All records before it were in blocks, except
+                those of the same batch of magic 0 or 1, which Kafka reads as a whole (R-241).
         """
         batches = chunk.batches
         if not chunk.kinds & (COMPRESSION_MASK | KIND_LEGACY):
@@ -142,8 +158,13 @@ class Unpacker:
             self._buffer.ensure(2 * _USUAL_BYTES)
         first = 0
         while True:
-            end = self._unpack_from(path, chunk, ways, first, unwanted)
+            end = self._unpack_from(path, chunk, ways, first, unwanted, record_limit_bytes)
+            refused = None
+            if record_limit_bytes < self.limit_bytes:  # else no batch can be large enough
+                end, refused = self._cut_at_limit(path, batches, first, end, record_limit_bytes)
             yield Block(chunk.data, self._buffer.array, batches[first:end], first)
+            if refused is not None:
+                raise refused
             if end == len(batches):
                 break
             first = end
@@ -164,20 +185,26 @@ class Unpacker:
         path: Path,
         chunk: Chunk,
         ways: npt.NDArray[np.uint8],
-        index: int,
+        first: int,
         unwanted: npt.NDArray[np.bool_] | None,
+        record_limit_bytes: int,
     ) -> int:
-        """Unpack batches from `index` on; returns where the block ends."""
-        used = 0
+        """Unpack batches from `first` on; returns where the block ends: before a batch that raises, if it can."""
+        index, used = first, 0
         while True:
             index, used = self._unpack_with_kernel(chunk, ways, index, used)
             if index == len(ways) or used >= _USUAL_BYTES:
                 return index
             while True:
+                is_unwanted = unwanted is not None and bool(unwanted[index])
+                limit_bytes = LARGEST_RECORD_BYTES if is_unwanted else record_limit_bytes
                 try:
-                    used += self._unpack(path, chunk.data, chunk.batches[index], used)
-                except CorruptBatchError:
-                    if unwanted is None or not unwanted[index]:
+                    used += self._unpack(path, chunk.data, chunk.batches[index], used, limit_bytes)
+                except (CorruptBatchError, RecordAboveLimitError):
+                    if not is_unwanted:
+                        # The batches before it count. They may have an earlier error, or fill the map (R-511).
+                        if index > first:
+                            return index
                         raise
                     chunk.batches[index]["count"] = 0
                 self.library_calls += 1
@@ -201,14 +228,28 @@ class Unpacker:
         )
         return int(index), int(used)
 
-    def _unpack(self, path: Path, data: Bytes, row: np.void, at: int) -> int:
+    def _cut_at_limit(
+        self, path: Path, batches: Batches, first: int, end: int, limit_bytes: int
+    ) -> tuple[int, RecordAboveLimitError | None]:
+        """End a block before its first record above the limit; returns the number of batches, and the error if any."""
+        index, ordinal, at, size = record_kernel.find_record_above(self._buffer.array, batches[first:end], limit_bytes)
+        if index < 0:
+            return end, None
+        row = batches[first + int(index)]
+        error = above_limit(path, int(row["position"]), int(at - row["body_start"]), int(size), limit_bytes)
+        row["count"], row["body_end"] = ordinal, at
+        return first + int(index) + 1, error
+
+    def _unpack(self, path: Path, data: Bytes, row: np.void, at: int, record_limit_bytes: int) -> int:
         start, size = int(row["start"]), int(row["size"])
         try:
             if row["magic"] < 2:
-                return self._convert(data[start : start + size].data, row, at)
+                return self._convert(data[start : start + size].data, row, at, record_limit_bytes)
             codec = int(row["attributes"]) & COMPRESSION_MASK
             source = data.data[start + HEADER_BYTES : start + size]
             length = decompress(codec, 2, source, self._buffer, at, self.limit_bytes)
+        except InnerEntryTooLargeError as error:
+            raise above_limit(path, int(row["position"]), error.position, error.size, record_limit_bytes) from error
         except ValueError as error:
             raise CorruptBatchError(path, int(row["position"]), str(error)) from error
         if int(row["count"]) * SMALLEST_RECORD_BYTES > length:
@@ -217,8 +258,8 @@ class Unpacker:
         row["body_start"], row["body_end"], row["unpacked"] = at, at + length, 1
         return length
 
-    def _convert(self, entry: memoryview, row: np.void, at: int) -> int:
-        batch = convert_legacy(entry, self._buffer, at, self.limit_bytes, self._scratch)
+    def _convert(self, entry: memoryview, row: np.void, at: int, record_limit_bytes: int) -> int:
+        batch = convert_legacy(entry, self._buffer, at, self.limit_bytes, self._scratch, record_limit_bytes)
         row["base_offset"], row["last_offset"] = batch.base_offset, batch.last_offset
         row["base_timestamp"], row["max_timestamp"] = batch.base_timestamp, batch.max_timestamp
         row["attributes"] = batch.codec | (batch.timestamp_type << 3)

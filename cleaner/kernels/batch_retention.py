@@ -23,7 +23,7 @@ def decide_retention(
     producers,
     slots,
     key,
-    first_uncleanable_offset,
+    kept_end_offset,
     removal_ms,
     retention,
     discarded,
@@ -37,8 +37,8 @@ def decide_retention(
         batches: rows of BATCH_DTYPE.
         can_discard: uint8 a batch, from `discard_batches`.
         producers, slots, key: a table of the active producers, with LAST_OFFSET (or NO_OFFSET) and EPOCH.
-        first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b), so
-            that the log end offset can be read from the files (R-651).
+        kept_end_offset: the batch that ends right below it stays even if empty (R-541 b), so that the log
+            end offset can be read from the files (R-651).
         removal_ms: the time with which horizons are compared.
         retention: int8 a batch to fill: BATCH_... (R-541).
         discarded: uint8 a batch to fill: 1 drops all its records (R-540).
@@ -53,7 +53,7 @@ def decide_retention(
         goes = may_go
         if is_empty:
             goes = row.attributes & DELETE_HORIZON_FLAG != 0 and row.base_timestamp <= removal_ms
-        stays = row.last_offset == first_uncleanable_offset - 1
+        stays = row.last_offset == kept_end_offset - 1
         if row.producer_id > -1:  # a batch from which its producer's state is derived stays too
             producer = int64(slots[find_slot(producers, slots, row.producer_id, key[0])]) - 1
             if producer != NO_ROW:

@@ -27,7 +27,14 @@ from cleaner.kernels.scan_status import (
     SMALLEST_RECORD_BYTES,
 )
 
-__all__ = ["SCAN_END", "SCAN_TABLE_FULL", "SMALLEST_RECORD_BYTES", "count_good_checksums", "scan_batches"]
+__all__ = [
+    "SCAN_END",
+    "SCAN_TABLE_FULL",
+    "SMALLEST_RECORD_BYTES",
+    "count_good_checksums",
+    "count_records",
+    "scan_batches",
+]
 
 _NO_CHECK = -(2**63)
 _MAX_LONG = 2**63 - 1
@@ -180,3 +187,20 @@ def count_good_checksums(data, batches):
         if row.magic == 2 and not _checksum_fits(data, row.start, row.size):
             return b
     return batches.size
+
+
+@jit
+def count_records(batches, unread):
+    """
+    Return the number of records in the batches that are read (`unread` is 0), limited to what their bytes can hold.
+
+    It sizes arrays. If headers were not checked, a count may be anything: a negative one would take room from other
+    batches, and one of billions would need more memory than there is.
+    """
+    total = int64(0)
+    for b in range(batches.size):
+        row = batches[b]
+        if not unread[b]:
+            most = max(row.body_end - row.body_start, int64(0)) // SMALLEST_RECORD_BYTES
+            total += min(max(row.count, int64(0)), most)
+    return total

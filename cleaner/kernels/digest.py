@@ -1,9 +1,21 @@
 """
-The 16-byte digest of a key: MurmurHash3 x64 128 (its low half, equal to `mmh3`) joined with a keyed SipHash-1-3.
+The 16-byte digest of a key: two words under a secret, of a round or of the directory of key indexes.
 
-MurmurHash is fast and public, and anyone can build keys that collide in it, whatever the seed: alone, it would let a
-producer delete other producers' records. SipHash with a secret key prevents that; it also selects the slot, so that no
-one can build keys that crowd one place of the map.
+A public hash would let a producer delete other producers' records: anyone can build keys that collide in it. The first
+word also selects the slot, so that no one can build keys that crowd one place of the map.
+
+Keys of up to SHORT_BYTES, nearly all there are, have two independent multilinear hashes (Lemire and Kaser, "Strongly
+universal string hashing is fast", 2013): the upper 64 of the 128 bits of
+
+    a + b * size + c[0] * word[0] + c[1] * word[1] + ...
+
+where a, b and c are secret numbers of 128 bits, and the words are the key's bytes, padded with zeros. Two keys that are
+chosen without knowing the secret have one word in common with a chance of 2**-64, and the digest with 2**-128, whatever
+they are: for random numbers that is proven, and these are made of 128 random bits by SHAKE-256. The first word is then
+mixed by a function that can be undone, so that regular keys get no regular slots.
+
+A longer key has SipHash-1-3 under the secret, and the low half of MurmurHash3 x64 128 (equal to `mmh3`): it is public,
+and only makes collisions by chance impossible.
 """
 
 from __future__ import annotations
@@ -11,7 +23,17 @@ from __future__ import annotations
 from numba import uint64
 
 from cleaner.kernels.compile import inlined_jit
-from cleaner.kernels.memory import load_u64_le, rotate_left
+from cleaner.kernels.memory import load_u64_le, multiply_high, rotate_left
+
+SHORT_BYTES = 32
+
+# The words of a secret: SipHash's key; then for each of the two words of a short key's digest the numbers a, b and c,
+# the lower half of each first.
+_SIP_KEY = 0
+_FIRST = 2
+_NUMBERS = 2 + SHORT_BYTES // 8
+_SECOND = _FIRST + 2 * _NUMBERS
+SECRET_WORDS = _SECOND + 2 * _NUMBERS
 
 _C1 = 0x87C37B91114253D5
 _C2 = 0x4CF5AD432745937F
@@ -101,3 +123,45 @@ def siphash13(data, start, size, key0, key1):
     v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
     v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
     return v0 ^ v1 ^ v2 ^ v3
+
+
+@inlined_jit
+def _add_product(low, high, secret, at, word):
+    """Add the product of `word` and a number of the secret to a sum of 128 bits."""
+    factor = secret[at]
+    product = factor * word
+    low += product
+    carry = uint64(low < product)
+    return low, high + carry + multiply_high(factor, word) + secret[at + uint64(1)] * word
+
+
+@inlined_jit
+def _short_digest(data, start, size, secret):
+    """Return the two words of a key of up to SHORT_BYTES bytes."""
+    first, second, two = uint64(_FIRST), uint64(_SECOND), uint64(2)
+    low_1, high_1 = _add_product(secret[first], secret[first + uint64(1)], secret, first + two, uint64(size))
+    low_2, high_2 = _add_product(secret[second], secret[second + uint64(1)], secret, second + two, uint64(size))
+    at, end = start, start + size
+    while at < end:
+        word = load_u64_le(data, at) if end - at >= 8 else _tail(data, at, end - at)
+        first += two
+        second += two
+        low_1, high_1 = _add_product(low_1, high_1, secret, first + two, word)
+        low_2, high_2 = _add_product(low_2, high_2, secret, second + two, word)
+        at += 8
+    return _mix(high_1), high_2
+
+
+@inlined_jit
+def digest_key(data, start, size, secret):
+    """
+    Return the two words of the digest of the key `data[start:start + size]`.
+
+    Args:
+        data: uint8 array with 8 readable bytes after the key.
+        secret: uint64, SECRET_WORDS random words.
+    """
+    if size <= SHORT_BYTES:
+        return _short_digest(data, start, size, secret)
+    sip = siphash13(data, start, size, secret[uint64(_SIP_KEY)], secret[uint64(_SIP_KEY + 1)])
+    return sip, murmur3_low(data, start, size)

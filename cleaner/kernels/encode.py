@@ -23,6 +23,45 @@ MAX_OVERHEAD_BYTES = 36
 
 NO_HEADERS = -1
 
+# Cells of what `measure_records` finds.
+(
+    KEY_BYTES,
+    VALUE_BYTES,
+    HEADER_BYTES,
+    NULL_KEYS,
+    LARGEST_BYTES,
+    FIRST_TIMESTAMP,
+    LAST_TIMESTAMP,
+) = range(7)
+MEASURE_CELLS = 7
+
+
+@jit
+def measure_records(key_lengths, value_lengths, header_lengths, timestamps, found):
+    """
+    Measure columns of equal length in one pass.
+
+    Args:
+        key_lengths, value_lengths, header_lengths, timestamps: see `encode_records`.
+        found: int64 cells, see above; the bytes of all keys, values and headers, how many keys are null, the most bytes
+            of one record's key, value and headers, and the earliest and latest timestamp (-1 without a record).
+    """
+    found[:] = 0
+    found[FIRST_TIMESTAMP] = found[LAST_TIMESTAMP] = -1
+    if timestamps.size:
+        found[FIRST_TIMESTAMP] = found[LAST_TIMESTAMP] = timestamps[0]
+    for record in range(timestamps.size):
+        key_bytes = max(key_lengths[record], int64(0))
+        value_bytes = max(value_lengths[record], int64(0))
+        header_bytes = max(header_lengths[record], int64(0))
+        found[KEY_BYTES] += key_bytes
+        found[VALUE_BYTES] += value_bytes
+        found[HEADER_BYTES] += header_bytes
+        found[NULL_KEYS] += int64(key_lengths[record] < 0)
+        found[LARGEST_BYTES] = max(found[LARGEST_BYTES], key_bytes + value_bytes + header_bytes)
+        found[FIRST_TIMESTAMP] = min(found[FIRST_TIMESTAMP], timestamps[record])
+        found[LAST_TIMESTAMP] = max(found[LAST_TIMESTAMP], timestamps[record])
+
 
 @jit
 def encode_records(

@@ -21,6 +21,7 @@ LEGACY_BAD_ORDER = 7
 LEGACY_OFFSETS_TOO_FAR = 8
 LEGACY_EMPTY = 9
 LEGACY_BELOW_INNER = 10
+LEGACY_ABOVE_LIMIT = 11
 
 # Largest varints around key and value: length 5, attributes 1, timestamp 10, offset 5, lengths 5 and 5, no headers 1.
 _MAX_RECORD_OVERHEAD = 32
@@ -70,7 +71,7 @@ def locate_value(data, end):
 
 
 @jit
-def measure_entries(data, start, end):
+def measure_entries(data, start, end, limit_bytes):
     """
     Check the entries in `data[start:end]` and compute the room for converting them.
 
@@ -78,6 +79,7 @@ def measure_entries(data, start, end):
 
     Args:
         data: uint8 array, padded.
+        limit_bytes: the largest value that an entry's size field may have, also that of a cut-off entry (R-511).
     Returns:
         (status, position of the bad entry or of the end, entries, last entry's offset, most bytes records may take).
     """
@@ -87,6 +89,8 @@ def measure_entries(data, start, end):
     first = int64(0)
     room = int64(0)
     while end - at >= header.LOG_OVERHEAD_BYTES:
+        if int64(int32(load_u32_be(data, at + header.LENGTH_AT))) > limit_bytes:
+            return LEGACY_ABOVE_LIMIT, at, count, previous, room
         status, stop, _, _, key_size, _, value_size = _read_entry(data, at, end)
         if status == LEGACY_EMPTY:
             break

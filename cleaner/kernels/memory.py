@@ -160,3 +160,18 @@ def multiply_high(typing_context, left, right):
         return builder.trunc(builder.lshr(product, ir.Constant(_I128, 64)), _I64)
 
     return types.uint64(types.uint64, types.uint64), generate
+
+
+@jit
+def equal_bytes(first, second, size):
+    """Tell whether two arrays begin with the same `size` bytes."""
+    at = 0
+    while size - at >= 8:
+        if load_u64_le(first, at) != load_u64_le(second, at):
+            return False
+        at += 8
+    while at < size:
+        if first[at] != second[at]:
+            return False
+        at += 1
+    return True

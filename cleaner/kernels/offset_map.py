@@ -1,9 +1,9 @@
 """
 The offset map's hot loops: put the keys of the dirty section, and check for each record whether its key occurs again.
 
-An entry is three words of a flat uint64 array: SipHash, MurmurHash, offset + 1 (0 marks an empty slot). The first slot
-to try is the SipHash scaled to the number of slots; then the following ones (linear probing). Slots are prefetched some
-keys ahead, so that other keys are processed while memory is read.
+An entry is three words of a flat uint64 array: the two words of a key's digest, offset + 1 (0 marks an empty slot). The
+first slot to try is the first word scaled to the number of slots; then the following ones (linear probing). Slots are
+prefetched some keys ahead, so that other keys are processed while memory is read.
 
 Besides the table, a bitmap says for each offset of the dirty section whether its record is the one of its key that
 stays, so far. It is updated as keys are put, at almost no cost, and saves the second pass from hashing and searching:
@@ -16,7 +16,7 @@ from numba import int64, uint64
 
 from cleaner.kernels.batch_header import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG
 from cleaner.kernels.compile import inlined_jit, jit
-from cleaner.kernels.digest import murmur3_low, siphash13
+from cleaner.kernels.digest import digest_key
 from cleaner.kernels.memory import multiply_high, prefetch
 from cleaner.kernels.records import RECORD_GOOD, RECORD_LEFT_OVER, read_next_record
 
@@ -24,7 +24,7 @@ WORDS = 3  # of 8 bytes: a 16-byte digest and an offset (24 bytes an entry, R-52
 DIGEST_WORDS = 4  # the same, and the number of messages before
 BLOCK = 64  # keys between hashing and probing: enough to hide memory latency, few enough for the first-level cache
 SCRATCH_WORDS = 4 * BLOCK
-_AHEAD = 24  # keys between prefetch and use
+_AHEAD = 40  # keys between prefetch and use
 
 DIGEST_GOOD = 0
 DIGEST_BAD_RECORD = 1
@@ -79,13 +79,14 @@ def verdict_alone(is_discarded, is_control, is_covered, key_size, value_size, de
     return int64(KEEP_TOMBSTONE) if deletes_stay else int64(EXPIRED_TOMBSTONE), True
 
 
-@jit
+@inlined_jit
 def _first_slot(hash_word, slots):
-    return int64(multiply_high(hash_word, uint64(slots)))
+    """Return the first slot to try, unsigned: an index that may be negative would be checked at each use."""
+    return multiply_high(hash_word, uint64(slots))
 
 
 @jit
-def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, digests, state):
+def digest_records(data, unpacked, batches, skipped, first_dirty_offset, secret, digests, state):
     """
     Check the records of some batches and list the digests of those that belong in the map (R-511).
 
@@ -94,9 +95,9 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
         batches: rows of BATCH_DTYPE.
         skipped: uint8 a batch; 1 for control and aborted batches, which are counted (R-718) but not indexed.
         first_dirty_offset: records below it are left out.
-        keys: two words, the SipHash key of this round.
-        digests: uint64, room for DIGEST_WORDS a record from STATE_KEYED on: SipHash, MurmurHash, offset + 1, and
-            STATE_MESSAGES before the record.
+        secret: SECRET_WORDS words.
+        digests: uint64, room for DIGEST_WORDS a record from STATE_KEYED on: the two words of its key's digest,
+            offset + 1, and STATE_MESSAGES before the record.
         state: int64 cells STATE_...; the first three are advanced, STATE_BATCH is the batch with a bad record.
     Returns:
         DIGEST_GOOD, or DIGEST_BAD_RECORD with STATE_STATUS.
@@ -125,8 +126,7 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, keys, d
                 keyless += 1
             elif is_dirty:
                 place = DIGEST_WORDS * keyed
-                digests[place] = siphash13(body, key_start, key_size, keys[0], keys[1])
-                digests[place + 1] = murmur3_low(body, key_start, key_size)
+                digests[place], digests[place + 1] = digest_key(body, key_start, key_size, secret)
                 digests[place + 2] = uint64(offset + 1)
                 digests[place + 3] = uint64(messages)
                 keyed += 1
@@ -163,6 +163,23 @@ def _in_bitmap(latest, place):
 
 
 @jit
+def _any_bit(latest, first, last):
+    """Tell whether a bit of places [first, last] is set; places outside of the bitmap have none."""
+    if first >= latest.size * 8 or last < 0:
+        return False
+    first, last = max(first, int64(0)), min(last, latest.size * 8 - 1)
+    for at in range(first >> 3, (last >> 3) + 1):
+        byte = int64(latest[at])
+        if at == first >> 3:
+            byte &= 0xFF << (first & 7)
+        if at == last >> 3:
+            byte &= 0xFF >> (7 - (last & 7))
+        if byte:
+            return True
+    return False
+
+
+@jit
 def put_digests(table, slots, rule, digests, count, entries, limit, latest, latest_base):
     """
     Put keys in the order of their records.
@@ -177,63 +194,64 @@ def put_digests(table, slots, rule, digests, count, entries, limit, latest, late
         (keys put, entries afterwards). Fewer than `count` if the map is full; then it is not even checked whether the
         next key is new (R-511).
     """
+    one, two, last_slot = uint64(1), uint64(2), uint64(slots - 1)
+    width, wide = uint64(WORDS), uint64(DIGEST_WORDS)
+    bits, base = uint64(latest.size) * uint64(8), uint64(latest_base + 1)
     for i in range(min(_AHEAD, count)):
-        prefetch(table, WORDS * _first_slot(digests[DIGEST_WORDS * i], slots))
+        prefetch(table, width * _first_slot(digests[wide * uint64(i)], slots))
     for i in range(count):
         if entries >= limit:
             return i, entries
         if i + _AHEAD < count:
-            ahead = WORDS * _first_slot(digests[DIGEST_WORDS * (i + _AHEAD)], slots)
+            ahead = width * _first_slot(digests[wide * uint64(i + _AHEAD)], slots)
             prefetch(table, ahead)
-            prefetch(table, ahead + WORDS - 1)  # an entry may lie on two cache lines
-        digest = DIGEST_WORDS * i
-        sip, murmur, marked = digests[digest], digests[digest + 1], digests[digest + 2]
-        slot = _first_slot(sip, slots)
+            prefetch(table, ahead + two)  # an entry may lie on two cache lines
+        digest = wide * uint64(i)
+        first, second, marked = digests[digest], digests[digest + one], digests[digest + two]
+        slot = _first_slot(first, slots)
         survives = True
         while True:
-            at = WORDS * slot
-            found = table[at + 2]
+            at = width * slot
+            found = table[at + two]
             if found == uint64(0):
-                table[at] = sip
-                table[at + 1] = murmur
+                table[at] = first
+                table[at + one] = second
                 entries += 1
                 break
-            if table[at] == sip and table[at + 1] == murmur:
+            if table[at] == first and table[at + one] == second:
                 survives = supersedes(rule, marked, found)
-                place = int64(found) - 1 - latest_base
-                if survives and _in_bitmap(latest, place):
-                    latest[place >> 3] &= ~(1 << (place & 7))
+                place = found - base
+                if survives and place < bits:
+                    latest[place >> uint64(3)] &= ~(one << (place & uint64(7)))
                 break
-            slot += 1
-            if slot == slots:
-                slot = int64(0)
+            slot = uint64(0) if slot == last_slot else slot + one
         if not survives:
             continue
-        table[at + 2] = marked
-        place = int64(marked) - 1 - latest_base
-        if _in_bitmap(latest, place):
-            latest[place >> 3] |= 1 << (place & 7)
+        table[at + two] = marked
+        place = marked - base
+        if place < bits:
+            latest[place >> uint64(3)] |= one << (place & uint64(7))
     return count, entries
 
 
 @jit
 def _judge_block(table, slots, rule, block, count, verdicts):
     """Set SUPERSEDED for records that the map's record of their key supersedes."""
+    one, two, last_slot, width = uint64(1), uint64(2), uint64(slots - 1), uint64(WORDS)
     for i in range(count):
-        sip, murmur, marked = block[WORDS * i], block[WORDS * i + 1], block[WORDS * i + 2]
-        slot = _first_slot(sip, slots)
+        entry = width * uint64(i)
+        first, second, marked = block[entry], block[entry + one], block[entry + two]
+        slot = _first_slot(first, slots)
         while True:
-            at = WORDS * slot
-            found = table[at + 2]
+            at = width * slot
+            found = table[at + two]
             if found == uint64(0):
                 break
-            if table[at] == sip and table[at + 1] == murmur:
+            if table[at] == first and table[at + one] == second:
                 if supersedes(rule, found, marked):
-                    verdicts[int64(block[WORDS * BLOCK + i])] = SUPERSEDED
+                    verdicts[block[uint64(WORDS * BLOCK + i)]] = SUPERSEDED
                 break
-            slot += 1
-            if slot == slots:
-                slot = int64(0)
+            slot = uint64(0) if slot == last_slot else slot + one
 
 
 @jit
@@ -249,7 +267,7 @@ def judge_records(
     table,
     slots,
     rule,
-    keys,
+    secret,
     latest,
     latest_base,
     scratch,
@@ -260,7 +278,7 @@ def judge_records(
     Decide on every record of some batches (R-550 to R-552), and check every record.
 
     Args:
-        data, unpacked, batches, keys: as for `digest_records`.
+        data, unpacked, batches, secret: as for `digest_records`.
         table, slots, rule, latest, latest_base: as for `put_digests`.
         scratch: SCRATCH_WORDS words.
         unread: uint8 a batch; 1 skips its records (the batch is dropped whole, R-541 c).
@@ -284,8 +302,10 @@ def judge_records(
         is_control = row.attributes & CONTROL_FLAG != 0
         deletes_stay = tombstones_stay(row.attributes, row.magic, row.base_timestamp, removal_ms, legacy_deletes_stay)
         # A transactional batch may count as aborted in one pass and not in the other, as in Kafka: then its records
-        # were never put and have no bit, so the table decides (R-550).
+        # were never put and none has a bit, so the table decides (R-550). It also does if all are superseded.
         has_bits = row.attributes & TRANSACTIONAL_FLAG == 0
+        if not has_bits:
+            has_bits = _any_bit(latest, row.base_offset - latest_base, row.last_offset - latest_base)
         is_discarded = discarded[b] != 0
         at, end = row.body_start, row.body_end
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
@@ -310,12 +330,13 @@ def judge_records(
                     ordinal += 1
                     at = after
                     continue
-                sip = siphash13(body, key_start, key_size, keys[0], keys[1])
-                scratch[WORDS * pending] = sip
-                scratch[WORDS * pending + 1] = murmur3_low(body, key_start, key_size)
+                first, scratch[WORDS * pending + 1] = digest_key(body, key_start, key_size, secret)
+                scratch[WORDS * pending] = first
                 scratch[WORDS * pending + 2] = uint64(offset + 1)
                 scratch[WORDS * BLOCK + pending] = uint64(ordinal)
-                prefetch(table, WORDS * _first_slot(sip, slots))
+                ahead = uint64(WORDS) * _first_slot(first, slots)
+                prefetch(table, ahead)
+                prefetch(table, ahead + uint64(WORDS - 1))
                 pending += 1
             verdicts[ordinal] = verdict
             ordinal += 1
@@ -337,7 +358,7 @@ def move_entries(source, target, target_slots, first, last):
     for slot in range(first, last):
         at = WORDS * slot
         if source[at + 2] != uint64(0):
-            place = _first_slot(source[at], target_slots)
+            place = int64(_first_slot(source[at], target_slots))
             while target[WORDS * place + 2] != uint64(0):
                 place += 1
                 if place == target_slots:
@@ -347,13 +368,12 @@ def move_entries(source, target, target_slots, first, last):
 
 
 @jit
-def find_offset(data, start, size, table, slots, keys):
+def find_offset(data, start, size, table, slots, secret):
     """Return the map's offset for the key `data[start:start + size]`, -1 without one."""
-    sip = siphash13(data, start, size, keys[0], keys[1])
-    murmur = murmur3_low(data, start, size)
-    slot = _first_slot(sip, slots)
+    first, second = digest_key(data, start, size, secret)
+    slot = int64(_first_slot(first, slots))
     while table[WORDS * slot + 2] != uint64(0):
-        if table[WORDS * slot] == sip and table[WORDS * slot + 1] == murmur:
+        if table[WORDS * slot] == first and table[WORDS * slot + 1] == second:
             return int64(table[WORDS * slot + 2]) - 1
         slot += 1
         if slot == slots:

@@ -141,6 +141,38 @@ def read_record(data, at, end):
     return RECORD_GOOD, stop, timestamp_delta, offset_delta, tail, key_start, key_size, value_size, plain
 
 
+@jit
+def find_record_above(data, batches, limit_bytes):
+    """
+    Find the first record whose length is above a limit, in batches whose records were unpacked (R-511, R-560).
+
+    Batches of magic 0 and 1 are skipped: their entries had other sizes before they were converted. So is the rest of a
+    batch behind a length that cannot be right: reading the records finds the damage.
+
+    Args:
+        data: uint8 array with the unpacked records.
+        batches: rows of BATCH_DTYPE.
+        limit_bytes: the largest length that a record may have.
+    Returns:
+        (the batch's number or -1, number of the record in it, position of the record in `data`, its length).
+    """
+    for b in range(batches.size):
+        row = batches[b]
+        if row.unpacked == 0 or row.magic < 2 or row.body_end - row.body_start <= limit_bytes:
+            continue
+        at = int64(row.body_start)
+        for n in range(row.count):
+            size, after, _ = read_varint(data, at, row.body_end, 5)
+            if after < 0 or size < 0:
+                break
+            if size > limit_bytes:
+                return int64(b), int64(n), at, size
+            if size > row.body_end - after:
+                break
+            at = after + size
+    return int64(-1), int64(0), int64(0), int64(0)
+
+
 @inlined_jit
 def read_next_record(body, end, last_delta, at, previous_delta):
     """

@@ -16,6 +16,7 @@ SCAN_COUNT_ABOVE_OFFSETS = 8
 SCAN_COUNT_ABOVE_BYTES = 9
 
 SMALLEST_RECORD_BYTES = 7  # length, attributes, two deltas, null key, null value, no headers
+LARGEST_RECORD_BYTES = 2**31 - 1  # the largest length a record, or an entry of magic 0 or 1, can have
 
 # Kinds of batches in a chunk, besides the bits of their attributes.
 KIND_LEGACY = 0x100  # magic 0 or 1

@@ -25,11 +25,18 @@ from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn
 from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleanerError, LogDirOfflineError, LogWriteError, OutOfDescriptorsError
+from cleaner.errors import (
+    CleanerError,
+    CorruptIndexError,
+    LogDirOfflineError,
+    LogWriteError,
+    OffsetsOutOfOrderError,
+    OutOfDescriptorsError,
+)
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.index_builder import WRITTEN_DTYPE, IndexBuilder, IndexMark
-from cleaner.storage.segment.indexes import txn_index_bytes
+from cleaner.storage.segment.indexes import TIME_ENTRY, txn_index_bytes
 from cleaner.storage.segment.segment import Segment
 
 _WRITEBACK_BYTES = 8 << 20
@@ -65,7 +72,7 @@ class ActiveSegment:
 
     Args:
         fs: the file system.
-        segment: the loaded segment, its indexes trimmed.
+        segment: the loaded segment; zeros at the end of its indexes are cut off.
         topic: sizes and intervals.
         now_ms: the time of its creation, used only while it has no batch with a timestamp (R-920).
         jitter_ms: subtracted from `segment.ms` for this segment.
@@ -83,6 +90,8 @@ class ActiveSegment:
         self._fsync_guard = concurrency.RLock()
         # The system reports a failed fsync only once, so the error is kept for later callers.
         self._fsync_error: CleanerError | None = None
+        # Made here: an fsync is nearly as quick as making an error.
+        self._interrupted = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
         self._is_retired = False
         self._is_forcing = False
         self._is_txn_index_touched = False
@@ -95,7 +104,8 @@ class ActiveSegment:
             interval_bytes=topic.index_interval_bytes,
             max_index_bytes=topic.segment_index_bytes,
         )
-        self._indexes.go_on(segment.size, segment.offset_index(), segment.time_index())
+        entries = (segment.offset_index(), segment.time_index())
+        self._indexes.go_on(segment.size, *entries)
         self._staged = np.zeros(1, WRITTEN_DTYPE)
         self._size = self._written_back = segment.size
         self._first_timestamp = segment.first_batch_timestamp() if segment.size else None
@@ -104,6 +114,9 @@ class ActiveSegment:
         try:
             for suffix in (names.LOG, names.INDEX, names.TIME_INDEX):
                 self._files.append(fs.open(segment.path(suffix), write=True))
+            for file, index in zip(self._files[1:], entries, strict=True):
+                if file.size() > index.nbytes:
+                    file.truncate(index.nbytes)
         except BaseException:
             self.retire()
             raise
@@ -237,8 +250,14 @@ class ActiveSegment:
 
         Raises:
             NoSpaceError, LogDirOfflineError: the disk.
+            CorruptIndexError: the last entry lies above the segment's records, so that none can follow it.
         """
-        self._indexes.close()
+        try:
+            self._indexes.close()
+        except OffsetsOutOfOrderError as error:
+            reason = f"it cannot be closed: {error.reason}; the next opening of the log rebuilds it"
+            position = self._indexes.time_index_bytes - TIME_ENTRY.itemsize
+            raise CorruptIndexError(self._files[2].path, position, reason) from error
         self._write_entries()
 
     def fsync_log(self) -> None:
@@ -270,9 +289,8 @@ class ActiveSegment:
                 return
             # Failed until it is known to have succeeded: another exception, such as an interrupt, may replace the error
             # that the system reports only once.
-            unknown = LogDirOfflineError(self.directory, OSError(errno.EINTR, "an fsync was interrupted"))
             # Nothing is called from here to the `try`: an interrupt there would leave `_is_forcing` set forever.
-            self._is_forcing, self._fsync_error = True, unknown
+            self._is_forcing, self._fsync_error = True, self._interrupted
             try:
                 for file in files:
                     file.fsync()

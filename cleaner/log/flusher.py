@@ -10,6 +10,12 @@ affordable.
     `flush()`       waits; the caller's own thread does the fsync, unless another thread's fsync covers it
     a thread        does the other requested flushes, log after log
 
+One caller that waits for one record after the other gains nothing from that thread, and waking it takes longer than the
+rest of an append. So when the last two futures had one caller each, who waited alone and without a timeout, `result()`
+flushes in the caller's thread. The request, which is made all the same, is *postponed*: the thread looks at it every
+millisecond, and flushes once nobody has flushed since the look before. A second caller, a callback or a timeout ends
+that at once.
+
 A future ends whatever happens to earlier callers: each caller requests a flush from another thread unless such a
 request is known to be queued; it never relies on another caller being about to make one.
 
@@ -23,8 +29,8 @@ import contextlib
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
@@ -36,6 +42,11 @@ if TYPE_CHECKING:
 
 _NANOS_PER_MILLI = 1_000_000
 _NEVER_MS = 2**63 - 1
+_ALONE = 2  # after so many futures in a row with one caller alone, the next caller flushes by itself
+_LOOK_SECONDS = 0.001  # between two looks at a postponed request
+
+Work = Callable[[], bool]
+"""What flush threads do; returns whether it is postponed: to be called again soon."""
 
 
 class _Waiting(NamedTuple):
@@ -48,9 +59,46 @@ class _Waiting(NamedTuple):
 
 @dataclass
 class _Request:
-    """A flush requested from another thread."""
+    """
+    A flush requested from another thread.
 
+    Attributes:
+        is_patient: it is postponed as long as callers flush by themselves.
+        flushes_seen: how many flushes there had been at the last look at it.
+        has_begun: it may not see what is appended from now on.
+    """
+
+    is_patient: bool
+    flushes_seen: int = -1
     has_begun: bool = False
+
+
+@lru_cache(maxsize=1)
+def _durable_type(base: type[Any]) -> Callable[[LogFlusher], concurrency.Future[None]]:
+    """Return the class of futures that flush for a caller who waits alone; `base`: the simulator has its own."""
+
+    class Durable(base):  # type: ignore[misc]
+        def __init__(self, flusher: LogFlusher) -> None:
+            super().__init__()
+            self._flusher = flusher
+
+        def result(self, timeout: float | None = None) -> None:
+            if not self.done():
+                self._flusher.on_wait(timeout)
+            super().result(timeout)
+
+        def exception(self, timeout: float | None = None) -> BaseException | None:
+            if not self.done():
+                self._flusher.on_wait(timeout)
+            error: BaseException | None = super().exception(timeout)
+            return error
+
+        def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+            super().add_done_callback(fn)
+            if not self.done():
+                self._flusher.hurry()
+
+    return Durable
 
 
 class LogFlusher:
@@ -60,7 +108,8 @@ class LogFlusher:
     Args:
         log: the log to flush.
         where: the log's name, for errors.
-        submit: has some work done by another thread, soon; called without a lock held.
+        submit: has some work done by another thread, now or, as long as it returns True, at its next look; called
+            without a lock held.
         wake: called when the time of `flush.ms` begins to run.
         clock: `flush.ms` is measured by its monotonic clock.
         topic: `flush_messages` and `flush_ms` are used.
@@ -72,7 +121,7 @@ class LogFlusher:
         log: PartitionWriter,
         where: str,
         *,
-        submit: Callable[[Callable[[], None]], None],
+        submit: Callable[[Work], None],
         wake: Callable[[], None],
         clock: Clock,
         topic: TopicConfig,
@@ -95,6 +144,11 @@ class LogFlusher:
         self._end: CleanerError | None = None
         # The last submitted request: while it is queued no other is needed.
         self._requested: _Request | None = None
+        # Written without a lock, need not be exact: how many futures in a row had one caller alone, how many the last
+        # flush has ended; flushes so far.
+        self._alone = 0
+        self._last_ended = 1
+        self._flushes = 0
         # When the oldest unflushed record was appended; read and written without a lock, need not be exact.
         self._oldest_ns: int | None = None
 
@@ -119,7 +173,7 @@ class LogFlusher:
         It fails with FailedFsyncError, with LogClosedError if the log was closed without a flush, or with LogWriteError
         if the log was cut below the offset.
         """
-        future: concurrency.Future[None] = concurrency.Future()
+        future = _durable_type(concurrency.Future)(self)
         with self._lock:
             error, is_waiting = self._end, False
             if last_offset < self._log.flushed_offset:
@@ -135,6 +189,28 @@ class LogFlusher:
         else:
             _settle(future, error)
         return future
+
+    def on_wait(self, timeout: float | None) -> None:
+        """
+        Flush in the calling thread, which is about to wait for a future, if it seems to be alone with that.
+
+        Raises:
+            LogWriteError: called by a signal handler in the middle of a flush of this thread; the future ends later.
+        """
+        if timeout is not None or len(self._waiting) != 1 or self._last_ended > 1:
+            self.hurry()
+        elif self._alone < _ALONE:
+            self._alone += 1
+        else:
+            with contextlib.suppress(LogClosedError):  # the future carries it
+                self.flush()
+
+    def hurry(self) -> None:
+        """Have a postponed request begin, as not a single caller waits, or one that flushes by itself."""
+        was_alone, self._alone = self._alone >= _ALONE, 0
+        if was_alone:
+            self._requested = None
+            self._request()
 
     def flush(self) -> int:
         """
@@ -193,18 +269,23 @@ class LogFlusher:
     def _request(self) -> None:
         """Have another thread flush, unless a request is queued that has not begun."""
         if self._end is None and (self._requested is None or self._requested.has_begun):
-            request = _Request()
+            request = _Request(self._alone >= _ALONE)
             self._submit(partial(self._flush_in_background, request))
             # Only now: a request that an interrupt prevented must not prevent later ones.
             self._requested = request
 
-    def _flush_in_background(self, request: _Request) -> None:
-        """Flush in another thread; futures carry an error to the waiting callers."""
+    def _flush_in_background(self, request: _Request) -> bool:
+        """Flush in another thread, or postpone it; futures carry an error to the waiting callers."""
+        if request.is_patient and request.flushes_seen != self._flushes and self._end is None:
+            request.flushes_seen = self._flushes
+            return True
         # From here on a new request may come too late for this flush.
         request.has_begun = True
         with self._flushing:
             try:
                 if self._end is None and self._log.flushed_offset < self._log.log_end_offset:
+                    if request.is_patient:
+                        self._alone = 0  # it was needed
                     self._flush()
                 if self._end is not None:
                     self._fail(self._end)  # the thread that met the error may have been interrupted before this
@@ -215,6 +296,7 @@ class LogFlusher:
             except BaseException as error:
                 self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
                 raise
+        return False
 
     def _flush(self) -> None:
         began_ns = self._clock.monotonic_ns()
@@ -228,6 +310,7 @@ class LogFlusher:
             self._oldest_ns = before_ns
             self._fail(error)
             raise
+        self._flushes += 1
         self._on_flushed((self._clock.monotonic_ns() - began_ns) / 1e9, offset)
 
     def _resolve(self) -> bool:
@@ -237,8 +320,10 @@ class LogFlusher:
         Returns:
             Whether futures wait for later offsets.
         """
+        ended = 0
         while True:
             with self._lock:
+                self._last_ended = ended or self._last_ended
                 if not self._waiting:
                     return False
                 first = self._waiting[0]
@@ -249,6 +334,7 @@ class LogFlusher:
                 error = self._cut_off(first.last_offset)
             _settle(first.future, error)
             self._forget(first)
+            ended += 1
 
     def _cut_off(self, offset: int) -> CleanerError:
         return LogWriteError(self._where, f"offset {offset} was cut off")
@@ -303,15 +389,15 @@ class FlushThreads:
     """
 
     def __init__(self, count: int) -> None:
-        self._asked: concurrency.SimpleQueue[Callable[[], None] | None] = concurrency.SimpleQueue()
+        self._asked: concurrency.SimpleQueue[Work | None] = concurrency.SimpleQueue()
         self._threads = [
             concurrency.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
         ]
         # Taken from here to be started: a thread that two callers start at the same time would run twice.
         self._unstarted = list(self._threads)
 
-    def submit(self, work: Callable[[], None]) -> None:
-        """Have some work done; after `shutdown` it is not done any more."""
+    def submit(self, work: Work) -> None:
+        """Have some work done, and again as long as it is postponed; after `shutdown` it is not done any more."""
         self._asked.put(work)
         if self._unstarted:
             self._begin()
@@ -336,8 +422,24 @@ class FlushThreads:
                 thread.join()
 
     def _run(self) -> None:
-        while (work := self._asked.get()) is not None:
+        postponed: list[Work] = []
+        while True:
+            asked: list[Work] = []
             try:
-                work()
-            except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
-                concurrency.report_uncaught()
+                work = self._asked.get(timeout=_LOOK_SECONDS if postponed else None)
+                if work is None:
+                    break
+                asked = [work]
+            except concurrency.Empty:
+                pass  # the time of the next look
+            postponed = [work for work in (*asked, *postponed) if self._is_postponed(work)]
+        while postponed:
+            postponed = [work for work in postponed if self._is_postponed(work)]
+
+    @staticmethod
+    def _is_postponed(work: Work) -> bool:
+        try:
+            return work()
+        except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
+            concurrency.report_uncaught()
+            return False

@@ -104,7 +104,7 @@ def build_batches(
         KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
     """
     columns = _join(records, require_set(now_ms))
-    if topic.compact and columns.has_null_keys:
+    if topic.compact and columns.measured.null_keys:
         row = int(columns.key_lengths.argmin())
         raise KeylessRecordError(where, f"record {row} has no key, and the topic is compacted")
     append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
@@ -121,9 +121,9 @@ def _check_times(where: str, columns: RecordArrays, topic: TopicConfig, now_ms: 
     """Refuse records whose times are too far off, as Kafka does; the two limits count from the log's clock."""
     earliest = now_ms - topic.message_timestamp_before_max_ms
     latest = now_ms + topic.message_timestamp_after_max_ms
-    times = columns.timestamps
-    if int(times.min()) < earliest or int(times.max()) > latest:
-        row = int(times.argmin()) if int(times.min()) < earliest else int(times.argmax())
+    times, measured = columns.timestamps, columns.measured
+    if measured.first_timestamp < earliest or measured.last_timestamp > latest:
+        row = int(times.argmin() if measured.first_timestamp < earliest else times.argmax())
         limit = "before" if int(times[row]) < earliest else "after"
         raise InvalidTimestampError(
             where,

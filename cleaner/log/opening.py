@@ -10,6 +10,7 @@ Source: rules R-123, R-126, R-630 to R-652; `LogLoader.java`, `UnifiedLog.java` 
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from pathlib import Path
 from cleaner.base.clock import Clock
 from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import TruncationRefusedError
+from cleaner.errors import TruncationRefusedError, ZeroTailError
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.producer_snapshot import ProducerEntry
 from cleaner.storage.fs.file_system import FileSystem
@@ -75,6 +76,8 @@ def open_log(
     """
     Load a partition's log and settle it, after a recovery unless it `was_closed`; creates a missing directory.
 
+    A log that was closed and ends in zeros is recovered all the same.
+
     Args:
         allow_truncate: let recovery cut below the checkpoint's recovery point, and a log that ends below its start
             begin there without a record (R-641). Above the recovery point it always may cut.
@@ -89,17 +92,20 @@ def open_log(
         _make_directory(fs, directory)
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
-        return _load(
+        load = partial(
+            _load,
             log_dir,
             topic_partition,
             topic,
             clock,
             recovery_point=recovery_point,
-            was_closed=was_closed,
             producer_id_expiration_ms=producer_id_expiration_ms,
-            min_end_offset=0 if allow_truncate or was_closed else known_offset,
             allow_restart=allow_truncate,
         )
+        if was_closed:
+            with contextlib.suppress(ZeroTailError):  # our opening has removed the marker, so it can be recovered
+                return load(was_closed=True)
+        return load(was_closed=False, min_end_offset=0 if allow_truncate else known_offset)
 
 
 def _make_directory(fs: FileSystem, directory: Path) -> None:

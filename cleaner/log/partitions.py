@@ -22,7 +22,7 @@ from cleaner.errors import CleanerError, UnknownTopicError
 from cleaner.log import counters
 from cleaner.log.counters import Registry
 from cleaner.log.dir_state import DirState
-from cleaner.log.flusher import LogFlusher
+from cleaner.log.flusher import LogFlusher, Work
 from cleaner.log.log import Log
 from cleaner.log.origin import Origin
 from cleaner.log.partition_writer import PartitionWriter, WriterOptions
@@ -78,7 +78,7 @@ class Services:
     config: CleanerConfig
     logger: Logger
     registry: Registry
-    submit: Callable[[Callable[[], None]], None]
+    submit: Callable[[Work], None]
     wake: Callable[[], None]
     allow_truncate: bool
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Protocol, TypeVar
 
-from cleaner.base.segments import MAX_RELATIVE_OFFSET
+from cleaner.base.segments import MAX_RELATIVE_OFFSET, HasBaseOffset
 from cleaner.policy.log_views import SizedSegment
 
 
@@ -67,6 +67,13 @@ def group_segments(
             groups.append([segment])
             log_bytes, index_bytes, time_index_bytes = segment.size, segment.index_bytes, segment.time_index_bytes
     return groups
+
+
+def unread_sources(groups: Iterable[Sequence[HasBaseOffset]], *, reads_every_index: bool) -> frozenset[int]:
+    """Return the base offsets of sources whose last index entry may be wrong, as no round reads it (R-538)."""
+    if reads_every_index:
+        return frozenset()
+    return frozenset(segment.base_offset for group in groups for segment in group[:-1])
 
 
 def _last_offsets(segments: Sequence[SegmentSizes], first_uncleanable_offset: int) -> Iterable[int]:

@@ -18,9 +18,11 @@ from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
 from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.daemon.snapshot import LogView, ServiceSnapshot
+from cleaner.errors import RecordAboveLimitError
 from cleaner.policy.cleaning_status import CleaningStatus
 from cleaner.policy.reasons import RATIO_SETTINGS, Commands, Reason
 from cleaner.present.text import ago, moment
+from cleaner.state.quarantine import QuarantinedLog
 
 PLAN_CODES: Mapping[Reason, str] = {
     Reason.LOG_DIR_NEEDS_RECOVERY: "needs_recovery",
@@ -100,12 +102,21 @@ def explain_log(view: LogView, shown: ServiceSnapshot) -> Explanation:
         commands = tuple((command.format(name=scope), what) for scope in scopes or [str(view.partition)])
     else:
         meaning = meaning.format(**_figures(view, verdict, shown))
+        entry = _quarantined(view, shown)
+        if entry is not None and entry.kind == RecordAboveLimitError.__name__:
+            settings = ("max.decompressed.message.bytes",)
+            meaning += " No byte is damaged: raise the setting for the topic, then release the log."
     return Explanation(meaning, settings, tuple((command.format(**places), what) for command, what in commands))
+
+
+def _quarantined(view: LogView, shown: ServiceSnapshot) -> QuarantinedLog | None:
+    """Return the log's entry in the quarantine; None: it is not there."""
+    return next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
 
 
 def _figures(view: LogView, verdict: CleaningStatus | None, shown: ServiceSnapshot) -> dict[str, object]:
     """Return the values for the placeholders of a meaning."""
-    quarantined = next((entry for entry in shown.quarantine if entry.topic_partition == view.partition), None)
+    quarantined = _quarantined(view, shown)
     where = ""
     if quarantined is not None and quarantined.file:
         where = f" ({quarantined.file}{'' if quarantined.position is None else f' at byte {quarantined.position}'})"

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.format.chunks import Flags
-from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, KeyDigests, Words
+from cleaner.format.key_digests import OFFSET_PLUS_1, SECOND, KeyDigests, Words
 from cleaner.format.records import Block
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 
@@ -100,9 +100,11 @@ class LatestByKey:
         offset_map = OffsetMap(limit, int(limit / _LOAD_FACTOR) + 1, self._rule)
         bits: Flags = np.zeros(0, np.uint8)
         far: list[Longs] = []
+        keys = offset_map.keys  # a key must have the same digest in every pass, to be in one share
         try:
             for share in range(shares):
                 offset_map.clear(self._first_offset, self._end_offset)
+                offset_map.keys = keys
                 if not self._put(offset_map, share, shares):
                     return None
                 bits = _joined(bits, offset_map.latest)
@@ -125,7 +127,7 @@ class LatestByKey:
                 # The end is within a batch: records behind it replace nothing.
                 rows = rows[: int(np.searchsorted(rows[:, OFFSET_PLUS_1], last, side="right"))]
             if shares > 1:
-                rows = rows[rows[:, MURMUR] % np.uint64(shares) == share]
+                rows = rows[rows[:, SECOND] % np.uint64(shares) == share]
             if offset_map.put(rows) < len(rows):
                 return False
         return True

@@ -78,6 +78,7 @@ DYNAMIC_BROKER_KEYS = (
     "message.max.bytes",
     "producer.id.expiration.ms",
 )
+_METADATA_VERSION = "metadata.version"
 # A topic's broker setting is dynamic under the first of its names (R-802).
 _DYNAMIC_TOPIC_KEYS = frozenset(setting.synonyms[0].name for setting in TOPIC_SETTINGS.values() if setting.synonyms)
 
@@ -128,6 +129,11 @@ class Cluster:
     def replicas(self, topic_id: UUID) -> int | None:
         """Return the largest number of replicas of a topic's partitions; None: unknown."""
         return max(self.image.replicas.get(topic_id, {}).values(), default=None)
+
+    @property
+    def metadata_level(self) -> int | None:
+        """The finalized level of `metadata.version`; None: unknown."""
+        return self.image.feature_levels.get(_METADATA_VERSION)
 
     def dynamic_broker_settings(self) -> dict[str, Given]:
         """Return the process's settings that the cluster sets; this node's settings win over those of all nodes."""

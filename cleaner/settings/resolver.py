@@ -28,9 +28,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from cleaner.base.mistakes import Mistakes
+from cleaner.config.process_settings import KAFKA_VERSION_KEY
 from cleaner.config.read import check_topic_keys
-from cleaner.config.table import TOPIC_SETTINGS
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS
 from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.errors import ConfigError
+from cleaner.policy.kafka_version import ChosenVersion, choose_version
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import (
@@ -62,6 +65,7 @@ class ResolvedTopic:
         values: the settings that are not Kafka's default, as text.
         replicas: the largest number of replicas of the topic's partitions; None if unknown.
         replicas_origin: the source of `replicas`.
+        kafka: the Kafka version whose rules apply; the same for all topics of a log dir.
     """
 
     config: TopicConfig
@@ -72,6 +76,7 @@ class ResolvedTopic:
     values: Mapping[str, str] = field(default_factory=dict)
     replicas: int | None = None
     replicas_origin: str = ""
+    kafka: ChosenVersion = field(default_factory=lambda: choose_version("auto", "", None))
 
     def in_force(self, key: str) -> Given:
         """
@@ -99,8 +104,9 @@ class SettingsResolver:
     """
     Resolves the settings of topics; its constructor reads all sources except the files of `--topics-dir`.
 
-    `cleaner` has the settings of the process, `process_values` those of them that are given, `warnings` are about the
-    sources, for the operator, `read_states` has the states of files and metadata when they were read.
+    `cleaner` has the settings of the process, `process_values` those of them that are given, `kafka` the Kafka version
+    whose rules apply to the log dir, `warnings` are about the sources, for the operator, `read_states` has the states
+    of files and metadata when they were read.
     `trusts_default_policy`: the operator trusts a policy that is only a default, by option or by setting.
 
     Args:
@@ -147,6 +153,7 @@ class SettingsResolver:
             self.process_values = given.process_values(dynamic)
             self.warnings += self.cleaner.warnings
         mistakes.raise_any()
+        self.kafka = self._choose_version()
         self.trusts_default_policy = sources.trust_default_policy or self.cleaner.trust_default_policy
 
     def topic(self, topic: str, topic_id: UUID | None) -> ResolvedTopic:
@@ -181,7 +188,15 @@ class SettingsResolver:
             values=values,
             replicas=replicas,
             replicas_origin=replicas_origin,
+            kafka=self.kafka,
         )
+
+    def _choose_version(self) -> ChosenVersion:
+        origin = self.process_values.get(KAFKA_VERSION_KEY, Given("", DEFAULT)).origin
+        chosen = choose_version(self.cleaner.kafka_version, origin, self._cluster.metadata_level)
+        if chosen.warning:
+            self.warnings.append(chosen.warning)
+        return chosen
 
     def _replicas(self, topic: str, id_in_metadata: UUID | None) -> tuple[int | None, str]:
         """Return the number of replicas by the metadata, or else by the broker's default, and its source."""
@@ -251,7 +266,10 @@ class SettingsResolver:
 
     def _check_scoped_sets(self) -> None:
         for topic in dict.fromkeys(option.topic for option in self._sets if option.topic is not None):
-            check_topic_keys({option.key: option.value for option in self._sets if option.topic == topic})
+            given = {option.key: option.value for option in self._sets if option.topic == topic}
+            check_topic_keys(given)
+            for key in (given.keys() & BROKER_SETTINGS.keys()) - TOPIC_SETTINGS.keys() - SETTING_OF_SYNONYM.keys():
+                raise ConfigError(key, given[key], f"is a setting of the process: --set {key}=..., without {topic}:")
             if self._log_dir is not None and topic not in self._topics_here:
                 self.warnings.append(f"--set {topic}: no partition of this topic is in {self._log_dir}")
 

@@ -17,7 +17,7 @@ from uuid import UUID
 from cleaner.base import concurrency
 from cleaner.base.json_values import JsonValue, from_json
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptLogError, UncleanableError
+from cleaner.errors import CorruptLogError, RecordAboveLimitError, UncleanableError
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.fs.file_system import FileSystem
@@ -69,7 +69,7 @@ class QuarantinedLog:
             reason=named.reason if named else str(error) or type(error).__name__,
             kind=type(error).__name__,
             file=str(named.path) if named else None,
-            position=error.position if isinstance(error, CorruptLogError) else None,
+            position=error.position if isinstance(error, CorruptLogError | RecordAboveLimitError) else None,
             since_ms=now_ms,
             topic_id=format_uuid(topic_id) if topic_id else None,
         )

@@ -63,18 +63,21 @@ class StateDir:
         self.release()
 
 
-def require_outside_log_dirs(state_dir: Path, log_dirs: Iterable[Path]) -> None:
+def require_outside_log_dirs(directory: Path, log_dirs: Iterable[Path], key: str = STATE_DIR_KEY) -> None:
     """
-    Make sure that the state directory is not a log dir and not inside one; links are followed.
+    Make sure that a directory of ours is not a log dir and not inside one; links are followed.
 
+    Args:
+        directory, log_dirs: which.
+        key: the setting that names it, for the error.
     Raises:
         ConfigError: it is. A broker would treat a foreign directory among its partitions as damage (R-104), and one in
             a partition's directory would be lost when that moves.
     """
-    resolved = real_path(state_dir)
+    resolved = real_path(directory)
     for log_dir in log_dirs:
         if resolved.is_relative_to(real_path(log_dir)):
-            raise ConfigError(STATE_DIR_KEY, state_dir, f"must not be inside the log dir {log_dir}")
+            raise ConfigError(key, directory, f"must not be inside the log dir {log_dir}")
 
 
 def require_own_way(directory: Path, key: str, value: object) -> None:

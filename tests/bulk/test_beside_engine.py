@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 import cleaner
 from cleaner.app.reports import CleanReport
 from cleaner.base.model import TopicPartition
+from cleaner.config.process_settings import KAFKA_VERSION_NAMES
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError, CorruptBatchError
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
-from tests.property.rounds import offset_at, write_case
+from tests.property.rounds import replicated_at, write_case
 from tests.scratch import scratch_directory
 from tests.support.batch_reader import split_batches
 from tests.support.log_builder import HIGH_WATERMARKS, LogBuilder, offset_checkpoint, write_log_dir
 
-# Durations, and figures that only the map of one process has.
-UNLIKE = {"map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read"}
+# Durations; figures that only the map of one process has; and what stays in place: a task writes its group in any case.
+UNLIKE = {"map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read", "bytes_in_place"}
 
 
 class Cut(NamedTuple):
@@ -106,7 +107,8 @@ def test_bulk_rounds_on_random_logs_leave_the_engines_files(case: Case, cut: Cut
         for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
             now_ms += advance
             for log_dir in (engine_dir, bulk_dir):
-                (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: offset_at(log, percent)}))
+                replicated = {PARTITION: replicated_at(case, log, percent)}
+                (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint(replicated))
             assert clean_both(case, cut, now_ms, engine_dir, bulk_dir, directory / "work") == []
 
 
@@ -130,3 +132,45 @@ def test_bulk_round_refuses_a_batch_of_the_clean_section_that_reaches_into_the_n
     with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
         bulk_clean(log_dir, str(partition), given_settings, work_dir=tmp_path / "work", now_ms=FIRST_ROUND_MS)
     assert contents(log_dir / str(partition)) == before
+
+
+@pytest.mark.parametrize("checkpoint", [None, 20], ids=["dirty", "clean"])
+@pytest.mark.parametrize("version", KAFKA_VERSION_NAMES)
+def test_bulk_round_reads_the_indexes_that_the_engine_reads(
+    tmp_path: Path, version: str, checkpoint: int | None
+) -> None:
+    """R-538: in 4.4 a wrong last entry of a group's earlier source is neither checked nor used to cut the segment."""
+    log = LogBuilder(index_interval_bytes=0)
+    for segment in range(3):
+        for batch in range(10):
+            log.append((f"k{batch}", f"{segment}"))
+        log.roll()
+    log.append(("end", "v"))
+    offsets = {} if checkpoint is None else {log.topic_partition: checkpoint}
+    engine_dir = write_log_dir(tmp_path / "engine", log, cleaner_offsets=offsets)
+    index = engine_dir / str(log.topic_partition) / f"{10:020d}.index"
+    data = bytearray(index.read_bytes())
+    data[-4:] = (int.from_bytes(data[-4:], "big") - 5).to_bytes(4, "big")
+    index.write_bytes(data)
+    bulk_dir = tmp_path / "bulk"
+    shutil.copytree(engine_dir, bulk_dir)
+    given_settings = {"cleanup.policy": "compact", "index.interval.bytes": "0", "cleaner.kafka.version": version}
+    results: list[str] = []
+    for log_dir in (engine_dir, bulk_dir):
+        try:
+            if log_dir is engine_dir:
+                cleaner.clean(log_dir, str(PARTITION), given_settings, now_ms=FIRST_ROUND_MS)
+            else:
+                bulk_clean(
+                    log_dir,
+                    str(PARTITION),
+                    given_settings,
+                    work_dir=tmp_path / "work",
+                    now_ms=FIRST_ROUND_MS,
+                    range_bytes=100,
+                )
+            results.append("cleaned")
+        except CleanerError as error:
+            results.append(type(error).__name__)
+    assert results == ["cleaned" if version == KAFKA_VERSION_NAMES[1] else "CorruptIndexError"] * 2
+    assert differences(contents(engine_dir), contents(bulk_dir)) == []

@@ -33,8 +33,15 @@ from tests.unit.policy.survivor_rules import RULES
 
 CLEANED = [step for step in steps() if step.kind in ("byte-identical", "logically-identical")]
 REFUSED = [step for step in steps() if step.kind == "refuse"]
-# Aborted and open transactions; tombstones past their horizon in a log cleaned before.
-SHORT = ("transactions-1", "tombstones-2")
+# Aborted and open transactions; tombstones past their horizon in a log cleaned before; an emptied batch at the end of
+# the range that 4.3 keeps and 4.4 drops; an index that only 4.3 looks at.
+SHORT = (
+    "transactions-1",
+    "tombstones-2",
+    "watermark-unkeyed-2",
+    "watermark-unkeyed-2-4.4",
+    "index-of-earlier-source-1-4.4",
+)
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "4000", "index.interval.bytes": "200"}
 PARTITION = TopicPartition("topic", 0)
 NOW_MS = START_MS + 10**9

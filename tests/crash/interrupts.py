@@ -166,16 +166,23 @@ class Life:
         self._count += count
         return [Record(b"k%d" % (n % 7), b"%08d" % n + b"x" * size) for n in range(self._count - count, self._count)]
 
-    def append(self, count: int = 3, size: int = 10, producer: LogProducer | None = None) -> Callable[[], None]:
+    def append(
+        self,
+        count: int = 3,
+        size: int = 10,
+        producer: LogProducer | None = None,
+        patience_seconds: float | None = _PATIENCE_SECONDS,
+    ) -> Callable[[], None]:
         """Append; returns a function that records the promise once it is durable."""
         records = self.records(count, size)
         appended = (producer or self.log).append(records)
         assert not appended.is_repeat
         values = [record.value or b"" for record in records]
-        return lambda: self._promise(appended.durable, dict(enumerate(values, appended.base_offset)))
+        promised = dict(enumerate(values, appended.base_offset))
+        return lambda: self._promise(appended.durable, promised, patience_seconds)
 
-    def _promise(self, durable: Future[None], values: dict[int, bytes]) -> None:
-        durable.result(_PATIENCE_SECONDS)
+    def _promise(self, durable: Future[None], values: dict[int, bytes], patience_seconds: float | None) -> None:
+        durable.result(patience_seconds)
         self.promised.update(values)
 
     def ask(self) -> None:
@@ -274,6 +281,16 @@ def _append_over_segments(life: Life) -> Operation:
 def _durable(life: Life) -> Operation:
     def operation() -> None:
         life.append()()
+
+    return operation
+
+
+def _durable_alone(life: Life) -> Operation:
+    for _ in range(3):
+        life.append(1, patience_seconds=None)()
+
+    def operation() -> None:
+        life.append(patience_seconds=None)()
 
     return operation
 
@@ -473,6 +490,7 @@ OPERATIONS: dict[str, Callable[[Life], Operation]] = {
     "append-and-roll": _append_and_roll,
     "append-over-segments": _append_over_segments,
     "durable": _durable,
+    "durable, by a caller alone": _durable_alone,
     "flush": _flush,
     "roll": _roll,
     "truncate": _truncate,

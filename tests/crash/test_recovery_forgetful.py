@@ -8,19 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.app.options import CallContext
+from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.remove.retention import delete_oldest
 from tests.support.batch_builder import Producer, Record, data_batch
 from tests.support.forgetful_fs import ForgetfulFileSystem
-from tests.support.log_builder import START_MS, LogBuilder
+from tests.support.log_builder import CLEAN_SHUTDOWN, START_MS, LogBuilder, write_log_dir
 
 SEED = 20_27
 STATES_PER_POINT = 12
 FAR = 2**31
+SOURCES = Sources(config={"index.interval.bytes": "100"})
 
 
 def _recover(directory: Path, fs: FileSystem, recovery_point: int = 0) -> LoadedLog:
@@ -139,3 +143,54 @@ def test_retention_cut_short_leaves_one_unbroken_piece(tmp_path: Path) -> None:
             assert log.log_end_offset == 16
             seen.add(bases)
     assert {(0, 4, 8, 12), (16,)} <= seen
+
+
+def _recover_dir(root: Path, zeros: str) -> ForgetfulFileSystem:
+    """Run `recover` on a log dir with the marker; zeros are behind the active `.log`, or were cut and not forced."""
+    directory = write_log_dir(root, _built()) / "topic-0"
+    path = directory / f"{12:020d}.{zeros}"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + bytes(480))
+    fs = ForgetfulFileSystem(root)
+    if zeros != "log":
+        with fs.open(path, write=True) as file:  # an earlier stop's
+            file.truncate(size)
+    report = recover_log_dir(root, None, SOURCES, CallContext.of(fs=fs, now_ms=START_MS))
+    assert (report.refused, report.has_marker) == ((), True)
+    return fs
+
+
+@pytest.mark.parametrize("zeros", ["index", "timeindex"])
+def test_close_forces_what_an_earlier_stop_has_cut(tmp_path: Path, zeros: str) -> None:
+    """R-310, D-02: Kafka up to 4.3 cuts after its last fsync, so the active segment is always forced."""
+    root = tmp_path / "watched"
+    fs = _recover_dir(root, zeros)
+    for state in fs.states_at(len(fs.journal), limit=STATES_PER_POINT, seed=SEED):
+        for path, file in state.files:
+            assert path.name[:20] != f"{12:020d}" or file.data == (root / path).read_bytes(), state.note
+
+
+def test_marker_beside_zeros_is_gone_before_their_log_is_recovered(tmp_path: Path) -> None:
+    """D-02: a crash never leaves a marker beside half-written indexes; the next `recover` ends where one does."""
+    root = tmp_path / "watched"
+    fs = _recover_dir(root, "log")
+    wanted = _content(root / "topic-0")
+    before = {path.name: data for path, data in _start_of(fs)}
+    tried = 0
+    for point in fs.crash_points():
+        for state in fs.states_at(point, limit=STATES_PER_POINT, seed=SEED):
+            files = {path.name: file.data for path, file in state.files if path.name[:20].isdigit()}
+            is_whole = files in (before, {name: data for name, data in wanted.items() if name[:20].isdigit()})
+            assert is_whole or Path(CLEAN_SHUTDOWN) not in dict(state.files), f"seed {SEED}, {state.note}"
+            tried += 1
+            crashed = tmp_path / "crashed" / str(tried)
+            state.write_to(crashed)
+            recover_log_dir(crashed, None, SOURCES, CallContext.of(now_ms=START_MS))
+            assert _content(crashed / "topic-0") == wanted, f"seed {SEED}, {state.note}"
+    assert tried > 20
+
+
+def _start_of(fs: ForgetfulFileSystem) -> list[tuple[Path, bytes]]:
+    """Return the files of the partition as they were at the start."""
+    [state] = fs.states_at(fs.start, limit=1, seed=SEED)
+    return [(path, file.data) for path, file in state.files if path.name[:20].isdigit()]

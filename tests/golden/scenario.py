@@ -13,14 +13,18 @@ from typing import Any
 
 from tests.golden.archive import DATA, first_file
 
+# Steps of these kinds end with a cleaned log.
+CLEANED = ("byte-identical", "logically-identical")
+
 
 @dataclass(frozen=True)
 class Step:
-    """One round of one scenario."""
+    """One round of one scenario, as one release of Kafka ran it; `settings` name the release."""
 
     scenario: str
     number: int
     kind: str
+    kafka: str
     partition: str
     now_ms: int
     retention: bool
@@ -31,7 +35,7 @@ class Step:
     mtimes_ms: Mapping[str, Mapping[str, int]]
 
     def __str__(self) -> str:
-        return f"{self.scenario}-{self.number}"
+        return f"{self.scenario}-{self.number}" + ("" if self.kafka == "4.3" else f"-{self.kafka}")
 
     def prepare(self, unpacked: Path, work: Path) -> Path:
         """Copy the round's input to `work` and give its files their times; returns `work`."""
@@ -51,18 +55,23 @@ def steps() -> tuple[Step, ...]:
 
 
 def _steps(about: Mapping[str, Any]) -> Iterator[Step]:
-    settings = {**about["settings"]["broker"], **about["settings"]["topic"]}
-    for number, this in enumerate(about["rounds"], 1):
+    given = {**about["settings"]["broker"], **about["settings"]["topic"]}
+    rounds = about["rounds"]
+    inputs = list(dict.fromkeys(this["input"] for this in rounds))
+    for this in rounds:
         # Settings that change stay changed for the rounds after.
-        settings = {**settings, **(this.get("settings") or {})}
+        given = {**given, **(this.get("settings") or {})}
+        release = this.get("kafka_version", about["kafka_version"])
+        kafka = release.rpartition(".")[0]
         yield Step(
             scenario=about["name"],
-            number=number,
-            kind=about["kind"],
+            number=inputs.index(this["input"]) + 1,
+            kind=this.get("kind", about["kind"]),
+            kafka=kafka,
             partition=about["partition"],
             now_ms=this["now_ms"],
             retention=bool(this.get("retention", about.get("retention"))),
-            settings={key: str(value) for key, value in settings.items()},
+            settings={key: str(value) for key, value in given.items()} | {"cleaner.kafka.version": kafka},
             input=this["input"],
             output=this.get("output", this["input"]),
             expected=this,

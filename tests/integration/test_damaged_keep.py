@@ -114,6 +114,30 @@ def test_result_is_the_twins_on_any_number_of_threads(tmp_path: Path, threads: i
     assert report.end_offset == twin.end_offset
 
 
+@pytest.mark.parametrize("interval_bytes", [100, 1 << 20])
+def test_damaged_batch_at_the_end_of_a_segment_is_kept(tmp_path: Path, interval_bytes: int) -> None:
+    """Behind the last entry of its index, too, where a round looks for the segment's next offset (R-537)."""
+    log = LogBuilder(index_interval_bytes=interval_bytes)
+    for segment in range(3):
+        for number in range(20):
+            log.append((f"k{number % 3}", f"v{segment}"), codec=CODECS[number % 5])
+        log.roll()
+    log.append(("last", "v"))
+    write_log_dir(tmp_path, log)
+    spoiled = []
+    for path in sorted((tmp_path / "topic-0").glob("*.log"))[:3]:
+        batches = split_batches(path.read_bytes())
+        batches[-1] = spoil(batches[-1], "checksum")
+        path.write_bytes(b"".join(batches))
+        spoiled.append(batches[-1])
+    settings = {**SETTINGS, "index.interval.bytes": str(interval_bytes), "internal.segment.bytes": "1500"}
+    report = cleaner.clean(tmp_path, "topic-0", settings, now_ms=NOW, damaged="keep")
+    left = [batch for path in (tmp_path / "topic-0").glob("*.log") for batch in split_batches(path.read_bytes())]
+    assert len(report.kept_damage) == 3
+    assert all(batch in left for batch in spoiled)
+    assert report.removed.superseded == 60 - 3 - 3
+
+
 def test_threads_leave_the_same_bytes(tmp_path: Path) -> None:
     """One, two and four."""
     write_damaged(tmp_path / "1")

@@ -114,6 +114,18 @@ def test_every_small_file_is_shown(directory: Path, capsys: pytest.CaptureFixtur
     assert kinds >= {"offset", "time", "transaction", "leader_epoch", "topic_id", "producer", "checkpoint"}
 
 
+def test_dump_of_a_transaction_index_reports_unknown_versions(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R-303: only version 0 is known; the entry is shown all the same."""
+    index = directory / f"{BASE}.txnindex"
+    index.write_bytes(b"\xff\xfe" + index.read_bytes()[2:])
+    _, lines, err = dump(capsys, index)
+    assert lines[-1].startswith("version: -2 producerId: 7")
+    assert "unknown version" in err
+    assert "Position: 0, version: -2" in err
+
+
 def test_dump_goes_on_behind_damage(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A wrong checksum is shown as such, an impossible length is reported, and what follows is shown."""
     log = directory / f"{BASE}.log"

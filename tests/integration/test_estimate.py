@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.cleaning.estimate import key_sample
 from cleaner.cleaning.estimate.cells import Cells
 from cleaner.cli.main import main
+from cleaner.format.key_digests import secret_words
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
@@ -185,7 +185,7 @@ def test_a_sample_of_very_many_keys_represents_all(tmp_path: Path, monkeypatch: 
     total = write_log(tmp_path, "uniform-one-each", records=20_000)
     whole = foretell(tmp_path, None).estimate
     monkeypatch.setattr(key_sample, "_MAX_RECORDS", 4000)
-    monkeypatch.setattr(key_sample, "os", SimpleNamespace(urandom=bytes))
+    monkeypatch.setattr(key_sample, "new_secret", lambda: secret_words(bytes(16)))
     part = foretell(tmp_path, None).estimate
     assert whole is not None
     assert part is not None

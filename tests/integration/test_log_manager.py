@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.app.check_log_dir import CheckOptions, check_all
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
@@ -22,6 +23,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import (
     ConfigError,
     CorruptBatchError,
+    CorruptIndexError,
     ForkedError,
     LogClosedError,
     LogDirLockedError,
@@ -191,6 +193,51 @@ def test_log_that_cannot_be_loaded_keeps_no_other_from_being_served(tmp_path: Pa
     with _manager(tmp_path) as manager:
         assert (manager.log("stock").log_end_offset, manager.log("prices").log_end_offset) == (5, 6)
     assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+
+
+def test_time_index_that_cannot_be_closed_leaves_no_marker(tmp_path: Path) -> None:
+    """R-310: its last entry lies above the log, so no later one can follow; the other logs are closed in order."""
+    clock = ManualClock()
+    with _manager(tmp_path, clock=clock) as manager:
+        for topic in ("prices", "stock"):
+            manager.create_topic(topic)
+            _put(manager, 5, topic)
+    index = tmp_path / "stock-0" / f"{0:020d}.timeindex"
+    index.write_bytes(index.read_bytes()[:-4] + (9999).to_bytes(4, "big"))
+    clock.move_on(1)
+    manager = _manager(tmp_path, clock=clock)
+    for topic in ("prices", "stock"):
+        _put(manager, 1, topic)
+    with pytest.raises(CorruptIndexError, match="cannot be closed") as caught:
+        manager.close()
+    assert caught.value.path == index
+    assert not LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+    assert (tmp_path / "prices-0" / f"{6:020d}.snapshot").exists()
+    with _manager(tmp_path, clock=clock) as manager:
+        assert manager.log("stock").log_end_offset == 6
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+    assert int.from_bytes(index.read_bytes()[-4:], "big") == 5
+
+
+def test_log_dir_with_zeros_behind_its_files_is_opened(tmp_path: Path) -> None:
+    """D-02: left beside the marker by a power cut after a stop of Kafka up to 4.3; a close of the log cuts them off."""
+    with _manager(tmp_path) as manager:
+        for topic in ("prices", "stock"):
+            manager.create_topic(topic)
+            _put(manager, 5, topic)
+    directory = tmp_path / "stock-0"
+    sizes = {path: path.stat().st_size for path in directory.glob(f"{0:020d}.*index")}
+    for path in (*sizes, tmp_path / "prices-0" / f"{0:020d}.log"):
+        with path.open("r+b") as file:
+            file.truncate(1 << 20)
+    with _manager(tmp_path) as manager:
+        assert not manager.failed
+        assert {path: path.stat().st_size for path in sizes} == sizes
+        for topic in ("prices", "stock"):
+            _put(manager, 1, topic)
+            assert manager.log(topic).log_end_offset == 6
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+    assert check_all([tmp_path], Sources(), CallContext.of(), CheckOptions()).is_sound
 
 
 def test_damage_of_what_was_on_disk_is_cut_only_when_allowed(tmp_path: Path) -> None:
@@ -503,7 +550,7 @@ def test_cleaner_in_process_works_while_records_come_and_are_read(tmp_path: Path
         written: dict[bytes, bytes] = {}
         with log.follow(0, timeout_seconds=WAIT_SECONDS) as follower:
             followed: dict[bytes | None, bytes | None] = {}
-            deadline = time.monotonic() + WAIT_SECONDS
+            deadline = time.monotonic() + 3 * WAIT_SECONDS  # rounds and appends share what processor there is
             number = 0
             while not has_cleaned_again():
                 assert time.monotonic() < deadline

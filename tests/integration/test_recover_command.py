@@ -65,6 +65,35 @@ def test_all_partitions_named_get_a_marker(tmp_path: Path, capsys: pytest.Captur
     assert (tmp_path / MARKER).exists()
 
 
+@pytest.mark.parametrize("named", [["topic-0"], []])
+def test_zeros_beside_the_marker_are_cut_and_the_marker_stays(
+    tmp_path: Path, named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """D-02: preallocated room that a power cut has brought back; the other logs were closed in order."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
+    before, path = contents(tmp_path), tmp_path / "topic-0" / ACTIVE
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    code, reports, _ = run(capsys, tmp_path, *named)
+    assert (code, reports[0]["log_end_offset"]) == (0, 80)
+    after = contents(tmp_path)
+    assert {name for name in before if after.get(name) != before[name]} <= {MARKER}
+    assert MARKER in after
+
+
+def test_zeros_beside_the_marker_leave_none_when_another_log_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The marker was not true, and a log that cannot be loaded gets no new one."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
+    (tmp_path / "topic-1" / "leader-epoch-checkpoint").write_text("x\n")
+    path = tmp_path / "topic-0" / ACTIVE
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    code, _, err = run(capsys, tmp_path)
+    assert code == 1
+    assert "no clean-shutdown marker is written" in err
+    assert not (tmp_path / MARKER).exists()
+
+
 def test_refused_partition_leaves_no_marker_and_the_others_are_recovered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,6 +19,7 @@ from cleaner.daemon.service import Service
 from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError, SteeringError
 from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
+from cleaner.present.html.page_now import dir_words
 from cleaner.present.problems import problems_of
 from cleaner.state.journal_reader import JournalReader
 from cleaner.storage.files.kafka_uuid import format_uuid
@@ -27,6 +28,7 @@ from cleaner.storage.lock.log_dir_lock import LogDirLock
 from tests.integration.daemons import UID, WAIT_SECONDS, RunningDaemon, daemon, made, settings_for
 from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets, record_offsets
 from tests.support.log_builder import write_log_dir
+from tests.support.metadata_builder import feature_record, write_segment
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted")
 
@@ -168,6 +170,39 @@ def test_damaged_log_stays_quarantined_and_the_rest_is_cleaned(tmp_path: Path, l
         running.steering.release(running.partition("bad-0"), UID)
         running.log.wait("cleaned", partition="bad-0")
         assert not running.service.snapshot().quarantine
+
+
+def test_each_log_dir_is_cleaned_by_the_rules_of_its_own_kafka(tmp_path: Path) -> None:
+    """`auto` goes by the metadata in each log dir; page, status and journal say which it was and why."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    for log_dir, name in ((old, "a-0"), (new, "b-0")):
+        log_dir.mkdir()
+        write_log_dir(log_dir, keyed_log(name))
+    write_segment(new / "__cluster_metadata-0", 0, [[feature_record("metadata.version", 33)]])
+    with daemon(settings_for(old, new, state_dir=tmp_path / "state")) as running:
+        for name in ("a-0", "b-0"):
+            running.log.wait("cleaned", partition=name)
+        shown = running.service.snapshot()
+    assert {Path(view.path).name: view.kafka for view in shown.log_dirs} == {"old": "4.3", "new": "4.4"}
+    assert {str(view.partition): view.kafka for view in shown.rounds} == {"a-0": "4.3", "b-0": "4.4"}
+    words = {Path(view.path).name: dir_words(view) for view in shown.log_dirs}
+    assert "cleaned as Kafka 4.4 does (auto: metadata.version has level 33)" in words["new"]
+    assert "cleaned as Kafka 4.3 does (auto: no metadata.version found)" in words["old"]
+    entries = {entry.partition: entry.details for entry in JournalReader(FileSystem(), tmp_path / "state").entries()}
+    assert entries["b-0"]["kafka"] == "4.4"
+    assert "level 33" in str(entries["b-0"]["kafka_origin"])
+
+
+def test_kafka_version_changes_with_a_reload(tmp_path: Path, logs: Path) -> None:
+    """From the next round on; until then what was chosen stays."""
+    write_log_dir(logs, keyed_log("a-0"))
+    settings = settings_for(logs, state_dir=tmp_path / "state", cleaner_kafka_version="4.3")
+    with daemon(settings) as running:
+        running.log.wait("cleaned", partition="a-0")
+        settings["cleaner.kafka.version"] = "4.4"
+        running.steering.reload(UID)
+        running.service.turn()
+        assert running.service.snapshot().log_dirs[0].kafka == "4.4"
 
 
 def test_log_under_its_ratio_waits_until_it_is_asked_for(tmp_path: Path, logs: Path) -> None:

@@ -18,7 +18,7 @@ from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log
 from tests.support.batch_reader import split_batches
-from tests.support.log_builder import write_log_dir
+from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 FIRST = "00000000000000000000.log"
@@ -147,6 +147,28 @@ def test_verify_takes_what_clean_has_kept_as_the_log_before(tmp_path: Path, caps
     assert run(capsys, kept, log_dir, *COMPACT)[0] == 1
 
 
+def test_segments_that_stayed_in_place_are_of_the_log_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only replaced segments are kept; the others, below and between them, are where they were."""
+    log = LogBuilder()
+    for number in range(5):
+        log.append((f"a{number}", "v" * 300), (f"b{number}", "v" * 100))
+        log.roll()
+    log.append(("a2", "later"))
+    log.roll()
+    log.append(("z", "z"))
+    (tmp_path / "logs").mkdir()
+    log_dir, kept = write_log_dir(tmp_path / "logs", log), tmp_path / "kept"
+    settings = ("--set", "topic:cleanup.policy=compact", "--set", "topic:internal.segment.bytes=600")
+    assert main(["clean", str(log_dir), "topic-0", *settings, "--keep-old", str(kept), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bytes_in_place"] == 3 * 483
+    assert run(capsys, kept, log_dir, *settings)[0] == 0
+    segment = log_dir / "topic-0" / "00000000000000000004.log"
+    segment.write_bytes(b"")
+    assert run(capsys, kept, log_dir, *settings)[0] == 1
+
+
 class _Noting(FileSystem):
     """Notes what a file and its directory are like when it is removed."""
 
@@ -174,3 +196,51 @@ def test_file_for_sorting_is_private_where_all_may_write(tmp_path: Path) -> None
     assert isinstance(outcome, VerifyReport)
     assert fs.seen == [(os.geteuid(), 0, 0o700)]
     assert list(shared.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("cleaned_as", "high_watermark", "fits"),
+    [("4.3", 19, ["4.3"]), ("4.4", 19, ["4.4"]), ("4.3", 18, ["4.3", "4.4"]), ("4.4", 18, ["4.3", "4.4"])],
+)
+def test_verify_says_which_kafka_s_rules_a_log_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cleaned_as: str, high_watermark: int, fits: list[str]
+) -> None:
+    """They differ where the batch that ends the range has lost its records and the high watermark lies behind it."""
+    log = LogBuilder()
+    log.append(*[(f"k{i}", "value") for i in range(17)])
+    log.append((None, "without a key"))
+    log.roll()
+    log.append(("k1", "later"), ("k2", "later"))
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    write_log_dir(before, log, high_watermarks={log.topic_partition: high_watermark})
+    shutil.copytree(before, after)
+    given = {"cleanup.policy": "compact", "cleaner.kafka.version": cleaned_as}
+    report = cleaner.clean(after, "topic-0", given, now_ms=NOW)
+    assert (report.kafka, report.end_offset) == (cleaned_as, 18)
+    code, out, _ = run(capsys, before, after, *COMPACT, "--now", str(NOW), "--format", "json")
+    assert (code, json.loads(out)["kafka"]) == (0, fits)
+    for version in ("4.3", "4.4"):
+        code, out, _ = run(capsys, before, after, *COMPACT, "--now", str(NOW), "--as-kafka", version)
+        assert code == (0 if version in fits else 1)
+        assert ("REFUTED" in out) is (version not in fits)
+
+
+def test_verify_of_a_log_that_retention_has_emptied_is_proven(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The log then starts where it ends, at its only producer snapshot, which is there."""
+    before, after = tmp_path / "before", tmp_path / "after"
+    before.mkdir()
+    write_log_dir(before, keyed_log())
+    policy = {"cleanup.policy": "compact,delete", "retention.ms": "1000"}
+    cleaner.clean(before, "topic-0", policy, now_ms=NOW)
+    shutil.copytree(before, after)
+    later = NOW + 1_000_000_000
+    report = cleaner.clean(after, "topic-0", policy, now_ms=later, retention=True)
+    assert report.retention_deleted_segments > 0
+    assert [path.stat().st_size for path in (after / "topic-0").glob("*.log")] == [0]
+    assert list((after / "topic-0").glob("*.snapshot"))
+    settings = [word for key, value in policy.items() for word in ("--set", f"topic:{key}={value}")]
+    code, out, _ = run(capsys, before, after, *settings, "--now", str(later))
+    assert (code, out.splitlines()[0]) == (0, "topic-0: proven")

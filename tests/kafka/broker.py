@@ -214,14 +214,20 @@ class Broker:
         """Return what the broker has logged since its last start."""
         return (self.home / "broker.log").read_text(errors="replace")
 
+    def format(self, *options: str) -> None:
+        """Format the log dir, which a first start does without options."""
+        command = self._rig.command(
+            "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", self._configure(), *options
+        )
+        done = subprocess.run(self._as_user(command), capture_output=True, text=True, timeout=120)
+        if done.returncode != 0:
+            raise BrokerFailed(done.stdout + done.stderr)
+
     def start(self) -> None:
         """Start it and wait until it serves; formats the log dir the first time."""
-        config = self._configure()
         if not (self.log_dir / "meta.properties").exists():
-            format_command = self._rig.command("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", config)
-            done = subprocess.run(self._as_user(format_command), capture_output=True, text=True, timeout=120)
-            if done.returncode != 0:
-                raise BrokerFailed(done.stdout + done.stderr)
+            self.format()
+        config = self._configure()
         command = self._rig.command("kafka.Kafka", config, log_level="info")
         with (self.home / "broker.log").open("wb") as log:
             self._process = subprocess.Popen(

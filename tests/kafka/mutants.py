@@ -238,7 +238,7 @@ def comparable(log_dir: Path) -> dict[str, bytes]:
             # Kafka writes the file anew with the same entries, which changes a missing line end only.
             found[name] = data.rstrip()
         elif name.endswith(".txnindex"):
-            # Of an entry's version only the first byte is checked: Kafka copies the other one, ours is 0.
+            # Of an entry's version only the first byte is checked: Kafka 4.3 copies the other one; ours is 0.
             found[name] = b"".join(data[at : at + 1] + b"\0" + data[at + 2 : at + 34] for at in range(0, len(data), 34))
         elif name.endswith(".snapshot"):
             found[name] = _without_times(data)

@@ -2,7 +2,7 @@
 Kafka's public jars and the programs in `java/`, fetched and compiled once into the user's cache.
 
     python -m tests.kafka.rig          fetches everything the tests need
-    Rig.load("4.3").java(CLEANING_ROUND, log_dir, "topic-0", now_ms, settings_file)
+    Rig.load("4.4").java(CLEANING_ROUND, log_dir, "topic-0", now_ms, settings_file)
 
 Needs Java 17, Maven and, the first time, a Maven repository. `Unavailable` says what is missing; a test that meets it
 skips, and a skip is a failure under CI.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-VERSIONS = ("4.3", "3.9")
-TOOLS = "tools-4.3"
+VERSIONS = ("4.3", "4.4", "3.9")
+# The releases whose cleaner ours must equal. The programs of `java/` are compiled only for them.
+CLEANERS = ("4.3", "4.4")
+TOOLS = "tools-4.3"  # there are none of 4.4.0
+# Classes that the programs import, by their names in 4.3, and where another release has them.
+_MOVED = {
+    "4.4": {
+        "common.utils.AppInfoParser": "common.utils.internals.AppInfoParser",
+        "common.utils.ByteBufferOutputStream": "common.utils.internals.ByteBufferOutputStream",
+    }
+}
 DUMP_LOG_SEGMENTS = "org.apache.kafka.tools.DumpLogSegments"
 CLEANING_ROUND = "org.apache.kafka.storage.internals.log.CleaningRound"
 GENERATE_LOG = "org.apache.kafka.storage.internals.log.GenerateLog"
@@ -51,7 +61,7 @@ class Rig:
     """
     One Kafka version, ready to run.
 
-    Only 4.3 has the compiled programs: its client talks to older brokers too.
+    3.9 has no compiled programs: 4.3's client talks to every broker.
     """
 
     version: str
@@ -61,7 +71,7 @@ class Rig:
 
     @staticmethod
     def load(version: str) -> Rig:
-        """Return the rig of `4.3` or `3.9`; missing parts are fetched and compiled."""
+        """Return the rig of one of `VERSIONS`; missing parts are fetched and compiled."""
         missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
         if missing:
             raise Unavailable(f"{', '.join(missing)} not found: install a JDK (17 or later) and Maven")
@@ -71,7 +81,7 @@ class Rig:
         with (root / f"{version}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             jars = _fetch(version, root, HERE / f"broker-{version}.xml")
-            return Rig(version, jars, _compile(jars, root) if version == VERSIONS[0] else None)
+            return Rig(version, jars, _compile(version, jars, root) if version in CLEANERS else None)
 
     @staticmethod
     def load_tools() -> Rig:
@@ -139,18 +149,33 @@ def _fetch(version: str, root: Path, pom: Path) -> Path:
     return jars
 
 
-def _compile(jars: Path, root: Path) -> Path:
-    sources = sorted((HERE / "java").glob("*.java"))
-    stamp = hashlib.sha256(b"".join(source.read_bytes() for source in sources) + jars.name.encode()).hexdigest()[:16]
+def _sources(version: str) -> dict[str, str]:
+    """Return the programs by file name, with the imports of a version."""
+    sources = {path.name: path.read_text() for path in sorted((HERE / "java").glob("*.java"))}
+    for old, new in _MOVED.get(version, {}).items():
+        sources = {
+            name: re.sub(rf"(?<=^import org\.apache\.kafka\.){re.escape(old)};", f"{new};", text, flags=re.M)
+            for name, text in sources.items()
+        }
+    return sources
+
+
+def _compile(version: str, jars: Path, root: Path) -> Path:
+    sources = _sources(version)
+    stamp = hashlib.sha256("".join([*sources.values(), jars.name]).encode()).hexdigest()[:16]
     classes = root / f"classes-{stamp}"
     if classes.is_dir():
         return classes
     new = root / f"{classes.name}.new"
     shutil.rmtree(new, ignore_errors=True)
-    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(new), *map(str, sources)]
+    java = new / "java"
+    java.mkdir(parents=True)
+    for name, text in sources.items():
+        (java / name).write_text(text)
+    command = ["javac", "-nowarn", "-cp", f"{jars}/*", "-d", str(new), *(str(java / name) for name in sources)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
-        raise JavaFailed(f"javac: {done.stderr[-4000:]}")
+        raise JavaFailed(f"javac, Kafka {version}: {done.stderr[-4000:]}")
     _replace_directory(new, classes)
     return classes
 

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,11 +32,15 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def broker(kafka: Rig, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def broker(
+    cleaning_broker_rig: Rig, clients: Callable[[Rig], Client], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """A broker with one topic."""
     if os.geteuid() != 0:
         pytest.skip("a read-only mount takes root")
-    with Broker(kafka, client, tmp_path_factory.mktemp("beside") / "broker") as broker:
+    with Broker(
+        cleaning_broker_rig, clients(cleaning_broker_rig), tmp_path_factory.mktemp("beside") / "broker"
+    ) as broker:
         broker.create([TOPIC], SETTINGS)
         yield broker
 

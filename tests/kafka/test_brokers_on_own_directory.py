@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,10 +102,11 @@ def for_everyone(rig: Rig, home: Path) -> Rig:
 
 
 @pytest.fixture(scope="module")
-def story(broker_rig: Rig, client: Client, home: Path) -> Story:
+def story(cleaning_broker_rig: Rig, clients: Callable[[Rig], Client], home: Path) -> Story:
     """Run the whole story once a version; the broker runs as another user where root may arrange that."""
     user_id = BROKER_USER if os.geteuid() == 0 else None
-    rig = for_everyone(broker_rig, home) if user_id else broker_rig
+    rig = for_everyone(cleaning_broker_rig, home) if user_id else cleaning_broker_rig
+    client = clients(cleaning_broker_rig)
     ours = Broker(rig, client, home / f"ours-{rig.version}", user_id=user_id)
     with ours:
         ours.create([TOPIC], {"cleanup.policy": "compact", "segment.bytes": str(1 << 20)} | NEVER)
@@ -179,6 +180,13 @@ def test_broker_on_cleaned_directory_takes_new_writes_and_cleans_on(story: Story
     """New records are taken, and a further round of the broker's own cleaner leaves the same as on the twin."""
     assert story.after_writes[-1].offset > story.served[-1].offset + 1400
     assert [timeless(record) for record in story.after_writes_by_twin] == [timeless(r) for r in story.after_writes]
+
+
+def test_cleaner_took_the_rules_of_the_broker_that_formatted_the_directory(
+    story: Story, cleaning_broker_rig: Rig
+) -> None:
+    """`auto` reads the level of metadata.version."""
+    assert story.cleaned["kafka"] == cleaning_broker_rig.version
 
 
 def test_brokers_cleaner_goes_on_from_our_checkpoint(story: Story) -> None:

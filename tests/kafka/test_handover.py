@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -179,10 +180,12 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(client: Client, broker_rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def story(
+    cleaning_broker_rig: Rig, clients: Callable[[Rig], Client], tmp_path_factory: pytest.TempPathFactory
+) -> Story:
     """Run the whole story once with each version of the broker."""
     home = tmp_path_factory.mktemp("handover")
-    broker = Broker(broker_rig, client, home / "broker")
+    broker = Broker(cleaning_broker_rig, clients(cleaning_broker_rig), home / "broker")
     with broker:
         for codec in CODECS:
             broker.create([codec], {"compression.type": codec} | SMALL)

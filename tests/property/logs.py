@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from cleaner.base.model import TopicPartition
+from cleaner.config.process_settings import KAFKA_VERSION_NAMES
 from tests.support.batch_builder import DELETE_HORIZON, LOG_APPEND_TIME, NO_PRODUCER, Producer, Record
 from tests.support.batch_builder import TRANSACTIONAL as TRANSACTIONAL_BIT
 from tests.support.codecs import CODEC_IDS
@@ -90,6 +91,8 @@ class Case(NamedTuple):
     # Where the log start offset and the first round's checkpoint lie, in percent of the log; None for no such line.
     start_percent: int | None = None
     checkpoint_percent: int | None = None
+    # Whether high watermarks lie at the base offsets of segments: there 4.3 and 4.4 differ.
+    replicated_on_bases: bool = False
 
 
 @dataclass
@@ -241,6 +244,11 @@ settings_values = st.fixed_dictionaries(
         "log.cleaner.dedupe.buffer.size": st.sampled_from([str(24 * slots) for slots in (2, 4, 9, 1000, 1000)]),
         "log.cleaner.io.buffer.load.factor": st.sampled_from(["0.9", "1.0", "0.5"]),
         "producer.id.expiration.ms": st.sampled_from(["2000", str(DAY_MS)]),
+        # Half of the logs have no limit; records have some 7 to 150 bytes.
+        "max.decompressed.message.bytes": st.one_of(
+            st.just(str(2**31 - 9)), st.integers(1, 1000).map(str), st.integers(7, 160).map(str)
+        ),
+        "cleaner.kafka.version": st.sampled_from(KAFKA_VERSION_NAMES),
     }
 )
 
@@ -257,6 +265,7 @@ def cases(draw: st.DrawFn) -> Case:
         base_offset=draw(st.sampled_from([0, 0, 7, 2**31 + 5, 2**40])),
         start_percent=draw(st.one_of(st.none(), st.none(), st.integers(0, 60))),
         checkpoint_percent=draw(st.one_of(st.none(), st.none(), st.integers(0, 120))),
+        replicated_on_bases=draw(st.booleans()),
     )
 
 

@@ -36,6 +36,7 @@ def twin_settings(settings: dict[str, str]) -> Settings:
         delete_retention_ms=int(settings["delete.retention.ms"]),
         min_compaction_lag_ms=int(settings["min.compaction.lag.ms"]),
         producer_id_expiration_ms=int(settings["producer.id.expiration.ms"]),
+        max_decompressed_message_bytes=int(settings.get("max.decompressed.message.bytes", 2**31 - 9)),
     )
 
 
@@ -66,6 +67,12 @@ def offset_at(log: LogBuilder, percent: int) -> int:
     return first + (log.next_offset - first) * percent // 100
 
 
+def replicated_at(case: Case, log: LogBuilder, percent: int) -> int:
+    """Return a round's high watermark: that far into the log, or the base offset at or below it."""
+    offset = offset_at(log, percent)
+    return max(base for base in log.base_offsets if base <= offset) if case.replicated_on_bases else offset
+
+
 def write_case(case: Case, log_dir: Path) -> LogBuilder:
     """Write a case's log dir as it is before the first round."""
     log = build(case.operations, case.settings, case.base_offset)
@@ -85,7 +92,8 @@ def run_rounds(case: Case, log_dir: Path, *, keep_tombstones: bool = False) -> I
     now_ms = FIRST_ROUND_MS
     for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
         now_ms += advance
-        outcome = run_round(case, log, log_dir, offset_at(log, percent), now_ms, keep_tombstones=keep_tombstones)
+        high_watermark = replicated_at(case, log, percent)
+        outcome = run_round(case, log, log_dir, high_watermark, now_ms, keep_tombstones=keep_tombstones)
         yield outcome
         if outcome.report is None:
             return
@@ -108,6 +116,7 @@ def run_round(
         log_start=log_start,
         high_watermark=high_watermark,
         keep_tombstones=keep_tombstones,
+        kafka=case.settings.get("cleaner.kafka.version", "4.3"),
     )
     try:
         report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=now_ms, keep_tombstones=keep_tombstones)

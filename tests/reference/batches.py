@@ -18,6 +18,14 @@ class Unbuildable(Exception):
     """Kafka's builder refuses these records (R-576), or an empty batch of magic 0 or 1 (R-546)."""
 
 
+class AboveLimit(Exception):
+    """Kafka 4.4 refuses a record of a compressed batch (R-511). Carries the records before it, if it has read them."""
+
+    def __init__(self, before: list[Rec]) -> None:
+        self.before = before
+        super().__init__("a record above max.decompressed.message.bytes")
+
+
 class Rec(NamedTuple):
     """One record, offsets and timestamps absolute."""
 
@@ -95,17 +103,26 @@ def _read_batch(raw: bytes, position: int) -> Batch:
     )  # fmt: skip
 
 
-def read_records(batch: Batch) -> list[Rec]:
-    """Return the records of a batch (R-212, R-222) or the entries of a legacy one (R-240..R-243)."""
+def read_records(batch: Batch, limit: int | None = None) -> list[Rec]:
+    """
+    Return the records of a batch (R-212, R-222) or the entries of a legacy one (R-240..R-243).
+
+    Args:
+        limit: the most bytes that a record of a compressed batch may have; None for any number. Raises AboveLimit.
+    """
+    if batch.codec == "none":
+        limit = None
     if batch.magic < 2:
-        return _legacy_records(batch)
+        return _legacy_records(batch, limit)
     if batch.count == 0:
         return []
     data = decompress(batch.codec, batch.raw[61:])
     found = []
     at = 0
     for _ in range(batch.count):
-        _, at = _varint(data, at)
+        length, at = _varint(data, at)
+        if limit is not None and length > limit:
+            raise AboveLimit(found)
         time_delta, at = _varint(data, at + 1)
         offset_delta, at = _varint(data, at)
         key, at = _sized(data, at)
@@ -125,7 +142,7 @@ def read_records(batch: Batch) -> list[Rec]:
     return found
 
 
-def _legacy_records(batch: Batch) -> list[Rec]:
+def _legacy_records(batch: Batch, limit: int | None) -> list[Rec]:
     key, value = _legacy_content(batch.raw, batch.magic)
     if batch.codec == "none":
         return [Rec(batch.last_offset, batch.max_timestamp, key, value)]
@@ -134,6 +151,8 @@ def _legacy_records(batch: Batch) -> list[Rec]:
     at = 0
     while at < len(data):
         offset, size = struct.unpack_from(">qi", data, at)
+        if limit is not None and size > limit:
+            raise AboveLimit([])  # Kafka reads all entries before it gives out the first
         entry = data[at : at + size + 12]
         time = -1
         if entry[16] == 1:

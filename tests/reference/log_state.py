@@ -24,6 +24,7 @@ class Settings:
     delete_retention_ms: int = 86_400_000
     min_compaction_lag_ms: int = 0
     producer_id_expiration_ms: int = 86_400_000
+    max_decompressed_message_bytes: int = 2**31 - 9
 
 
 class Abort(NamedTuple):

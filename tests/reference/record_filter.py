@@ -66,7 +66,7 @@ def batch_retention(
     *,
     is_last_of_producer: bool,
     last_offset: int,
-    first_uncleanable_offset: int,
+    kept_end_offset: int,
     discards_records: bool,
 ) -> BatchRetention:
     """
@@ -78,10 +78,10 @@ def batch_retention(
     Args:
         is_last_of_producer: see that function.
         last_offset: the batch's last offset, inclusive.
-        first_uncleanable_offset: the exclusive end of the round's range.
+        kept_end_offset: the exclusive end of the round's range.
         discards_records: see that function.
     """
-    if is_last_of_producer or last_offset + 1 == first_uncleanable_offset:
+    if is_last_of_producer or last_offset + 1 == kept_end_offset:
         return BatchRetention.KEEP_EVEN_EMPTY
     return BatchRetention.DROP if discards_records else BatchRetention.KEEP_IF_NOT_EMPTY
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.reference.batches import Batch, Rec, Unbuildable, read_records, rebuild, rebuild_empty, wrap_64
+from tests.reference.batches import (
+    AboveLimit,
+    Batch,
+    Rec,
+    Unbuildable,
+    read_records,
+    rebuild,
+    rebuild_empty,
+    wrap_64,
+)
 from tests.reference.log_state import LogState, Segment, Settings, cleanable_range, load
 from tests.reference.segment_writer import IndexFull, OutOfRange, SegmentWriter
 from tests.reference.transactions import TransactionState
@@ -69,6 +78,7 @@ class Round:
     stats: Stats
     keep_tombstones: bool
     keep_damaged: bool
+    kafka: str
 
 
 def clean_round(
@@ -82,6 +92,7 @@ def clean_round(
     high_watermark: int | None = None,
     keep_tombstones: bool = False,
     keep_damaged: bool = False,
+    kafka: str = "4.3",
 ) -> Result:
     """
     Load, clean one round, close.
@@ -93,6 +104,7 @@ def clean_round(
         high_watermark: None takes the log end.
         keep_tombstones: not Kafka's: no tombstone and no marker goes for its age (D-13).
         keep_damaged: not Kafka's: batches with wrong checksums, or records that cannot be read, stay as they are.
+        kafka: the release line whose rules differ: `4.3` or `4.4`.
     """
     state = load(files, mtimes_ms, settings, now_ms, log_start, high_watermark)
     first, uncleanable, cleanable_bytes = cleanable_range(state, settings, checkpoint, now_ms)
@@ -100,18 +112,31 @@ def clean_round(
     files, mtimes_ms = dict(files), dict(mtimes_ms)
     if cleanable_bytes == 0:
         return Result(files, mtimes_ms, False, first, uncleanable, first, stats)
-    offset_map = build_map(state, settings, first, uncleanable, stats, keep_damaged)
+    try:
+        offset_map = build_map(state, settings, first, uncleanable, stats, keep_damaged)
+    except AboveLimit as error:
+        return Result(files, mtimes_ms, False, first, uncleanable, first, stats, repr(error))
     end_offset = offset_map.latest_offset + 1
     clean_part = state.between(0, first)
     horizon = clean_part[-1].mtime_ms - settings.delete_retention_ms if clean_part else 0
     transactions = TransactionState()
     this = Round(
-        state, settings, now_ms, uncleanable, horizon, offset_map, transactions, stats, keep_tombstones, keep_damaged
+        state,
+        settings,
+        now_ms,
+        uncleanable,
+        horizon,
+        offset_map,
+        transactions,
+        stats,
+        keep_tombstones,
+        keep_damaged,
+        kafka,
     )
     for group in group_segments(state.between(0, end_offset), settings, uncleanable):
         try:
             cleaned = clean_group(this, group)
-        except (IndexFull, OutOfRange, Unbuildable) as error:
+        except (AboveLimit, IndexFull, OutOfRange, Unbuildable) as error:
             return Result(files, mtimes_ms, False, first, uncleanable, first, stats, repr(error))
         _swap(files, mtimes_ms, group, cleaned)
         # What the next group sees of the log: the swapped segment in place of the old ones.
@@ -130,7 +155,7 @@ def build_map(
     dirty = state.between(first, end)
     for i, segment in enumerate(dirty):
         following = dirty[i + 1].base_offset if i + 1 < len(dirty) else end
-        if _map_segment(segment, first, offset_map, transactions, stats, keep_damaged):
+        if _map_segment(segment, first, settings, offset_map, transactions, stats, keep_damaged):
             break
         offset_map.latest_offset = following - 1
     return offset_map
@@ -139,6 +164,7 @@ def build_map(
 def _map_segment(
     segment: Segment,
     first: int,
+    settings: Settings,
     offset_map: OffsetMap,
     transactions: TransactionState,
     stats: Stats,
@@ -155,13 +181,20 @@ def _map_segment(
         elif discard or (keep_damaged and is_damaged(batch)):
             stats.map_messages_read += batch.count
         else:
-            for record in read_records(batch):
+            refused = None
+            try:
+                records = read_records(batch, settings.max_decompressed_message_bytes)
+            except AboveLimit as error:
+                records, refused = error.before, error
+            for record in records:
                 if record.key is not None and record.offset >= first:
                     if len(offset_map.offsets) >= offset_map.limit:
                         return True
                     offset_map.offsets[record.key] = record.offset
                     offset_map.latest_offset = record.offset
                 stats.map_messages_read += 1
+            if refused is not None:
+                raise refused
         if batch.last_offset >= first:
             offset_map.latest_offset = batch.last_offset
     return False
@@ -215,13 +248,13 @@ def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writ
     if batch.control:
         has_expired = batch.delete_horizon is not None and batch.delete_horizon <= this.now_ms
         discard = can_discard and has_expired and not this.keep_tombstones
-    keep_even_empty = _is_last_record_of_producer(this.state, batch) or batch.last_offset + 1 == this.first_uncleanable
+    keep_even_empty = _is_last_record_of_producer(this.state, batch) or _ends_range(this, batch)
     if discard:
         stats.markers += batch.count if batch.control else 0
         stats.aborted += 0 if batch.control else batch.count
         if not keep_even_empty:
             return
-    records = read_records(batch)
+    records = read_records(batch, this.settings.max_decompressed_message_bytes)
     stats.messages_read += len(records)
     kept = [r for r in records if not discard and _is_kept(this, batch, r, retain_legacy_tombstones)]
     output = b""
@@ -263,6 +296,12 @@ def _is_last_record_of_producer(state: LogState, batch: Batch) -> bool:
     if producer.last_data_offset >= 0:
         return batch.last_offset == producer.last_data_offset
     return batch.control and batch.producer_epoch == producer.epoch
+
+
+def _ends_range(this: Round, batch: Batch) -> bool:
+    """R-541 (b): 4.3 keeps the batch at the end of the range, 4.4 the one at the high watermark."""
+    kept_end = this.first_uncleanable if this.kafka == "4.3" else this.state.high_watermark
+    return batch.last_offset + 1 == kept_end
 
 
 def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: bool) -> bool:

@@ -68,7 +68,7 @@ def test_first_matching_rule_decides_a_batch(
 ) -> None:
     """R-541, with a range that ends at 100."""
     assert expected is batch_retention(
-        is_last_of_producer=is_last, last_offset=last_offset, first_uncleanable_offset=100, discards_records=discards
+        is_last_of_producer=is_last, last_offset=last_offset, kept_end_offset=100, discards_records=discards
     )
 
 

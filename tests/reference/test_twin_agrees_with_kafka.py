@@ -114,6 +114,7 @@ def test_twin_on_scenario_leaves_kafkas_segment_files(step: Step, unpacked: Call
         checkpoint=int(checkpoint[-1]) if len(checkpoint) > 2 else None,
         log_start=step.expected["log_start"],
         high_watermark=step.expected["high_watermark"],
+        kafka=step.kafka,
     )
     expected = {path.name: path.read_bytes() for path in (home / step.output / step.partition).iterdir()}
     got = {**step.expected["stats"], "end": step.expected["end_offset"]}

@@ -36,6 +36,7 @@ class Bench:
 
     Attributes:
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
+        index_dir: of key indexes; None: rounds read everything.
         cleaned: the topics that the last round has cleaned.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
@@ -52,6 +53,7 @@ class Bench:
         self.world = world
         self.log_dir = log_dir
         self.settings = dict(plan.settings)
+        self.index_dir = log_dir.parent / "index" if plan.has_index else None
         self.topics = Topics(log_dir, plan.topics, self.settings, self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
         self._has_errors = False

@@ -20,7 +20,7 @@ from typing import Any
 
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
-from cleaner.app.reports import Refusal
+from cleaner.app.reports import CleanReport, Refusal
 from cleaner.base.model import TopicPartition
 from cleaner.errors import (
     CleanerError,
@@ -59,6 +59,8 @@ class Client:
         self._kept = bench.kept.pop(number, None)
         self._oracle = bench.topics.now[self._topic]
         self._log: Any = None
+        # Only without a timeout may a caller flush by itself.
+        self._patience_seconds = _PATIENCE_SECONDS if len(bench.operations[number]) % 3 == 0 else None
 
     def _open(self) -> None:
         """Begin with the log that the topic has now; it is made if it is gone and nobody else makes it."""
@@ -166,7 +168,7 @@ class Client:
         transaction.answered = commit
         self._transaction = None
         if operation.is_waited:
-            future.result(_PATIENCE_SECONDS)
+            future.result(self._patience_seconds)
             transaction.is_durable = True
             self._oracle.durable(self._in_transaction)
 
@@ -190,7 +192,7 @@ class Client:
         if appended.last_offset - appended.base_offset + 1 != len(sent):
             raise Wrong(f"{len(sent)} records got offsets {appended.base_offset} to {appended.last_offset}")
         if operation.is_waited:
-            appended.durable.result(_PATIENCE_SECONDS)
+            appended.durable.result(self._patience_seconds)
             self._oracle.durable(sent)
         return sent
 
@@ -297,7 +299,9 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
     names = [str(TopicPartition(name, 0)) for name in topics.compacted]
     bench.cleaned.clear()
     writer, damaged = bench.writer, bench.damaged_bytes()
-    outcomes = clean_log_dir(log_dir, names, Sources(config=bench.settings), CleanOptions(), lent)
+    outcomes = clean_log_dir(
+        log_dir, names, Sources(config=bench.settings), CleanOptions(index_dir=bench.index_dir), lent
+    )
     try:
         with topics.rounds_run(), contextlib.closing(outcomes):
             for outcome in outcomes:
@@ -305,6 +309,7 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
                     bench.count(f"round: {type(outcome.error).__name__}")
                 else:
                     bench.count("round")
+                if isinstance(outcome, CleanReport) and outcome.rounds:  # with nothing to clean, nothing is read
                     bench.cleaned.add(outcome.partition.rpartition("-")[0])
     except (CleanerError, OSError) as error:
         bench.count(f"round: {type(error).__name__}")

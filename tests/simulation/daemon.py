@@ -9,6 +9,7 @@ Operators steer it, give it other settings, start a second one beside it, and lo
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from cleaner.app.configuration import Loaded, load_settings
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
-from cleaner.errors import CleanerError, StateDirLockedError, SteeringError
+from cleaner.errors import CleanerError, LogDirOfflineError, StateDirLockedError, SteeringError
 from cleaner.state.state_dir import STATE_DIR_KEY, StateDir
 from cleaner.storage.segment import names
 from tests.simulation.bench import Bench, EventLog
@@ -68,6 +69,7 @@ class SimDaemon:
         self._values |= {
             "cleaner.retention.enable": str(has_retention).lower(),
             STATE_DIR_KEY: str(self._state_dir),
+            "cleaner.index.enabled": str(bench.index_dir is not None).lower(),
             "log.dirs": str(bench.log_dir),
         }
         self._holder: Process | None = None
@@ -132,7 +134,7 @@ class SimDaemon:
         for name in found if number % 3 == 0 else found[number % len(found) :] if found else ():
             fs.remove(self._state_dir / name)
         if number % 3 == 0:
-            fs.remove_dir(self._state_dir)
+            _remove_tree(fs, self._state_dir)
 
     # ---- what operators do -----------------------------------------------------------------------------------------
 
@@ -242,3 +244,16 @@ def lose_lock(bench: Bench, fs: SimFiles) -> bool:
         bench.count("lock file lost")
         return True
     return False
+
+
+def _remove_tree(fs: SimFiles, directory: Path) -> None:
+    """Remove a directory as `rm -r` does: what its daemon makes there meanwhile stays, with the directories above."""
+    for name in fs.list_dirs(directory):
+        _remove_tree(fs, directory / name)
+    for name in fs.list_files(directory):
+        fs.remove(directory / name)
+    try:
+        fs.remove_dir(directory)
+    except LogDirOfflineError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno != errno.ENOTEMPTY:
+            raise

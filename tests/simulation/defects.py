@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation import (  # noqa: F401 - they register theirs
     disk_defects,
+    index_defects,
     operator_defects,
     round_defects,
     topic_defects,

@@ -24,6 +24,7 @@ from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
 from tests.simulation.sent import Transaction
 from tests.simulation.topics import MAIN
+from tests.simulation.unread import UnreadSegments
 from tests.simulation.world import World
 
 _PATIENCE_NS = 120_000_000_000
@@ -45,6 +46,7 @@ class Healing:
         has_retention: it removes what has expired, once the writer is gone.
         cleans_at_horizons: rounds come at the moments of horizons, too.
         counts_objects: opening and closing is tried for leaks, too.
+        has_index: rounds with key indexes follow.
         run_process: runs a process to its end.
         judge: judges logs that have been opened.
         clean: begins a round; returns its thread.
@@ -59,6 +61,7 @@ class Healing:
         has_retention: bool,
         cleans_at_horizons: bool,
         counts_objects: bool,
+        has_index: bool,
         run_process: Callable[[Process, Callable[[], None]], None],
         judge: Callable[[Collection[str]], None],
         clean: Callable[[], Any],
@@ -69,6 +72,7 @@ class Healing:
         self._has_retention = has_retention
         self._cleans_at_horizons = cleans_at_horizons
         self._counts_objects = counts_objects
+        self._has_index = has_index
         self._run_process = run_process
         self._judge = judge
         self._clean = clean
@@ -115,6 +119,9 @@ class Healing:
                 bench.clock.sleep(61 if self._deleted() else 6)  # deleted files have waited long enough
                 self._judge(self._sound)
                 self._require_clean(ends)
+                if self._has_index and not self._has_daemon and len(self._sound) == len(bench.topics.names):
+                    UnreadSegments(bench, self._run_round, world.seed).run(manager)
+                    self._judge(self._sound)
             process.closed_in_order = True
 
         self._run_process(process, main)
@@ -123,7 +130,8 @@ class Healing:
             raise Wrong("it was closed in order, and left no marker")
         for name in self._sound:
             Found.of(bench.directory(name))
-        if self._has_retention:
+        # Without a marker, because another log cannot be opened, the daemon leaves the log dir alone.
+        if self._has_retention and is_all:
             self._expire_without_writer()
 
     # ---- damage ----------------------------------------------------------------------------------------------------
@@ -132,6 +140,7 @@ class Healing:
         """A round is told of damaged records, and the logs open, soon or when the operator has repaired them."""
         bench = self._bench
         damaged = bench.damaged_bytes()
+        bench.index_dir = None  # damage in a segment that is not read goes unseen
         self._run_round()
         for name in bench.cleaned:
             if damaged[name]:

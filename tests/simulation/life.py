@@ -426,6 +426,7 @@ class Life:
             has_retention=self._plan.has_retention,
             cleans_at_horizons=self._plan.stops_clock,
             counts_objects=self._plan.counts_objects,
+            has_index=self._plan.has_index,
             run_process=self._run_process,
             judge=self._judge,
             clean=self._clean,

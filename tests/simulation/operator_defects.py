@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from cleaner.app import check_log_dir, load_partition, recover_log_dir, undo_clean
@@ -14,10 +15,11 @@ from cleaner.app.session import Session
 from cleaner.daemon import log_watch, retention_pass
 from cleaner.daemon.choices import Pauses
 from cleaner.daemon.service import Service
+from cleaner.errors import CorruptBatchError, ZeroTailError
 from cleaner.log import reader, tasks
 from cleaner.state import journal
 from cleaner.state.lock_file import LockFile
-from cleaner.storage.segment import names
+from cleaner.storage.segment import indexes, names, segment
 from cleaner.storage.swap import swap
 from tests.simulation.planting import breaks, defect, replaced
 
@@ -159,3 +161,21 @@ def closed_readers_refer_to_themselves(real: Any, self: Any) -> None:
     """A leak until the collector comes: a cycle holds a closed reader, and what it has read."""
     real(self)
     self._self = self
+
+
+@breaks(segment, "read_offset_index")
+def zeros_of_an_index_are_entries(_: Any, fs: Any, path: Path, log_bytes: int, **named: Any) -> Any:
+    """An index that ends in zeros, as a power cut after a stop of Kafka 4.3 can leave it, is damaged."""
+    del named
+    entries = indexes.read_entries(fs, path, indexes.OFFSET_ENTRY, indexes.refuse, log_bytes)
+    indexes.check_offset_entries(entries, path, log_bytes)
+    return entries
+
+
+@breaks(load_partition, "load")
+def recover_believes_a_marker_beside_zeros(real: Any, *args: Any, **named: Any) -> Any:
+    """With a marker nothing is recovered, even if zeros follow the active log."""
+    try:
+        return real(*args, **named)
+    except ZeroTailError as error:
+        raise CorruptBatchError(error.path, error.position, error.reason) from error

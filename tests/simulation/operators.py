@@ -6,7 +6,8 @@ What operators do between two lives of the writer, each command in a process of 
     repair      an index file is lost, or none; `check --repair`
     undo        a round with `--keep-old`, and `undo`: all is as before the round
 
-A command may be killed, or the power cut, in its middle. Then the operator gives it again.
+A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
+of a closed log dir, zeros may come back behind an active segment's files (D-02).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import RecoverReport, Refusal
 from cleaner.app.undo_clean import undo_clean
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, LogDirLockedError, UndoRefusedError
+from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError, NoSpaceError, UndoRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS
 from cleaner.storage.segment import names
@@ -34,6 +35,7 @@ from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
 
 _MOST_TRIES = 4
+_ZEROS = 240  # of whole entries of either index
 Contents = dict[str, bytes]
 
 
@@ -80,6 +82,8 @@ class Operators:
             bench.clock.sleep(rest.number)
             return
         bench.has_errors = bench.world.disk.trouble is not None
+        if rest.kind in ("recover", "repair") and self._is_closed and not self._has_daemon:
+            self._leave_zeros(rest.number, with_log=rest.kind == "recover")
         getattr(self, f"_{rest.kind}")(rest)
 
     def _carry_out(self, rest: Rest, command: Callable[[SimFiles], None]) -> bool:
@@ -135,6 +139,24 @@ class Operators:
         paths = sorted(self._bench.directory(topic).iterdir())
         return {path.name: path.read_bytes() for path in paths if path.name[:20].isdigit()}
 
+    def _leave_zeros(self, number: int, *, with_log: bool) -> None:
+        """Leave zeros behind an active segment's files, as a power cut after a stop of Kafka 4.3 can."""
+        directory = self._bench.directory(self._bench.topics.names[number % len(self._bench.topics.names)])
+        logs = sorted(directory.glob(f"*{names.LOG}"))
+        if not logs or number // 3 % 3 == 0:
+            return
+        suffixes = (names.INDEX, names.TIME_INDEX, *((names.LOG,) if with_log and number // 3 % 3 == 2 else ()))
+        process, fs = self._begin("operator")
+
+        def main() -> None:
+            for path in (logs[-1].with_suffix(suffix) for suffix in suffixes):
+                with fs.open(path, write=True) as file:
+                    file.write(bytes(_ZEROS - file.size() % _ZEROS), file.size())
+                    file.fsync()
+
+        self._run_process(process, main)
+        self._restore()
+
     # ---- recover ---------------------------------------------------------------------------------------------------
 
     def _recover(self, rest: Rest) -> None:
@@ -152,7 +174,9 @@ class Operators:
                 reports.append(report)
                 for refused in report.refused if not self._has_daemon else ():
                     name = TopicPartition.parse(str(refused.partition)).topic
-                    if name in before and self._files_of(name) != before[name]:
+                    # A disk that fails stops a recovery anywhere: what is done stays, and there is no marker.
+                    is_stopped = isinstance(refused.error, LogDirOfflineError | NoSpaceError)
+                    if name in before and not is_stopped and self._files_of(name) != before[name]:
                         raise Wrong(f"recover has refused {refused.partition}, and changed it: {refused.error}")
                 if not report.refused:
                     return
@@ -171,7 +195,7 @@ class Operators:
         bench = self._bench
         was_closed, sound = self._is_closed, list[bool]()
         if was_closed and not bench.topics.missing():
-            self._lose_an_index(rest.number)
+            self._lose_an_index(rest.number, is_whole=not rest.accident)
 
         def command(fs: SimFiles) -> None:
             options = CheckOptions(repair=True, clean_section=True)
@@ -183,10 +207,14 @@ class Operators:
         if self._carry_out(rest, command) and was_closed and self._is_settled and not self._has_daemon:
             self._judge(bench.topics.names)
 
-    def _lose_an_index(self, number: int) -> None:
-        """Remove an index file, by a process that does not forget to sync; or none."""
+    def _lose_an_index(self, number: int, *, is_whole: bool) -> None:
+        """
+        Remove an index file, by a process that does not forget to sync; or none.
+
+        A transaction index only if the repair `is_whole`: before its end nothing tells that there was one.
+        """
         topic = self._bench.topics.names[number % len(self._bench.topics.names)]
-        suffix = (".index", ".timeindex", ".txnindex", "")[number // 8 % 4]
+        suffix = (".index", ".timeindex", ".txnindex" if is_whole else "", "")[number // 8 % 4]
         paths = sorted(self._bench.directory(topic).glob(f"*{suffix}"))
         if not suffix or not paths or self._has_daemon:
             return

@@ -231,9 +231,11 @@ class Oracle:
                 least = max(least, offset + 1)
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
         end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
-        if end < least and max(found.records, default=-1) < rots.first_lost():
-            # Recovery has cut the damage off, and all that came after it; it may have put markers there.
-            least, end = min(least, rots.first_lost()), min(end, rots.first_lost())
+        if end < least:
+            # Recovery has cut damage off, and all that came after it; it may have put markers there. Damage below the
+            # recovery point stays.
+            cut = rots.first_lost(max(found.records, default=-1) + 1)
+            least, end = min(least, cut), min(end, cut)
         if end < least:
             raise Wrong(f"the log ends at {end}, though records below {least} were answered")
         for offset in [offset for offset in self._by_offset if offset >= end]:

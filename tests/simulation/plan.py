@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
+from cleaner.config.process_settings import KAFKA_VERSION_NAMES
 from tests.simulation.topics import MAIN, SETTINGS
 
 KEYS = "abcdefgh"
@@ -46,6 +47,7 @@ _WEIGHTS = {
 _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
 _DAEMON_SHARE = 0.1  # of the worlds have a daemon: it costs half as much again, with retention twice as much
 _REST_SHARE = 0.12  # of the worlds have operators between lives
+_INDEX_SHARE = 0.15  # of the worlds have key indexes, and some rounds more
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
@@ -129,6 +131,7 @@ class Plan:
         counts_objects: at the end, opening and closing is tried for leaks.
         rests: between lives, in turn.
         has_retention: the daemon removes what has expired, where the writer does not.
+        has_index: rounds have key indexes.
     """
 
     operations: tuple[Operation, ...]
@@ -141,6 +144,7 @@ class Plan:
     counts_objects: bool = False
     rests: tuple[Rest, ...] = ()
     has_retention: bool = False
+    has_index: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -181,7 +185,8 @@ class Plan:
             *(tuple(operations), tuple(accidents), rounds, settings, has_daemon, stops_clock),
             *(topics, counts_objects),
         )
-        return _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
+        plan = _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
+        return replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -337,4 +342,6 @@ def _settings(rng: Random) -> tuple[tuple[str, str], ...]:
         settings["flush.messages"] = rng.choice(("1", "7"))
     if rng.random() < 0.3:
         settings["flush.ms"] = rng.choice(("100", "5000"))
+    # Not drawn from `rng`: the rest of a seed's plan stays what it was.
+    settings["cleaner.kafka.version"] = Random(repr(settings)).choice(KAFKA_VERSION_NAMES)
     return tuple(settings.items())

@@ -73,9 +73,9 @@ class Rots:
         """Tell whether a record at an offset was damaged."""
         return any(rot.first <= offset <= rot.last for rot in (*self._rots, *self._cut))
 
-    def first_lost(self) -> int:
-        """Return the first damaged offset."""
-        return min((rot.first for rot in self._rots if rot.first <= rot.last), default=1 << 62)
+    def first_lost(self, start: int = 0) -> int:
+        """Return where the first damage from an offset on begins; a huge number if there is none."""
+        return min((rot.first for rot in self._rots if start <= rot.first <= rot.last), default=1 << 62)
 
     def last_lost(self) -> int:
         """Return the last damaged offset."""

@@ -16,10 +16,15 @@ from cleaner.cleaning.map import build_map
 from cleaner.cleaning.passes import transactions
 from cleaner.cleaning.recopy import batch_retention
 from cleaner.cleaning.recopy import group as recopy_group
+from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
+from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.round import round as cleaning_round
 from cleaner.cleaning.round import steps
-from cleaner.format.chunks import CONTROL_FLAG
+from cleaner.cleaning.round.group_end import GroupEnds
+from cleaner.format.chunks import CONTROL_FLAG, Chunk
+from cleaner.kernels.retain import STATE_MESSAGES_READ, STATE_MESSAGES_WRITTEN, STATE_OUT
 from cleaner.read import directory_view
+from cleaner.storage.fs.open_file import File
 from cleaner.storage.load import leftovers, loaded_log, recovery
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment.segment import Segment
@@ -137,9 +142,9 @@ def readers_are_not_told_of_swaps() -> Iterator[None]:
 def rounds_leave_a_file_open() -> Iterator[None]:
     """A leak: an old segment is opened for each swap, and stays open."""
 
-    def install(log: Any, group: Sequence[Segment], context: Any, **named: Any) -> None:
+    def install(log: Any, group: Sequence[Segment], context: Any, **named: Any) -> Segment:
         leaked.append(context.fs.open(group[0].log_path))
-        real(log, group, context, **named)
+        return real(log, group, context, **named)
 
     leaked: list[Any] = []
     real = steps.install_group
@@ -217,3 +222,76 @@ def horizons_are_ignored() -> Iterator[None]:
     """Tombstones and markers go whatever time their horizon names."""
     with _rules_with(removal_ms=lambda _: 2**62):
         yield
+
+
+# ---- segments that stay in place ------------------------------------------------------------------------------------
+
+
+@breaks(RetainedWriter, "equals")
+def chunks_that_lose_their_end_count_as_equal(_: Any, self: RetainedWriter, chunk: Chunk) -> bool:
+    """What stays of a chunk is compared with it, and its length is not."""
+    filled = int(self._state[STATE_OUT])
+    return bool((self._out.array[:filled] == chunk.data[:filled]).all())
+
+
+@breaks(CleanedSegment, "_begin")
+def equal_part_of_a_segment_is_not_copied(real: Any, self: CleanedSegment) -> Any:
+    """A new segment begins with its first difference; before it there are zeros."""
+    with replaced(File, "copy_from", lambda _self, _source, size, _position: size):
+        return real(self)
+
+
+@breaks(RetainedWriter, "equals")
+def chunks_that_lose_no_record_count_as_equal(_: Any, self: RetainedWriter, _chunk: Chunk) -> bool:
+    """A horizon that a batch gets counts for nothing."""
+    return bool(self._state[STATE_MESSAGES_WRITTEN] == self._state[STATE_MESSAGES_READ])
+
+
+@breaks(CleanedSegment, "reserve")
+def first_chunk_decides_for_all(real: Any, self: CleanedSegment, *args: Any, is_equal: bool = False) -> int | None:
+    """Once a chunk was equal, all later ones count as equal."""
+    found: int | None = real(self, *args, is_equal=is_equal or (self.may_stay and self.size > 0))
+    return found
+
+
+@breaks(CleanedSegment, "equals_source")
+def segments_stay_whatever_becomes_of_them(_: Any, self: CleanedSegment, _aborts: Any) -> bool:
+    """A group of one segment is never swapped in."""
+    return self._source is not None
+
+
+# ---- ends of groups in the background -------------------------------------------------------------------------------
+
+
+@breaks(GroupEnds, "__exit__")
+def checkpoint_does_not_wait_for_the_last_swap(_: Any, self: GroupEnds, *_args: Any) -> None:
+    """A round writes its checkpoint while a group ends in the background."""
+
+
+@breaks(GroupEnds, "_run")
+def errors_of_ends_are_dropped(_: Any, self: GroupEnds, end: Any) -> None:
+    """A group whose end failed counts as swapped in."""
+    with contextlib.suppress(Exception):
+        end()
+
+
+@breaks(GroupEnds, "wait")
+def groups_end_in_any_order(_: Any, self: GroupEnds) -> None:
+    """No group waits for the end of the one before."""
+    if self._after is not None:
+        self._after = None
+
+
+@breaks(loaded_log.LoadedLog, "replace")
+def swapped_segments_stay_in_the_list(_: Any, self: loaded_log.LoadedLog, *_args: Any) -> None:
+    """After a swap the log goes on with the segments that are gone."""
+
+
+@breaks(GroupEnds, "_join")
+def ends_outlive_an_interrupt(_: Any, thread: Any) -> BaseException | None:
+    """An interrupt does not wait for the end of a group."""
+    try:
+        thread.join()
+    except BaseException as error:  # noqa: BLE001 - returned
+        return error
+    return None

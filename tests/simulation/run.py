@@ -9,8 +9,11 @@ import gc
 import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
+from cleaner.base.io_throttle import IoThrottle
 from cleaner.log.manager import LogManager
 from tests.simulation.life import Life
 from tests.simulation.plan import Plan
@@ -49,11 +52,26 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
     shutil.rmtree(disk, ignore_errors=True)
     shutil.copytree(template, disk)
     world = World(seed, disk)
-    with world.installed():
+    with world.installed(), _windows_of(plan):
         report = Life(world, disk / "log-dir", plan).run()
     if next(_worlds) % _WORLDS_PER_COLLECTION == 0:
         _close_strays(root)
     return report
+
+
+@contextlib.contextmanager
+def _windows_of(plan: Plan) -> Iterator[None]:
+    """Let rounds read so little at a time in some worlds that a segment has several chunks."""
+    window_bytes = Random(repr(plan.settings)).choice((None, 600, 2000))
+    if window_bytes is None:
+        yield
+        return
+    before = IoThrottle.window_bytes
+    IoThrottle.window_bytes = lambda *_: window_bytes  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        IoThrottle.window_bytes = before  # type: ignore[method-assign]
 
 
 def _make_template(root: Path, topics: tuple[str, ...]) -> None:

@@ -128,7 +128,8 @@ def test_flush_threads_begun_by_two_callers_at_once_end_at_the_shutdown(tmp_path
             def main(world: World = world, done: list[int] = done) -> None:
                 threads = FlushThreads(3)
                 callers = [
-                    concurrency.Thread(target=lambda at=at: threads.submit(lambda: done.append(at))) for at in range(3)
+                    concurrency.Thread(target=lambda at=at: threads.submit(lambda: bool(done.append(at))))
+                    for at in range(3)
                 ]
                 for caller in callers:
                     caller.start()

@@ -24,7 +24,6 @@ _REPLAYED = range(100, 104)
 # Each with a seed near one that finds it: where exactly changes with every change of the product.
 _FOUND = {
     "flush without fsync": 0,
-    "old segments retired without second fence": 0,
     "answered as durable before the fsync": 0,
     "failed append is not undone": 0,
     "repeats are not recognised": 0,
@@ -36,7 +35,11 @@ _FOUND = {
     "recovery believes the page cache": 60,
     "topics are made without directory fsyncs": 0,
     "topics are deleted without directory fsyncs": 0,
-    "readers end at damage": 0,
+    "readers end at damage": 160,
+    "segments stay whatever becomes of them": 0,
+    "chunks that lose no record count as equal": 0,
+    "checkpoint does not wait for the last swap": 0,
+    "digests are compared one bit off": 0,
     "short writes count as whole": 0,
 }
 

@@ -188,7 +188,8 @@ class Topics:
             raise Wrong(f"{name} was deleted, and is back")
         later = list(known.values())
         for each in later[later.index(found) + 1 :]:
-            if each.is_made:
+            # The order is that in which they were begun: one may be made after a later one is deleted again.
+            if each.is_made and not each.is_deleted_soon:
                 raise Wrong(f"{name} was made again, and its log from before is there")
         found.is_made, found.is_deleted_soon = True, False
         self.now[name] = found

@@ -19,6 +19,7 @@ from cleaner.log import (
     epochs,
     flusher,
     log_producer,
+    manager,
     partition_writer,
     producers,
     upkeep,
@@ -39,6 +40,39 @@ def answered_as_durable_before_the_fsync(real: Any, self: flusher.LogFlusher, la
     done: concurrency.Future[None] = concurrency.Future()
     done.set_result(None)
     return done
+
+
+@breaks(flusher.LogFlusher, "on_wait")
+def callers_alone_are_answered_before_the_force(
+    real: Any, self: flusher.LogFlusher, timeout_seconds: float | None
+) -> None:
+    """A caller who would flush by itself has its answer first."""
+    if timeout_seconds is None and self._alone >= flusher._ALONE:
+        for waiting in self._waiting[:1]:
+            flusher._settle(waiting.future, None)
+    real(self, timeout_seconds)
+
+
+@defect
+def callers_who_join_are_never_woken() -> Iterator[None]:
+    """A request that was postponed is dropped, and nobody asks again for who comes while a caller flushes by itself."""
+
+    def is_postponed(work: flusher.Work) -> bool:
+        real(work)
+        return False
+
+    real = flusher.FlushThreads._is_postponed
+    with (
+        replaced(flusher.FlushThreads, "_is_postponed", staticmethod(is_postponed)),
+        replaced(flusher.LogFlusher, "hurry", lambda _: None),
+    ):
+        yield
+
+
+@breaks(flusher.LogFlusher, "_flush_in_background")
+def postponed_requests_never_begin(real: Any, self: flusher.LogFlusher, request: Any) -> bool:
+    """A flush is left to the caller who flushed by itself before, whether it comes again or not."""
+    return True if request.is_patient and self._end is None else bool(real(self, request))
 
 
 @defect
@@ -125,7 +159,7 @@ def new_appends_may_count_as_repeats() -> Iterator[None]:
 def interrupted_requests_prevent_later_ones(_: Any, self: flusher.LogFlusher) -> None:
     """A wake-up is lost: a flush counts as asked for before it is."""
     if self._end is None and (self._requested is None or self._requested.has_begun):
-        request = self._requested = flusher._Request()
+        request = self._requested = flusher._Request(is_patient=False)
         self._submit(lambda: self._flush_in_background(request))
 
 
@@ -255,3 +289,26 @@ def aborted_records_are_shown(real: Any, self: AbortedTransactions, *args: Any) 
     """A reader of committed records leaves nothing out."""
     flags = real(self, *args)
     return np.zeros_like(flags)
+
+
+@breaks(writable_log.WritableLog, "finish")
+def indexes_are_closed_without_an_fsync(real: Any, self: writable_log.WritableLog) -> None:
+    """A close forces the log to disk, and not its indexes; the marker says that all is there."""
+    with replaced(active_segment.ActiveSegment, "fsync_all", active_segment.ActiveSegment.fsync_log):
+        real(self)
+
+
+@breaks(manager.LogManager, "_end_work")
+def marker_is_written_before_the_logs_are_closed(real: Any, self: manager.LogManager) -> None:
+    """A close says first that all was closed in order, and then closes."""
+    real(self)
+    for state in self._states:
+        if state.was_closed:
+            state.log_dir.write_marker()
+
+
+@defect
+def time_indexes_get_no_closing_entry() -> Iterator[None]:
+    """The largest timestamp of a segment is not in its time index."""
+    with replaced(active_segment.ActiveSegment, "close_time_index", lambda _: None):
+        yield

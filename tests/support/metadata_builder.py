@@ -71,6 +71,11 @@ def int32s(values: Sequence[int]) -> bytes:
     return varint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
 
 
+def feature_record(name: str, level: int, *, version: int = 0) -> bytes:
+    """Return a FeatureLevelRecord: a feature's finalized level."""
+    return record(12, text(name) + level.to_bytes(2, "big", signed=True) + b"\0", version=version)
+
+
 def config_record(resource_type: int, resource: str, key: str, value: str | None) -> bytes:
     """Return a ConfigRecord."""
     return record(4, struct.pack(">b", resource_type) + text(resource) + text(key) + text(value))

@@ -76,6 +76,10 @@ class WatchedFile(File):
         self._watcher.after(operation)
         return count
 
+    def _copy_some(self, source: File, position: int, size: int) -> int:
+        """Copy by reading and writing: what is copied within the system cannot be forgotten."""
+        return self._write_some(memoryview(source.read(min(size, 1 << 16), position)), position)
+
     def truncate(self, size: int) -> None:
         """Cut or extend as `File.truncate`."""
         operation = Operation("truncate", self.path, self._inode, number=size)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "rules.md"
 CITED_IN = ("cleaner", "tests", "docs", "tools", "benchmarks")
 # `R-401`, and `R-401..R-405` or `R-401 to R-405`, which stand for all rules between the two.
-CITATION = re.compile(r"\b([RDC])-(\d+)(?:(?:\.\.| to )\1-(\d+))?\b")
+CITATION = re.compile(r"\b([RDC])-(\d+[a-z]?)(?:(?:\.\.| to )\1-(\d+))?\b")
 RULE = re.compile(r"^- \*\*([RDC]-\d+)\*\* (.*?)(?=\n- |\n\n|\Z)", re.MULTILINE | re.DOTALL)
 HOMES = re.compile(r"In ((?:`[\w./]+`(?:, )?)+)\.$")
 

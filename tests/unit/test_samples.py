@@ -33,6 +33,7 @@ EXAMPLES = {
     "cleaner.log.dir.max.workers": "1",
     "cleaner.http.web.config.file": "/etc/cleaner/web.yml",
     "cleaner.bulk.work.dir": "/var/lib/cleaner/bulk",
+    "cleaner.index.dir": "/var/lib/cleaner/key-index",
     "cleaner.control.socket": "/run/cleaner/control.sock",
     "internal.segment.bytes": "1048576",
 }

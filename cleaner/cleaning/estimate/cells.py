@@ -20,8 +20,9 @@ import numpy.typing as npt
 from cleaner.errors import CorruptIndexError
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags, control_batches
-from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, KeyDigests, Words
+from cleaner.format.key_digests import FIRST, OFFSET_PLUS_1, KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.storage.fs.file_system import File
 from cleaner.storage.load.aborted_walk import AbortedWalk
 from cleaner.storage.segment.aborted import AbortedRanges
@@ -68,14 +69,27 @@ class Cells:
         limit_bytes: most bytes a batch may unpack to.
         now_ms: markers whose horizon is at or below it are removed.
         sample_bytes: how much will be drawn; if that is everything, cells are larger.
+        record_limit_bytes: most bytes of a record in a compressed batch; see `Unpacker.blocks`.
+        uses_last_entry: use the last entry of each offset index, which a round may pass over (R-538).
 
     Attributes:
         before: for each segment the bytes before it, and at the end their sum.
         total_bytes: of all segments.
     """
 
-    def __init__(self, segments: Sequence[Segment], limit_bytes: int, now_ms: int, sample_bytes: int) -> None:
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        limit_bytes: int,
+        now_ms: int,
+        sample_bytes: int,
+        record_limit_bytes: int = LARGEST_RECORD_BYTES,
+        *,
+        uses_last_entry: bool = True,
+    ) -> None:
         self._segments = segments
+        self._record_limit_bytes = record_limit_bytes
+        self._uses_last_entry = uses_last_entry
         sizes = np.array([segment.size for segment in segments], np.int64)
         self.before = np.concatenate([[0], np.cumsum(sizes)])
         self.total_bytes = int(self.before[-1])
@@ -110,7 +124,7 @@ class Cells:
     def _cells_from(self, number: int, count: int = 1) -> Cell:
         row = bisect_right(self._first, number) - 1
         if row != self._index[0]:
-            self._index = row, _positions(self._segments[row])
+            self._index = row, _positions(self._segments[row], uses_last_entry=self._uses_last_entry)
         edge, size, positions = (number - self._first[row]) * self._cell_bytes, self._segments[row].size, self._index[1]
         start = int(positions[bisect_right(positions, edge) - 1])
         edge += count * self._cell_bytes
@@ -126,6 +140,7 @@ class Cells:
             leaves_cache: it will be read again soon; else pages that were not cached before are dropped.
         Raises:
             CorruptBatchError: damage.
+            RecordAboveLimitError: a record that a cleaning refuses.
             FileNotFoundError: its segment is gone.
         """
         segment = self._segments[cell.segment]
@@ -140,7 +155,7 @@ class Cells:
         )
         for chunk in chunks:
             gone = self._gone(chunk.batches)
-            for block in self._unpacker.blocks(segment.log_path, chunk, unwanted=gone != 0):
+            for block in self._unpacker.blocks(segment.log_path, chunk, gone != 0, self._record_limit_bytes):
                 yield CellBlock(segment.log_path, block, gone[block.first : block.first + len(block.batches)])
         if drops:
             file.drop_cache(cell.start, cell.end - cell.start)
@@ -155,7 +170,7 @@ class Cells:
         """Return the digests of a block's records with a key, and their offsets plus 1; valid until the next call."""
         path, block, gone = part
         rows = self._digests.of(path, block, gone | control_batches(block.batches), secret)
-        return rows[:, SIP], rows[:, OFFSET_PLUS_1]
+        return rows[:, FIRST], rows[:, OFFSET_PLUS_1]
 
     def _gone(self, batches: Batches) -> Flags:
         """Return which batches are data of aborted transactions, or markers past their horizon."""
@@ -169,9 +184,10 @@ class Cells:
         return gone
 
 
-def _positions(segment: Segment) -> npt.NDArray[np.int64]:
+def _positions(segment: Segment, *, uses_last_entry: bool) -> npt.NDArray[np.int64]:
     """Return the positions of batches in the offset index; none if it cannot be read."""
     try:
-        return np.concatenate([[0], segment.offset_index()["position"].astype(np.int64)])
+        positions = segment.offset_index()["position"].astype(np.int64)
+        return np.concatenate([[0], positions if uses_last_entry else positions[:-1]])
     except CorruptIndexError:
         return np.zeros(1, np.int64)

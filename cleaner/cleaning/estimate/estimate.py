@@ -68,13 +68,21 @@ def estimate(
         sample_bytes: how much to read; None: a tenth, or all of a small log, and never more than 4 GiB.
     Raises:
         CorruptLogError: damage in a sampled cell.
-        UncleanableError: a sampled batch that no cleaner could write.
+        UncleanableError: a sampled batch that no cleaner could write, or with a record above the topic's limit.
         FileNotFoundError: a segment is gone.
     """
     if sample_bytes is None:
         total_bytes = sum(segment.size for segment in segments)
         sample_bytes = min(MAX_SAMPLE_BYTES, max(MIN_SAMPLE_BYTES, int(total_bytes * SAMPLE_PART)))
-    with closing(Cells(segments, config.batch_limit_bytes(topic), context.now_ms, sample_bytes)) as cells:
+    cells = Cells(
+        segments,
+        config.batch_limit_bytes(topic),
+        context.now_ms,
+        sample_bytes,
+        topic.max_decompressed_message_bytes,
+        uses_last_entry=context.kafka.reads_every_index,
+    )
+    with closing(cells):
         return _Estimator(segments, found, topic, config, context, sample_bytes, cells).estimate()
 
 
@@ -116,7 +124,7 @@ class _Estimator:
             for block in self._cells.blocks(cell, leaves_cache=number in recopied):
                 sample.add(number, *self._cells.digest(block, sample.secret))
         sample.judge()
-        rules = RecopyRules(0, 0, context.now_ms, context.now_ms, self._topic.delete_retention_ms)
+        rules = RecopyRules(0, True, 0, context.now_ms, context.now_ms, self._topic.delete_retention_ms)
         self._writer = RetainedWriter(rules.new_horizon_ms)
         # For each drawn cell: bytes read, records that stay, bytes that stay.
         counted = np.zeros((len(drawn), 3))

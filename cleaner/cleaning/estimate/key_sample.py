@@ -11,13 +11,11 @@ of the keys, so that memory is bounded (Wegman's adaptive sampling; Flajolet, 19
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import numpy.typing as npt
 
 from cleaner.cleaning.estimate.unseen_keys import Counts, Floats, Occurrences
-from cleaner.format.key_digests import Words
+from cleaner.format.key_digests import Words, new_secret
 
 GROUPS = 10  # the jackknife leaves out a tenth of the cells at a time
 _MAX_RECORDS = 1 << 22
@@ -36,7 +34,7 @@ class KeySample:
 
     Attributes:
         groups: for each cell the number of its group, drawn at random.
-        secret: the SipHash key, of two words.
+        secret: what keys are digested under.
         shares: the drawn parts of the clean and of the dirty section.
         dirty: the kept keys of the dirty section.
         staying: how many records of the clean and of the dirty section, with kept keys, stay.
@@ -49,7 +47,7 @@ class KeySample:
 
     def __init__(self, is_dirty: npt.NDArray[np.bool_], place: Floats, sizes: Counts, section_bytes: Counts) -> None:
         self.groups = np.random.default_rng(0).permutation(len(sizes)) % GROUPS
-        self.secret: Words = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
+        self.secret: Words = new_secret()
         self._is_dirty, self._place, self._sizes, self._section_bytes = is_dirty, place, sizes, section_bytes
         self.shares = self._shares(-1)
         self._threshold = np.uint64(_ALL)

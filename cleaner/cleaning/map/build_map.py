@@ -9,7 +9,7 @@ Chunks are read, checked and digested on several lanes in parallel, and put in o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,6 +25,7 @@ from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, control_batches
 from cleaner.format.key_digests import MESSAGES_BEFORE, OFFSET_PLUS_1
 from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
@@ -75,6 +76,8 @@ class MapBuilder:
         lanes: memory, as many as `lanes_for` returns.
         context: of the round; its limits may end the map early.
         damage: batches whose keys are left out.
+        unread_indexes: see `SegmentChunks`.
+        record_limit_bytes: the largest record that a compressed batch may have (R-511).
     """
 
     def __init__(
@@ -85,8 +88,12 @@ class MapBuilder:
         lanes: Sequence[LaneMemory],
         context: RoundContext,
         damage: KnownDamage = NO_DAMAGE,
+        unread_indexes: Set[int] = frozenset(),
+        record_limit_bytes: int = LARGEST_RECORD_BYTES,
     ) -> None:
         self._damage = damage
+        self._unread_indexes = unread_indexes
+        self.record_limit_bytes = record_limit_bytes
         self.offset_map = offset_map
         self.first_dirty_offset = cleanable.first_dirty_offset
         self._log = log
@@ -108,10 +115,12 @@ class MapBuilder:
 
         Raises:
             CorruptBatchError, CorruptIndexError: damage; nothing on disk has been changed.
+            RecordAboveLimitError: likewise; only if the map takes all keys before that record.
             CleaningAborted: asked to stop.
         """
         first_dirty, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
-        self.offset_map.clear(first_dirty, end)
+        indexes = self._context.key_indexes
+        self.offset_map.clear(first_dirty, end, None if indexes is None else indexes.keys)
         self._transactions = CleanedTransactions()
         self._transactions.add_aborted(self._log.collect_aborted(first_dirty, end))
         # The second pass finds a short log in the page cache; of a long one only the end would be there.
@@ -122,6 +131,7 @@ class MapBuilder:
             most_bytes=self._context.window_bytes,
             drops_behind=is_long,
             damage=self._damage,
+            unread_indexes=self._unread_indexes,
         )
         try:
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
@@ -223,6 +233,8 @@ class MapBuilder:
         self._put(task, digested)
         if digested.error is not None:
             raise digested.error
+        if digested.refusal is not None and self._ended_in is None:
+            raise digested.refusal
         if error is not None and (self._ended_in is None or task.number <= self._ended_in):
             raise error
 
@@ -247,7 +259,7 @@ class MapBuilder:
             if not digested.digest_more(task, self.first_dirty_offset, self.offset_map.keys):
                 break
         self._keyless += digested.keyless
-        if is_full:
+        if is_full or digested.refusal is not None:
             return
         last_offset = int(task.batches[-1]["last_offset"])
         if last_offset >= self.first_dirty_offset:
@@ -302,7 +314,8 @@ class _Lane:
     def __init__(self, builder: MapBuilder, memory: LaneMemory) -> None:
         self._builder = builder
         self._memory = memory
-        self._digested = DigestedChunk(memory.digests, in_parts=True)
+        limit_bytes = builder.record_limit_bytes
+        self._digested = DigestedChunk(memory.digests, in_parts=True, record_limit_bytes=limit_bytes)
 
     def take(self) -> bool:
         task = self._builder.next_task()

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim
-from cleaner.errors import CorruptLogError
+from cleaner.errors import CorruptLogError, RecordAboveLimitError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import KeyDigests, Words
 from cleaner.format.records import Block, Unpacker
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.storage.segment.segment import Segment
 
 ENOUGH_BYTES = 8 << 20
@@ -78,25 +79,35 @@ class DigestedChunk(KeyDigests):
     Args:
         memory: reused for every chunk; None: its own.
         in_parts: make some MiB at a time, and the rest by `digest_more`; otherwise all at once.
+        record_limit_bytes: the largest record that a compressed batch may have.
 
     Attributes:
         error: the error in a record so far.
+        refusal: a record above the limit; the records before it are digested.
     """
 
-    def __init__(self, memory: GrowingBuffer | None = None, *, in_parts: bool = False) -> None:
+    def __init__(
+        self,
+        memory: GrowingBuffer | None = None,
+        *,
+        in_parts: bool = False,
+        record_limit_bytes: int = LARGEST_RECORD_BYTES,
+    ) -> None:
         super().__init__(memory)
         self._in_parts = in_parts
+        self._record_limit_bytes = record_limit_bytes
         self.error: CorruptLogError | None = None
+        self.refusal: RecordAboveLimitError | None = None
         self._blocks: Iterator[Block] = iter(())
         self._next: Block | None = None
 
     def digest(self, task: DirtyChunk, unpacker: Unpacker, first_dirty_offset: int, keys: Words) -> None:
-        """Check and digest a chunk's first records; an error is kept in `error` until the chunk's turn."""
+        """Check and digest a chunk's first records; errors are kept in `error` and `refusal` until the chunk's turn."""
         self.clear()
-        self.error = None
+        self.error = self.refusal = None
         self._blocks, self._next = iter(()), None
         if task.chunk is not None:
-            self._blocks = unpacker.blocks(task.path, task.chunk, unwanted=task.skipped != 0)
+            self._blocks = unpacker.blocks(task.path, task.chunk, task.skipped != 0, self._record_limit_bytes)
             self._digest(task, first_dirty_offset, keys)
 
     def digest_more(self, task: DirtyChunk, first_dirty_offset: int, keys: Words) -> bool:
@@ -119,3 +130,5 @@ class DigestedChunk(KeyDigests):
                 block = None
         except CorruptLogError as error:
             self.error = error
+        except RecordAboveLimitError as error:
+            self.refusal = error

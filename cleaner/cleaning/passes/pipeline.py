@@ -126,8 +126,10 @@ class OrderedPipeline(Generic[LaneT]):
         try:
             for number in range(1, self._threads):
                 thread = concurrency.Thread(target=self._help, name=f"{self._name}-{number}")
+                threads.append(
+                    thread
+                )  # first: an interrupt may come while `start` waits for a thread that runs already
                 thread.start()
-                threads.append(thread)
             self._drive()
         except BaseException as error:  # noqa: BLE001 - no thread could be started, or interrupted: raised once all have ended
             self._fail(_BEFORE_ALL_CHUNKS, error)

@@ -9,7 +9,7 @@ page cache before are dropped: a round over an archive does not push everything 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,15 +28,22 @@ from cleaner.storage.segment.segment import Segment
 class _Source:
     """One segment while its chunks are being processed."""
 
-    def __init__(self, number: int, segment: Segment, start: int, window_bytes: int, known_damage: Longs) -> None:
+    def __init__(
+        self,
+        number: int,
+        segment: Segment,
+        start: int,
+        window_bytes: int,
+        known_damage: Longs,
+        *,
+        checks_last_entry: bool,
+    ) -> None:
         self.number = number
         self.known_damage = known_damage
         self.segment = segment
         self.path = segment.log_path
         # A read that starts in mid-segment cannot follow the index from its first entry.
-        self.index_check = (
-            None if start else IndexFollower(segment.offset_index(), segment.index_path, segment.base_offset)
-        )
+        self.index_check = None if start else _follower(segment, checks_last_entry=checks_last_entry)
         self.file: File = segment.open_log()
         self.is_cold = not self.file.is_cached(start)
         if self.is_cold:
@@ -63,6 +70,11 @@ class _Source:
             is_last = self._holders == 0
         if is_last:
             self.file.close()
+
+
+def _follower(segment: Segment, *, checks_last_entry: bool) -> IndexFollower:
+    entries = segment.offset_index()
+    return IndexFollower(entries if checks_last_entry else entries[:-1], segment.index_path, segment.base_offset)
 
 
 @dataclass(frozen=True)
@@ -117,6 +129,7 @@ class SegmentChunks:
         most_bytes: asked at each segment for the size that its windows may have; a low speed limit needs small ones.
         drops_behind: drop released windows from the page cache, for segments that were not there before.
         damage: batches that may be damaged.
+        unread_indexes: base offsets of the segments whose last index entry is not checked (R-538).
 
     Attributes:
         found_cold: whether a segment so far was not in the page cache.
@@ -130,8 +143,10 @@ class SegmentChunks:
         most_bytes: Callable[[], int] = any_size,
         drops_behind: bool = False,
         damage: KnownDamage = NO_DAMAGE,
+        unread_indexes: Set[int] = frozenset(),
     ) -> None:
         self.found_cold = False
+        self._unread_indexes = unread_indexes
         self._drops_behind = drops_behind
         self._damage = damage
         self._segments = iter(segments)
@@ -162,7 +177,14 @@ class SegmentChunks:
             if segment.size:
                 known_damage = self._damage.positions(segment.base_offset)
                 window_bytes = min(self._window_bytes, self._most_bytes())
-                self._source = _Source(number, segment, start, window_bytes, known_damage)
+                self._source = _Source(
+                    number,
+                    segment,
+                    start,
+                    window_bytes,
+                    known_damage,
+                    checks_last_entry=segment.base_offset not in self._unread_indexes,
+                )
                 self.found_cold |= self._source.is_cold
                 self._opened = [source for source in self._opened if not source.file.is_closed]
                 self._opened.append(self._source)

@@ -44,7 +44,7 @@ def decide_retention(
     can_discard: Flags,
     producers: ActiveProducers,
     *,
-    first_uncleanable_offset: int,
+    kept_end_offset: int,
     removal_ms: int,
     legacy_deletes_stay: bool,
 ) -> BlockRetention:
@@ -55,7 +55,7 @@ def decide_retention(
         batches: rows of BATCH_DTYPE.
         can_discard: uint8 a batch, from `CleanedTransactions.discardable`.
         producers: the log's active producers.
-        first_uncleanable_offset: the batch that ends right below it stays even if empty (R-541 b).
+        kept_end_offset: the batch that ends right below it stays even if empty (R-541 b).
         removal_ms: the time with which horizons are compared.
         legacy_deletes_stay: whether tombstones of magic 0 and 1 stay in this segment (R-551).
     """
@@ -73,7 +73,7 @@ def decide_retention(
         producers.table.rows,
         producers.table.slots,
         producers.table.key,
-        first_uncleanable_offset,
+        kept_end_offset,
         removal_ms,
         decided.batches,
         decided.discarded,

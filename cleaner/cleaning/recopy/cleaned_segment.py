@@ -1,24 +1,29 @@
 """
 Writes the new segment of a group: `.cleaned` files of a log and its indexes (R-590, R-591, R-320..R-322).
 
-`finish` closes the indexes, forces everything to disk and gives the files the mtime of the last source. Until then the
-files do not count, and `discard` removes them.
+As long as the output of a group of one segment equals that segment, nothing is written: the equal part is copied once a
+difference comes. Without a difference it stays in place: what is on disk is what would be written.
+
+`finish` closes the indexes, forces everything to disk, empty files too (R-660), and gives the files the mtime of the
+last source. Until then the files do not count, and `discard` removes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from cleaner.base.model import AbortedTxn
 from cleaner.base.segments import MAX_RELATIVE_OFFSET
-from cleaner.errors import UncleanableError
+from cleaner.cleaning.context import do_nothing, no_throttle
+from cleaner.errors import CorruptBatchError, UncleanableError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts, abort_rows, txn_index_bytes
 from cleaner.storage.segment.names import cleaned_file_name
+from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import discard_cleaned
 
 _MAX_FILE_BYTES = 2**31 - 1  # Kafka's file positions are 32 bits (R-597)
@@ -43,6 +48,10 @@ class CleanedSegment:
             sets them.
         interval_bytes, max_index_bytes: `index.interval.bytes` and `segment.index.bytes`.
         attempt: if several processes may write the same segment, the part of the file names that identifies this one.
+        source: the group's only segment, which the output may equal; None: everything is written. A group of several is
+            merged in any case, and its lanes write faster in parallel than the system copies.
+        before_write: called before the first file is created; may raise.
+        after_copy: called with the bytes of each part copied from `source`.
 
     Attributes:
         path: the `.log.cleaned` file.
@@ -60,13 +69,18 @@ class CleanedSegment:
         interval_bytes: int,
         max_index_bytes: int,
         attempt: str = "",
+        source: Segment | None = None,
+        before_write: Callable[[], None] = do_nothing,
+        after_copy: Callable[[int], None] = no_throttle,
     ) -> None:
         self._fs = fs
         self._directory = directory
         self._like = like
         self._attempt = attempt
+        self._source = source
+        self._before_write = before_write
+        self._after_copy = after_copy
         self.base_offset = base_offset
-        discard_cleaned(fs, directory, base_offset, attempt)
         self.path = self._name("log")
         self.size = 0
         self.batch_count = 0
@@ -74,12 +88,36 @@ class CleanedSegment:
         self.indexes = IndexBuilder(
             self.path, base_offset, interval_bytes=interval_bytes, max_index_bytes=max_index_bytes
         )
-        self._file: File = fs.create(self.path, like=like)
+        self._file: File | None = None
+        if source is None:
+            self._begin()
 
     def _name(self, extension: str) -> Path:
         return self._directory / cleaned_file_name(self.base_offset, f".{extension}", self._attempt)
 
-    def reserve(self, size: int, written: np.ndarray, largest_offset: int) -> int:
+    @property
+    def may_stay(self) -> bool:
+        """Whether all batches so far equal the source: nothing was written yet."""
+        return self._file is None
+
+    def _begin(self) -> File:
+        """Create the `.log`, and copy the part of the source that the output equals."""
+        self._before_write()
+        discard_cleaned(self._fs, self._directory, self.base_offset, self._attempt)
+        self._file = file = self._fs.create(self.path, like=self._like)
+        if self.size and self._source is not None:
+            with self._source.open_log() as source:
+                for position in range(0, self.size, _WRITEBACK_BYTES):
+                    size = min(_WRITEBACK_BYTES, self.size - position)
+                    copied = file.copy_from(source, size, position)
+                    if copied < size:
+                        reason = "the file became shorter while it was copied"
+                        raise CorruptBatchError(source.path, position + copied, reason)
+                    file.begin_writeback(position, size)
+                    self._after_copy(size)
+        return file
+
+    def reserve(self, size: int, written: np.ndarray, largest_offset: int, *, is_equal: bool = False) -> int | None:
         """
         Reserve room for the next batches. Call in their order; their bytes may be written in any order.
 
@@ -87,12 +125,16 @@ class CleanedSegment:
             size: of the batches, bytes.
             written: one row of WRITTEN_DTYPE a batch.
             largest_offset: highest last offset of a batch.
+            is_equal: they are the next ones of the source, byte for byte.
         Returns:
-            The position for `write`.
+            The position for `write`; None if these bytes need not be written.
         Raises:
             UncleanableError: the file would exceed 2**31 - 1 bytes (R-597), or an offset does not fit (R-320, D-15).
         """
         position = self.size
+        stays = self.may_stay and is_equal
+        if not stays:
+            self._open_file()
         if position + size > _MAX_FILE_BYTES:
             raise UncleanableError(self.path, f"the cleaned segment would exceed {_MAX_FILE_BYTES} bytes")
         if len(written) and largest_offset - self.base_offset > MAX_RELATIVE_OFFSET:
@@ -102,14 +144,43 @@ class CleanedSegment:
         self.size += size
         self.batch_count += len(written)
         self.offset_sum = add_offsets(self.offset_sum, written)
-        return position
+        return None if stays else position
 
     def write(self, data: memoryview, position: int) -> None:
         """Write batches at their reserved position; several threads may write at once."""
-        self._file.write(data, position)
+        file = self._open_file()
+        file.write(data, position)
         first, last = position // _WRITEBACK_BYTES, (position + len(data)) // _WRITEBACK_BYTES
         if last > first:
-            self._file.begin_writeback(first * _WRITEBACK_BYTES, (last - first) * _WRITEBACK_BYTES)
+            file.begin_writeback(first * _WRITEBACK_BYTES, (last - first) * _WRITEBACK_BYTES)
+
+    def _open_file(self) -> File:
+        return self._begin() if self._file is None else self._file
+
+    def equals_source(self, aborts: Aborts | Sequence[AbortedTxn]) -> bool:
+        """
+        Tell, after the last batch, whether every file would be what the source's already is: it can stay in place.
+
+        Args:
+            aborts: see `finish`.
+        """
+        self.indexes.close()
+        source = self._source
+        return (
+            self.may_stay
+            and source is not None
+            and source.rebuilt is None
+            and self.size == source.size
+            and self._content(source.index_path) == bytes(self.indexes.offset_index)
+            and self._content(source.time_index_path) == bytes(self.indexes.time_index)
+            and self._content(source.txn_index_path) == (txn_index_bytes(aborts) if len(aborts) else None)
+        )
+
+    def _content(self, path: Path) -> bytes | None:
+        try:
+            return self._fs.read_bytes(path)
+        except FileNotFoundError:
+            return None
 
     def finish(self, aborts: Aborts | Sequence[AbortedTxn], mtime_ns: int) -> None:
         """
@@ -127,9 +198,10 @@ class CleanedSegment:
             reason = "its transaction indexes name aborted transactions that its markers do not end in that order"
             raise UncleanableError(self._directory, reason)
         self.indexes.close()
+        file = self._open_file()
         self._fs.set_mtime_ns(self.path, mtime_ns)
-        self._file.fsync()
-        self._file.close()
+        file.fsync()
+        file.close()
         for extension, content in (("index", self.indexes.offset_index), ("timeindex", self.indexes.time_index)):
             self._write(extension, content, mtime_ns)
         if len(aborts):
@@ -147,5 +219,7 @@ class CleanedSegment:
 
     def discard(self) -> None:
         """Remove everything written so far."""
+        if self._file is None:
+            return
         self._file.close()
         discard_cleaned(self._fs, self._directory, self.base_offset, self._attempt)

@@ -24,11 +24,14 @@ from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
+from cleaner.cleaning.recopy.segment_keys import SegmentKeys
 from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
 from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
 from cleaner.format.parallel_reader import WindowBuffer
-from cleaner.kernels.scan_status import KIND_PRODUCER
+from cleaner.kernels.scan_status import KIND_PRODUCER, LARGEST_RECORD_BYTES
+from cleaner.policy.grouping import unread_sources
+from cleaner.state.digest_runs import Digests
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 
@@ -42,18 +45,22 @@ class RecopyRules:
     The rules for batches, besides the survivors; the same for all groups of a round.
 
     Attributes:
-        first_uncleanable_offset: the batch ending right below it stays even if empty (R-541).
+        kept_end_offset: the batch ending right below it stays even if empty (R-541 b).
+        reads_every_index: the last index entry of every source is checked, not only of a group's last (R-538).
         legacy_horizon_ms: tombstones of magic 0 and 1 stay in segments whose mtime is above it (R-502, R-551).
         now_ms: the round's time.
         removal_ms: markers whose horizon is at or below it may go.
         delete_retention_ms: of the topic.
+        record_limit_bytes: the largest record that a compressed batch may have, if its records are read (R-560).
     """
 
-    first_uncleanable_offset: int
+    kept_end_offset: int
+    reads_every_index: bool
     legacy_horizon_ms: int
     now_ms: int
     removal_ms: int
     delete_retention_ms: int
+    record_limit_bytes: int = LARGEST_RECORD_BYTES
 
     @property
     def new_horizon_ms(self) -> int:
@@ -138,6 +145,7 @@ class GroupRecopier:
     ) -> None:
         self._damage = damage
         self._rules = rules
+        self.record_limit_bytes = rules.record_limit_bytes
         self._producers = producers
         self._collect_aborted = collect_aborted
         self.before_read = before_read
@@ -160,7 +168,9 @@ class GroupRecopier:
         """Whether a segment of the last group was not in the page cache."""
         return self.chunks.found_cold
 
-    def recopy(self, group: Sequence[Segment], end_offset: int, target: CleanedSegment) -> Aborts:
+    def recopy(
+        self, group: Sequence[Segment], end_offset: int, target: CleanedSegment, keys: SegmentKeys | None = None
+    ) -> Aborts:
         """
         Write the retained batches of a group's segments to `target`, which the caller finishes or discards.
 
@@ -170,6 +180,7 @@ class GroupRecopier:
             group: the segments.
             end_offset: base offset of the segment after them.
             target: where to.
+            keys: gets the keys of a group of one segment; None: they are not needed.
 
         Returns:
             The transaction index of the new segment: aborts whose markers are retained (R-533).
@@ -178,7 +189,7 @@ class GroupRecopier:
             UncleanableError: Kafka's cleaner could not write the output either.
         """
         self._transactions.begin_segment()
-        self._group, self._entered = group, 0
+        self._group, self._entered, self.keys = group, 0, keys
         self._ends = [*(segment.base_offset for segment in group[1:]), end_offset]
         self.chunks = SegmentChunks(
             ((i, segment, 0) for i, segment in enumerate(group)),
@@ -186,6 +197,7 @@ class GroupRecopier:
             most_bytes=self._most_bytes,
             drops_behind=True,
             damage=self._damage,
+            unread_indexes=unread_sources([group], reads_every_index=self._rules.reads_every_index),
         )
         try:
             OrderedPipeline(
@@ -221,12 +233,15 @@ class GroupRecopier:
         while self._entered <= number:
             segment, self._entered = self._group[self._entered], self._entered + 1
             is_last = self._entered == len(self._group)
+            if is_last and len(self._damage.positions(segment.base_offset)):
+                # Its end might not be readable, and a log whose damage is kept has no transactions.
+                continue
             upper = segment.next_offset() if is_last else self._group[self._entered].base_offset
             self._transactions.add_aborted(self._collect_aborted(segment.base_offset, upper))
 
     def _retention(self, claim: Claim, chunk: Chunk) -> BlockRetention:
         rows = chunk.batches
-        is_last = len(rows) and rows["last_offset"][-1] >= self._rules.first_uncleanable_offset - 1
+        is_last = len(rows) and rows["last_offset"][-1] >= self._rules.kept_end_offset - 1
         legacy_deletes_stay = claim.segment.mtime_ms > self._rules.legacy_horizon_ms
         if not is_last and not chunk.kinds & _DECIDED_KINDS:
             return BlockRetention.undecided(len(rows), legacy_deletes_stay)
@@ -234,7 +249,7 @@ class GroupRecopier:
             rows,
             self._transactions.discardable(claim.path, chunk),
             self._producers,
-            first_uncleanable_offset=self._rules.first_uncleanable_offset,
+            kept_end_offset=self._rules.kept_end_offset,
             removal_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
@@ -249,7 +264,8 @@ class _Lane:
     _chunk: Chunk
     _error: CorruptLogError | UncleanableError | None
     _output: Output
-    _position: int
+    _is_equal: bool
+    _position: int | None
 
     def __init__(
         self,
@@ -267,6 +283,7 @@ class _Lane:
         self._survivors = survivors
         self._after_write = after_write
         self._verdicts: Flags = np.zeros(0, np.uint8)
+        self._digests: list[Digests] = []
 
     def take(self) -> bool:
         claim = self._recopier.chunks.claim()
@@ -293,15 +310,21 @@ class _Lane:
         except (CorruptLogError, UncleanableError) as error:
             self._error = error
         self._output = self._writer.end()
+        self._is_equal = self._target.may_stay and self._writer.equals(self._chunk)
         return self._memory.unpacker.library_calls + self._writer.library_calls - calls_before
 
     def _recopy(self, path: Path, chunk: Chunk, retention: BlockRetention) -> None:
-        for block in self._memory.unpacker.blocks(path, chunk, unwanted=retention.unread[: len(chunk.batches)] != 0):
+        unread = retention.unread[: len(chunk.batches)] != 0
+        keys = self._recopier.keys
+        self._digests.clear()
+        for block in self._memory.unpacker.blocks(path, chunk, unread, self._recopier.record_limit_bytes):
             mine = retention.part(block.first, len(block.batches))
             records = block.record_count(mine.unread)
             if len(self._verdicts) < records:
                 self._verdicts = np.zeros(records, np.uint8)
             self._survivors.judge(path, block, mine, self._verdicts)
+            if keys is not None:
+                keys.digest(path, block, mine.unread, self._memory.digests, self._digests)
             self._writer.write(path, block, mine, self._verdicts)
 
     def commit(self) -> None:
@@ -309,11 +332,15 @@ class _Lane:
         SegmentChunks.check_index(self._task.arranged, self._chunk)
         if self._error is not None:
             raise self._error
+        if self._recopier.keys is not None:
+            self._recopier.keys.add(self._chunk.batches, self._digests)
         output = self._output
-        self._position = self._target.reserve(len(output.data), output.written, output.largest_offset)
+        self._position = self._target.reserve(
+            len(output.data), output.written, output.largest_offset, is_equal=self._is_equal
+        )
 
     def finish(self) -> None:
-        if len(self._output.data):
+        if self._position is not None and len(self._output.data):
             self._target.write(self._output.data, self._position)
             self._after_write(len(self._output.data))
         self._recopier.chunks.release(self._claim)

@@ -20,12 +20,13 @@ from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.errors import UncleanableError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.chunks import Flags
+from cleaner.format.chunks import Chunk, Flags
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
 from cleaner.kernels import PAD_BYTES, codecs, repack
 from cleaner.kernels import retain as kernel
+from cleaner.kernels.memory import equal_bytes
 from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 
 _FIRST_OUTPUT_BYTES = USUAL_OUTPUT_BYTES // 2
@@ -173,6 +174,11 @@ class RetainedWriter:
         self._count(filled)
         largest_offset = int(self._state[kernel.STATE_LARGEST_OFFSET])
         return Output(self._out.view[:filled], self._written[:rows], largest_offset)
+
+    def equals(self, chunk: Chunk) -> bool:
+        """Tell whether the output is, byte for byte, the chunk it was made of."""
+        filled = int(self._state[kernel.STATE_OUT])
+        return filled == chunk.length and equal_bytes(self._out.array, chunk.data, filled)
 
     @staticmethod
     def _rebuilt_bytes(row: np.void) -> int:

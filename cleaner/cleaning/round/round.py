@@ -8,6 +8,7 @@ from the first dirty offset on, may repeat keys of both. A round
     2. divides all segments up to the end of the map into groups, each small enough to become one segment;
     3. recopies group by group, leaving out every record whose key occurs again later (`recopy/group.py`), reads the
        output back, and swaps it in so that a crash leaves the old segments or the new one (`storage/swap/swap.py`);
+       while a group ends, the next one is recopied (`group_end.py`), and one that does not change stays in place;
     4. writes the checkpoint: the next round's dirty section begins where this round's map ended.
 
 `docs/design.md` ("What stays") lists the records and batches that stay; `kernels/batch_retention.py` and
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 
 from cleaner.base.model import Removed
 from cleaner.cleaning.context import RoundContext
-from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
+from cleaner.cleaning.map.build_map import MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, DamagedBatch, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory, borrowed_lanes
@@ -32,15 +33,28 @@ from cleaner.cleaning.passes.pipeline import lanes_for, threads_of
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.expected_output import ExpectedOutput
-from cleaner.cleaning.recopy.group import GroupRecopier
+from cleaner.cleaning.recopy.group import GroupRecopier, RecopyRules
 from cleaner.cleaning.recopy.survivors import MapSurvivors
 from cleaner.cleaning.recopy.verify import verify_cleaned
 from cleaner.cleaning.round.find_damage import find_damage
-from cleaner.cleaning.round.steps import groups_of, install_group, refuse_keyless, rules_of, settle_before_swaps
+from cleaner.cleaning.round.group_end import GroupEnds
+from cleaner.cleaning.round.steps import (
+    groups_of,
+    install_group,
+    refuse_keyless,
+    rules_of,
+    settle_before_swaps,
+    unread_indexes,
+)
+from cleaner.cleaning.round.unread import UnreadSegments
 from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.policy.cleanable import Cleanable
 from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
+
+_PLENTY = 4  # times the size of a group: then two groups may be on the disk before old files are removed
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,9 @@ class RoundResult:
         removed: removed records, by reason.
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
+        bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
+        segments_unread, bytes_unread: left as they were by their key indexes.
+        index_bytes_read, index_bytes_written: of key indexes.
     """
 
     first_dirty_offset: int
@@ -73,6 +90,11 @@ class RoundResult:
     map_seconds: float
     copy_seconds: float
     kept_damage: tuple[DamagedBatch, ...] = ()
+    bytes_in_place: int = 0
+    segments_unread: int = 0
+    bytes_unread: int = 0
+    index_bytes_read: int = 0
+    index_bytes_written: int = 0
 
 
 def clean_log(
@@ -114,16 +136,26 @@ def _clean(
     if context.keep_damaged:
         end = cleanable.first_uncleanable_offset
         damage = find_damage(log.segments_between(0, end), end, lanes[0], context)
-    built = MapBuilder(log, cleanable, offset_map, lanes, context, damage).build()
+    not_checked, limit_bytes = unread_indexes(log, cleanable, topic, context), topic.max_decompressed_message_bytes
+    built = MapBuilder(log, cleanable, offset_map, lanes, context, damage, not_checked, limit_bytes).build()
     mapped_ns = context.clock.monotonic_ns()
     refuse_keyless(log, built.keyless_messages, context)
     settle_before_swaps(log, context)
 
-    recopier = _make_recopier(log, cleanable, topic, offset_map, lanes, built, context, damage)
+    rules = rules_of(log, cleanable, topic, context)
+    progress = _Progress(context, sum(segment.size for segment in log.segments_between(0, built.end_offset)))
+    recopier = _make_recopier(log, rules, offset_map, lanes, context, damage, progress)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
-    for group in groups_of(log, cleanable, topic, built.end_offset):
-        room.require_room(context.fs, group)
-        _clean_group(log, group, topic, recopier, lanes, context, damage)
+    groups = groups_of(log, cleanable, topic, built.end_offset)
+    unread = UnreadSegments(log, cleanable, topic, rules, context, offset_map, lanes[0].unpacker.limit_bytes)
+    with GroupEnds() as ends, unread:
+        cleaning = _GroupCleaning(log, topic, recopier, lanes, context, damage, room, ends, unread)
+        for group in groups:
+            if unread.may_stay(group):
+                progress.add(group[0].size)
+            else:
+                cleaning.clean(group, is_last=group is groups[-1])
+    unread.finish()
 
     context.write_checkpoint(built.end_offset)
     copied_ns = context.clock.monotonic_ns()
@@ -135,32 +167,41 @@ def _clean(
         map_messages_read=built.messages_read,
         map_entries=offset_map.entries,
         **vars(recopier.counts),
+        bytes_in_place=cleaning.bytes_in_place,
+        segments_unread=unread.segments,
+        bytes_unread=unread.bytes,
+        index_bytes_read=unread.index_bytes_read,
+        index_bytes_written=unread.index_bytes_written,
         map_seconds=(mapped_ns - began_ns) / 1e9,
         copy_seconds=(copied_ns - mapped_ns) / 1e9,
         kept_damage=tuple(batch for batch in damage.batches if batch.segment < built.end_offset),
     )
 
 
+@dataclass
+class _Progress:
+    """Of the second pass; bytes."""
+
+    context: RoundContext
+    total: int
+    done: int = 0
+
+    def add(self, size: int) -> None:
+        """Report more bytes; raises CleaningAborted to stop."""
+        self.context.check_done()
+        self.done += size
+        self.context.progress("copy", self.done, self.total)
+
+
 def _make_recopier(
     log: LoadedLog,
-    cleanable: Cleanable,
-    topic: TopicConfig,
+    rules: RecopyRules,
     offset_map: OffsetMap,
     lanes: Sequence[LaneMemory],
-    built: BuiltMap,
     context: RoundContext,
     damage: KnownDamage,
+    progress: _Progress,
 ) -> GroupRecopier:
-    total_bytes = sum(segment.size for segment in log.segments_between(0, built.end_offset))
-    done_bytes = 0
-
-    def before_chunk(read_bytes: int) -> None:
-        nonlocal done_bytes
-        context.check_done()
-        done_bytes += read_bytes
-        context.progress("copy", done_bytes, total_bytes)
-
-    rules = rules_of(log, cleanable, topic, context)
     return GroupRecopier(
         rules=rules,
         make_survivors=lambda: MapSurvivors(offset_map, rules.removal_ms),
@@ -168,50 +209,116 @@ def _make_recopier(
         collect_aborted=log.collect_aborted,
         lanes=lanes,
         before_read=context.throttle,
-        before_chunk=before_chunk,
+        before_chunk=progress.add,
         after_write=context.throttle,
         most_bytes=context.window_bytes,
         damage=damage,
     )
 
 
-def _clean_group(
-    log: LoadedLog,
-    group: Sequence[Segment],
-    topic: TopicConfig,
-    recopier: GroupRecopier,
-    lanes: Sequence[LaneMemory],
-    context: RoundContext,
-    damage: KnownDamage,
-) -> None:
-    """
-    Recopy a group, read the result back, and swap it in. On any failure before the swap the group is unchanged.
-    """
-    target = CleanedSegment(
-        context.fs,
-        log.directory,
-        group[0].base_offset,
-        like=group[0].log_path,
-        interval_bytes=topic.index_interval_bytes,
-        max_index_bytes=topic.segment_index_bytes,
-    )
-    try:
-        messages_before = recopier.counts.messages_written
-        aborts = recopier.recopy(group, log.end_of(group), target)
-        target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
-        if context.verify:
-            verify_cleaned(
-                context.fs,
-                target,
-                recopier.counts.messages_written - messages_before,
-                interval_bytes=topic.index_interval_bytes,
-                max_index_bytes=topic.segment_index_bytes,
-                buffers=[lane.buffer for lane in lanes],
-                leaves_cache=not recopier.found_cold,
-                damage=damage,
-            )
-    except BaseException:
-        target.discard()
-        raise
-    # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
-    install_group(log, group, context, discard=target.discard, threads=threads_of(lanes) + 1)
+@dataclass
+class _GroupCleaning:
+    """Cleans the groups of a round, one after the other; the end of each, except the last, runs in the background."""
+
+    log: LoadedLog
+    topic: TopicConfig
+    recopier: GroupRecopier
+    lanes: Sequence[LaneMemory]
+    context: RoundContext
+    damage: KnownDamage
+    room: ExpectedOutput
+    ends: GroupEnds
+    unread: UnreadSegments
+    bytes_in_place: int = 0
+
+    def clean(self, group: Sequence[Segment], *, is_last: bool) -> None:
+        """
+        Recopy a group, read the result back, and swap it in. On any failure before the swap the group is unchanged.
+
+        A group of one segment in which nothing changes stays as it is.
+        """
+        log, context, topic = self.log, self.context, self.topic
+        target = CleanedSegment(
+            context.fs,
+            log.directory,
+            group[0].base_offset,
+            like=group[0].log_path,
+            interval_bytes=topic.index_interval_bytes,
+            max_index_bytes=topic.segment_index_bytes,
+            source=group[0] if len(group) == 1 else None,
+            before_write=lambda: self._require_room(group),
+            after_copy=self._after_copy,
+        )
+        try:
+            messages_before = self.recopier.counts.messages_written
+            keys = self.unread.begin(group)
+            aborts = self.recopier.recopy(group, log.end_of(group), target, keys)
+            messages = self.recopier.counts.messages_written - messages_before
+            if target.equals_source(aborts):
+                self.bytes_in_place += target.size
+                self.unread.left_in_place(group)
+                return
+            self.unread.changes(group)
+            self.ends.wait()
+            # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
+            buffers, threads = [lane.buffer for lane in self.lanes], threads_of(self.lanes) + 1
+            if not is_last:
+                buffers, threads = [WindowBuffer()], 1  # the lanes are the next group's
+            leaves_cache, installed = not self.recopier.found_cold, list[Segment]()
+
+            def end() -> None:
+                installed.append(self._end(group, target, aborts, messages, leaves_cache, buffers, threads))
+
+            def note() -> None:
+                log.replace(group, installed[0])
+
+            if not is_last:
+                self.ends.begin(target, end, after=note)
+                return
+        except BaseException:
+            if not self.ends.has(target):  # otherwise its end discards it
+                target.discard()
+            raise
+        end()
+        note()
+
+    def _after_copy(self, size: int) -> None:
+        self.context.check_done()
+        self.context.throttle(size)
+
+    def _require_room(self, group: Sequence[Segment]) -> None:
+        """Require room for a group's output; unless there is plenty, wait until the last group's files are gone."""
+        context = self.context
+        if context.fs.free_bytes(self.log.directory) < _PLENTY * sum(segment.size for segment in group):
+            self.ends.linger()
+        self.room.require_room(context.fs, group)
+
+    def _end(
+        self,
+        group: Sequence[Segment],
+        target: CleanedSegment,
+        aborts: Aborts,
+        messages: int,
+        leaves_cache: bool,
+        buffers: Sequence[WindowBuffer],
+        threads: int,
+    ) -> Segment:
+        """Force a group's output to disk, read it back, and swap it in; returns the new segment."""
+        topic, context = self.topic, self.context
+        try:
+            target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
+            if context.verify:
+                verify_cleaned(
+                    context.fs,
+                    target,
+                    messages,
+                    interval_bytes=topic.index_interval_bytes,
+                    max_index_bytes=topic.segment_index_bytes,
+                    buffers=buffers,
+                    leaves_cache=leaves_cache,
+                    damage=self.damage,
+                )
+        except BaseException:
+            target.discard()
+            raise
+        return install_group(self.log, group, context, discard=target.discard, threads=threads)

@@ -10,7 +10,7 @@ from cleaner.cleaning.recopy.group import RecopyRules
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, LogChangedError, PolicyRefusedError
 from cleaner.policy.cleanable import Cleanable
-from cleaner.policy.grouping import group_segments
+from cleaner.policy.grouping import group_segments, unread_sources
 from cleaner.policy.sections import legacy_delete_horizon_ms
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
@@ -53,6 +53,14 @@ def groups_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, end_offs
     )
 
 
+def unread_indexes(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: RoundContext) -> frozenset[int]:
+    """Return the base offsets of sources whose last index entry may be wrong: Kafka does not read it (R-538)."""
+    if context.kafka.reads_every_index:
+        return frozenset()
+    groups = groups_of(log, cleanable, topic, cleanable.first_uncleanable_offset)
+    return unread_sources(groups, reads_every_index=False)
+
+
 def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: RoundContext) -> RecopyRules:
     """
     Return the rules for the retention of batches; call before the first swap.
@@ -64,19 +72,21 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
     last_clean_ms = clean[-1].mtime_ms if clean else None
     legacy_horizon_ms = legacy_delete_horizon_ms(last_clean_ms, topic.delete_retention_ms)
     return RecopyRules(
-        first_uncleanable_offset=cleanable.first_uncleanable_offset,
+        kept_end_offset=context.kafka.kept_end_offset(cleanable.first_uncleanable_offset, log.high_watermark),
+        reads_every_index=context.kafka.reads_every_index,
         legacy_horizon_ms=_NEVER_MS if context.keep_tombstones else legacy_horizon_ms,
         now_ms=context.now_ms,
         removal_ms=_NEVER_MS if context.keep_tombstones else context.now_ms,
         delete_retention_ms=topic.delete_retention_ms,
+        record_limit_bytes=topic.max_decompressed_message_bytes,
     )
 
 
 def install_group(
     log: LoadedLog, group: Sequence[Segment], context: RoundContext, *, discard: Callable[[], None], threads: int
-) -> None:
+) -> Segment:
     """
-    Swap in the finished `.cleaned` segment of a group.
+    Swap in the finished `.cleaned` segment of a group; returns it, for `log.replace`.
 
     Old files are removed after the partition is released: that takes longer than all renames.
 
@@ -106,5 +116,6 @@ def install_group(
             still_held=context.still_held,
             keep_deleted=True,
         )
-        log.replace(group, new_base)
+        new = Segment.open(context.fs, log.directory, new_base)
     remove_deleted(context.fs, log.directory, old_bases, threads=threads)
+    return new

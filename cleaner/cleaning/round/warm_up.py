@@ -37,6 +37,7 @@ from cleaner.kernels import transactions as transaction_kernel
 from cleaner.kernels.batch_header import HEADER, MAGIC
 from cleaner.kernels.checksums import crc32c, xxhash32
 from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
+from cleaner.state.key_index import IndexBlock
 from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import offset_entries
 
@@ -150,13 +151,13 @@ def warm_up() -> None:
             chunk.batches,
             transactions.discardable(path, chunk),
             ActiveProducers({7: LastRecord(3, 0)}),
-            first_uncleanable_offset=4,
+            kept_end_offset=4,
             removal_ms=0,
             legacy_deletes_stay=True,
         )
         verdicts = np.zeros(4, np.uint8)
         writer.begin(len(chunk.batches))
-        for block in unpacker.blocks(path, chunk):
+        for block in unpacker.blocks(path, chunk, record_limit_bytes=unpacker.limit_bytes - 1):
             layout = lay_out(path, block, no_flags, 0, 4)
             cut_out(layout.data, layout.key_starts, layout.key_sizes)
             _prove(chunk, layout)
@@ -166,7 +167,9 @@ def warm_up() -> None:
             by_bits.judge(path, block, retention, verdicts)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # sets a horizon: all batches are rebuilt, some of them packed
             writer.write(path, block, retention, verdicts)
+        writer.equals(chunk)
         written.append(writer.end().written)
     written.close()
     offset_map.get(b"k")
+    offset_map.has_any(IndexBlock(0, 0, np.zeros(1, np.uint16), np.zeros(0, np.uint32)))
     map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)

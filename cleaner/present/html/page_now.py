@@ -185,6 +185,8 @@ def dir_words(view: LogDirView) -> str:
         facts.append(f"{count(view.uncleanable_partitions)} in quarantine ({human_bytes(view.uncleanable_bytes)})")
     if view.beside_writer:
         facts.append("a writer is open too")
+    if view.kafka:
+        facts.append(f"cleaned as Kafka {view.kafka} does ({view.kafka_origin})")
     return " · ".join(facts)
 
 

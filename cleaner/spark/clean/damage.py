@@ -16,6 +16,7 @@ from cleaner.errors import (
     CorruptIndexError,
     CorruptLogError,
     NoSpaceError,
+    RecordAboveLimitError,
     UncleanableError,
     as_value,
 )
@@ -34,7 +35,7 @@ def to_value(error: CorruptLogError | UncleanableError | NoSpaceError) -> ErrorV
     as_value(error)  # its traceback would keep the task's buffers alive
     path = str(error.path.with_name(name_in_place_of(error.path.name)))
     match error:
-        case CorruptLogError():
+        case CorruptLogError() | RecordAboveLimitError():
             value: ErrorValue = {"path": path, "position": error.position, "reason": error.reason}
         case UncleanableError():
             value = {"path": path, "reason": error.reason}
@@ -49,6 +50,8 @@ def from_value(value: ErrorValue) -> CleanerError:
     match value["kind"]:
         case "UncleanableError":
             return UncleanableError(path, str(value["reason"]))
+        case "RecordAboveLimitError":
+            return RecordAboveLimitError(path, int(value["position"]), str(value["reason"]))
         case "NoSpaceError":
             return NoSpaceError(path, int(value["missing_bytes"]))
     kind = _LOCATED.get(str(value["kind"]), CorruptLogError)

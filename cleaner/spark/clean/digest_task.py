@@ -28,7 +28,7 @@ from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, SegmentChunks
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
-from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, SIP, Words
+from cleaner.format.key_digests import FIRST, OFFSET_PLUS_1, SECOND, Words
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
@@ -134,7 +134,9 @@ class RangeDigester:
         self._map = OffsetMap(settings.task_entries, int(settings.task_entries / _TABLE_DENSITY), settings.rule)
         self._map.keys = self._keys
         self._unpacker = Unpacker(settings.batch_limit_bytes)
-        self._digested, self._asking = DigestedChunk(), DigestedChunk()
+        # Keys of the clean section have no limit here: it counts when their records are recopied.
+        self._digested = DigestedChunk(record_limit_bytes=settings.record_limit_bytes)
+        self._asking = DigestedChunk()
         self._throttle = settings.throttle()
 
     def rows(self) -> Iterator[DigestRows]:
@@ -216,6 +218,8 @@ class RangeDigester:
         self._digested.digest(task, self._unpacker, first_dirty, self._keys)
         if self._digested.error is not None:
             raise self._digested.error
+        if self._digested.refusal is not None:
+            raise self._digested.refusal
         self.report.messages += self._digested.messages
         self.report.keyless += self._digested.keyless
         if is_below.any():
@@ -256,7 +260,7 @@ class RangeDigester:
     def _rows(self, rows: Words, *, puts: bool) -> DigestRows:
         codes = self._range.codes(_offsets(rows), puts=puts)
         # Copies: the buffer is reused while Spark still reads the rows.
-        return DigestRows(rows[:, SIP].astype(np.int64), rows[:, MURMUR].astype(np.int64), codes)
+        return DigestRows(rows[:, FIRST].astype(np.int64), rows[:, SECOND].astype(np.int64), codes)
 
 
 def _offsets(rows: Words) -> npt.NDArray[np.int64]:
@@ -274,5 +278,7 @@ def _open(fs: FileSystem, directory: Path, part: Range) -> tuple[Segment, IndexF
     if not part.checks_index:
         return segment, None
     entries = whole.offset_index()
+    if not part.checks_last_entry:
+        entries = entries[:-1]
     is_mine = (entries["position"] >= part.start) & (entries["position"] < part.end)
     return segment, IndexFollower(entries[is_mine], whole.index_path, part.base_offset)

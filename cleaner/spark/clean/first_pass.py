@@ -9,7 +9,7 @@ in unusual logs, and each time the next job has the correction.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cleaner.base.json_values import from_json, parse_json
@@ -80,6 +80,7 @@ class FirstPassRunner:
         settings: of the job.
         run: runs a Spark job.
         range_bytes: the size of a range; None: chosen by the log's size.
+        unread_indexes: see `plan_ranges`.
     """
 
     def __init__(
@@ -91,8 +92,10 @@ class FirstPassRunner:
         settings: JobSettings,
         run: Callable[[DigestWork], DigestResult],
         range_bytes: int | None = None,
+        unread_indexes: Set[int] = frozenset(),
     ) -> None:
         self._fs = fs
+        self._unread_indexes = unread_indexes
         self._log = log
         self._cleanable = cleanable
         self._groups = groups
@@ -119,7 +122,11 @@ class FirstPassRunner:
     def _plan(self) -> None:
         first_dirty = self._settings.first_dirty_offset
         self._ranges = plan_ranges(
-            self._groups, first_dirty_offset=first_dirty, range_bytes=self._range_bytes, unsplit=self._unsplit
+            self._groups,
+            first_dirty_offset=first_dirty,
+            range_bytes=self._range_bytes,
+            unsplit=self._unsplit,
+            unread_indexes=self._unread_indexes,
         )
         self._first_dirty = next((each.number for each in self._ranges if each.is_dirty), len(self._ranges))
         nothing = abort_rows(())

@@ -102,13 +102,14 @@ class Installer:
     def swap(self, group: Sequence[Segment]) -> None:
         """Swap in the taken segment."""
         fs, directory, base_offset = self._context.fs, self._log.directory, group[0].base_offset
-        install_group(
+        new = install_group(
             self._log,
             group,
             self._context,
             discard=lambda: discard_cleaned(fs, directory, base_offset),
             threads=self._config.pipeline_threads + 1,
         )
+        self._log.replace(group, new)
 
     def discard_attempts(self, job: str) -> None:
         """Remove the files of a job's tasks that were not taken."""

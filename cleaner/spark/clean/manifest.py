@@ -46,7 +46,7 @@ class Job:
 
     Attributes:
         directory: of the partition.
-        digest_key: of SipHash, as one number; drawn for this job.
+        digest_key: what keys are digested under, as one number; drawn for this job.
         cleanable: the cleanable range when the job began.
         end_offset: first offset that is not covered.
         settings: the topic's settings that the result depends on.
@@ -109,7 +109,7 @@ class JobFiles:
         self.path = work_dir / f"{directory.name}-{place}"
         self._fs = fs
         self._job = StateFile(
-            fs, self.path / JOB_NAME, format_name="cleaner-bulk-job", version=1, read=_read_job, write=_write_job
+            fs, self.path / JOB_NAME, format_name="cleaner-bulk-job", version=2, read=_read_job, write=_write_job
         )
         self._progress = StateFile(
             fs,

@@ -9,7 +9,7 @@ Codes ascend with offsets, so comparing codes compares offsets.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.io_throttle import IoThrottle
 from cleaner.cleaning.recopy.group import RecopyRules
 from cleaner.errors import UncleanableError
+from cleaner.format.key_digests import SEED_BYTES, Words, secret_words
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
@@ -42,9 +43,10 @@ class JobSettings:
         directory: of the partition.
         work_dir: of the job; tasks write their results there.
         probe: content of the job's probe files.
-        digest_key: of SipHash; two words of 64 bits, as one number.
+        digest_key: what keys are digested under: 16 random bytes, as one number.
         first_dirty_offset, latest_offset: first and last offset whose keys count.
         batch_limit_bytes: most bytes a batch may unpack to.
+        record_limit_bytes: most bytes of a record in a compressed batch whose keys count (R-511).
         task_entries: keys a task holds at a time.
         bytes_per_second: bytes that one task may read and write.
         rule: which of two records of a key is retained.
@@ -57,14 +59,15 @@ class JobSettings:
     first_dirty_offset: int
     latest_offset: int
     batch_limit_bytes: int
+    record_limit_bytes: int
     task_entries: int
     bytes_per_second: float
     rule: SurvivorRule = LATEST_OFFSET
 
     @property
-    def key_words(self) -> npt.NDArray[np.uint64]:
+    def key_words(self) -> Words:
         """The digest key in the form that kernels take."""
-        return np.frombuffer(bytearray(self.digest_key.to_bytes(16, "little")), np.uint64)
+        return secret_words(self.digest_key.to_bytes(SEED_BYTES, "little"))
 
     def throttle(self) -> Callable[[int], None]:
         """Return a function that a task calls with each number of bytes; it sleeps to keep to the rate."""
@@ -88,6 +91,7 @@ class Range:
         first_offset: the first batch ends at or above it, all earlier ones end below.
         is_dirty: its keys count, from the first dirty offset on; else its records only ask whether they are superseded.
         checks_index: compare the offset index entries that point into the range with its batches.
+        checks_last_entry: also the segment's last entry.
     """
 
     number: int
@@ -100,6 +104,7 @@ class Range:
     first_offset: int
     is_dirty: bool
     checks_index: bool
+    checks_last_entry: bool = True
 
     @property
     def bytes(self) -> int:
@@ -182,6 +187,7 @@ def plan_ranges(
     first_dirty_offset: int,
     range_bytes: int,
     unsplit: frozenset[int] = frozenset(),
+    unread_indexes: Set[int] = frozenset(),
 ) -> list[Range]:
     """
     Cut the segments of a round into ranges.
@@ -194,6 +200,7 @@ def plan_ranges(
         first_dirty_offset: start of the dirty section.
         range_bytes: approximate size of a range.
         unsplit: base offsets of segments whose index must not be used.
+        unread_indexes: those of segments whose last index entry is neither used nor checked (R-538).
     Raises:
         CorruptIndexError: an offset index is damaged.
         UncleanableError: more groups than an offset code can number.
@@ -208,7 +215,9 @@ def plan_ranges(
         for segment in group:
             is_dirty = index >= first_dirty
             dirty_from = segment.position_at(first_dirty_offset) if index == first_dirty else 0
-            cuts = _cuts(segment, range_bytes, dirty_from, is_split=segment.base_offset not in unsplit)
+            uses_last = segment.base_offset not in unread_indexes
+            is_split = segment.base_offset not in unsplit
+            cuts = _cuts(segment, range_bytes, dirty_from, is_split=is_split, uses_last=uses_last)
             index += 1
             if not segment.size:
                 continue
@@ -225,16 +234,21 @@ def plan_ranges(
                         first_offset=first_offset,
                         is_dirty=is_dirty and start >= dirty_from,
                         checks_index=is_dirty and not dirty_from and segment.rebuilt is None,
+                        checks_last_entry=uses_last,
                     )
                 )
     return ranges
 
 
-def _cuts(segment: Segment, range_bytes: int, dirty_from: int, *, is_split: bool) -> list[tuple[int, int]]:
+def _cuts(
+    segment: Segment, range_bytes: int, dirty_from: int, *, is_split: bool, uses_last: bool
+) -> list[tuple[int, int]]:
     """Return position and first offset of each range of a segment."""
     cuts = {0: segment.base_offset}
     if dirty_from or (is_split and segment.size > range_bytes):
         entries = segment.offset_index()
+        if not uses_last and not dirty_from:
+            entries = entries[:-1]
         positions = entries["position"].astype(np.int64)
         offsets = entries["relative_offset"].astype(np.int64) + segment.base_offset
         wanted = np.arange(range_bytes, segment.size - range_bytes // 2, range_bytes) if is_split else np.zeros(0)

@@ -35,9 +35,10 @@ from cleaner.cleaning.passes.lane_memory import borrowed_lanes
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.round.round import RoundResult
-from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps
+from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps, unread_indexes
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.policy.cleanable import Cleanable
 from cleaner.spark.clean.damage import from_value
 from cleaner.spark.clean.digest_task import report_path
@@ -145,6 +146,7 @@ class _Round:
         self._cleanable = cleanable
         self._topic = topic
         self._config = config
+        self._record_limit_bytes = topic.max_decompressed_message_bytes
         self._context = context
         self._name = os.urandom(8).hex()
         self._installer = Installer(log, topic, config, context)
@@ -182,6 +184,8 @@ class _Round:
             first_dirty_offset=self._cleanable.first_dirty_offset,
             latest_offset=self._end_offset() - 1 if job is None else job.end_offset - 1,
             batch_limit_bytes=self._config.batch_limit_bytes(self._topic),
+            # A map of `map_entries` was built with the limit, and stopped looking where it ended.
+            record_limit_bytes=LARGEST_RECORD_BYTES if self._options.map_entries else self._record_limit_bytes,
             task_entries=max(1, entries),
             bytes_per_second=self._config.io_max_bytes_per_second / slots,
         )
@@ -194,7 +198,10 @@ class _Round:
         count = lanes_for(self._config.pipeline_threads)
         offset_map = OffsetMap(self._options.map_entries, self._options.map_entries)
         with borrowed_lanes(count, limit, max_kept=self._config.threads * count) as lanes:
-            return MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context).build().end_offset
+            unread = unread_indexes(self._log, self._cleanable, self._topic, self._context)
+            builder = MapBuilder(self._log, self._cleanable, offset_map, lanes, self._context, unread_indexes=unread)
+            builder.record_limit_bytes = self._record_limit_bytes
+            return builder.build().end_offset
 
     def _resume(self) -> tuple[Job, Progress] | None:
         """Return the state that an earlier process left of this same round; None: begin a new job."""
@@ -225,7 +232,9 @@ class _Round:
             "segment.index.bytes": topic.segment_index_bytes,
             "index.interval.bytes": topic.index_interval_bytes,
             "delete.retention.ms": topic.delete_retention_ms,
+            "max.decompressed.message.bytes": self._record_limit_bytes,
             "keep.tombstones": int(self._context.keep_tombstones),
+            "kafka.version": self._context.kafka.name,
             "map.entries": self._options.map_entries or 0,
         }
 
@@ -242,6 +251,7 @@ class _Round:
             settings,
             lambda work: self._wait(lambda: self._jobs.digest(work, self._name), work),
             self._options.range_bytes,
+            unread_indexes(log, self._cleanable, self._topic, context),
         )
         found = runner.run()
         refuse_keyless(log, found.keyless, context)

@@ -21,7 +21,7 @@ from cleaner.storage.fs.file_system import FileSystem
 
 _NO_RANK = -(2**63)
 
-_ROWS_SHARE = 4
+ROWS_SHARE = 4
 """Rows are in memory together with the table they come from, and a second time while they are sorted."""
 
 
@@ -36,7 +36,7 @@ def digest_small_log(
     Returns:
         The verdicts of every group that has any; None if there are more rows than a task may hold.
     """
-    max_rows = settings.task_entries // _ROWS_SHARE
+    max_rows = settings.task_entries // ROWS_SHARE
     held: list[DigestRows] = []
     count = 0
     for start in starts:

@@ -3,10 +3,12 @@ The jobs of a round on Spark: digest all ranges and reduce by key, and recopy a 
 
     ranges -> digest_range -> rows of 24 bytes -> by digest: the code that stays -> by group: bits of offsets
 
-For a small log one task does all of this, without a reduction by Spark (`small_log.py`).
+For a small log one task does all of this, without a reduction by Spark (`small_log.py`). In a log of up to 64 GB each
+reducer holds all rows of its share of the keys (`reduction.py`), and Spark only takes them there: planning, generating
+and compiling code for it would take longer than all other work. Where a reducer would hold too many rows, and in larger
+logs, Spark's own aggregation reduces them; it sorts rows, and spills them if they do not fit into memory.
 
-Keys and values never leave their task. Spark sorts the rows, and spills them if they do not fit into memory; the driver
-gets one row for each group.
+Keys and values never leave their task; the driver gets one row for each group.
 
 If all records of a key count for its last offset (`plan.py`), one number is enough: the code of the highest rank is the
 record that stays (`policy/survivor_rule.py`). Records of the clean section and of aborted transactions only ask. In a
@@ -29,6 +31,7 @@ from cleaner.spark.clean.digest_task import RangeStart, digest_range
 from cleaner.spark.clean.plan import GROUP_SHIFT, CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work, require_probes
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
+from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_rows, split_rows
 from cleaner.spark.clean.session import make_spark
 from cleaner.spark.clean.small_log import digest_small_log
 from cleaner.spark.clean.verdicts import SKEWED, GroupBits, Verdicts
@@ -45,7 +48,7 @@ _ROW_SCHEMA = "sip bigint, murmur bigint, code bigint"
 _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, skewed bigint"
 _KEY = ("sip", "murmur")
 
-_REDUCER_BYTES = 32 << 20
+_REDUCER_BYTES = 16 << 20
 _MAX_REDUCERS = 4000
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _MAX_REASON_CHARACTERS = 500
@@ -155,6 +158,29 @@ class SessionJobs:
         return self._digest(work) if bits is None else DigestResult(bits, is_skewed=False)
 
     def _digest(self, work: DigestWork) -> DigestResult:
+        total_bytes = sum(start.range.bytes for start in work.starts)
+        if not work.is_skewed and total_bytes <= _MAX_REDUCERS * _REDUCER_BYTES:
+            bits = self._digest_in_memory(work)
+            if bits is not None:
+                return DigestResult(bits, is_skewed=False)
+        return self._digest_by_sql(work)
+
+    def _digest_in_memory(self, work: DigestWork) -> tuple[GroupBits, ...] | None:
+        """Digest all ranges, and reduce in tasks that hold all rows of some keys; None: those are too many for one."""
+        reducers = self._reducers(work)
+        found = (
+            self._spark.sparkContext.parallelize(work.starts, len(work.starts))
+            .mapPartitions(partial(_digest_shares, work.settings, reducers))
+            .partitionBy(reducers, _as_given)
+            .mapPartitions(partial(reduce_rows, work.settings))
+            .partitionBy(len(work.base_offsets), _as_given)
+            .mapPartitions(partial(_gather_shares, work.settings, work.base_offsets))
+            .collect()
+        )
+        bits = tuple(each for each in found if each is not None)
+        return bits if len(bits) == len(found) else None
+
+    def _digest_by_sql(self, work: DigestWork) -> DigestResult:
         spark = self._spark.newSession()  # has its own settings: several jobs may run at a time
         if not self._fixes_reducers:
             spark.conf.set(_SHUFFLE_PARTITIONS, self._reducers(work))
@@ -172,6 +198,8 @@ class SessionJobs:
         return DigestResult(bits, is_skewed=any(row.skewed for row in found))
 
     def _reducers(self, work: DigestWork) -> int:
+        if self._fixes_reducers:
+            return int(self._spark.sparkContext.getConf().get(_SHUFFLE_PARTITIONS) or 1)
         total_bytes = sum(start.range.bytes for start in work.starts)
         return max(self.slots, min(_MAX_REDUCERS, total_bytes // _REDUCER_BYTES))
 
@@ -226,6 +254,27 @@ def _why_no_access(settings: JobSettings, _: int) -> str | None:
             return None
     except CleanerError as error:
         return str(error)
+
+
+def _as_given(number: int) -> int:
+    return number
+
+
+def _digest_shares(settings: JobSettings, reducers: int, starts: Iterator[RangeStart]) -> Iterator[Shared]:
+    """Digest ranges; each reducer gets its share of the rows. In a task."""
+    with at_work(fs := FileSystem(), settings):
+        for start in starts:
+            for rows in digest_range(fs, settings, start):
+                yield from split_rows(rows, reducers)
+
+
+def _gather_shares(
+    settings: JobSettings, base_offsets: tuple[int, ...], shares: Iterator[Shared]
+) -> Iterator[GroupBits | None]:
+    """Collect the codes of a group in a file; None if they are not all of them. In a task."""
+    fs = FileSystem()
+    require_probes(fs, settings)
+    yield from gather_codes(fs, settings.work_dir, base_offsets, shares)
 
 
 def _digest_batches(

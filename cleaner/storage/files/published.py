@@ -84,7 +84,7 @@ class Publisher:
         self._guard = concurrency.RLock()
         # Guarded by _guard.
         self._error: CleanerError | None = None
-        self._slots: dict[TopicPartition, int] = {}
+        self._slots: dict[TopicPartition, tuple[int, bytes]] = {}
         self._file: File | None = None
         self._boot = boot_id(fs)
         if self._boot is not None:
@@ -122,9 +122,11 @@ class Publisher:
             file, boot = self._file, self._boot
             if file is None or boot is None:
                 return
-            slot = self._slots.setdefault(topic_partition, len(self._slots))
+            slot = self._slots.get(topic_partition)
+            if slot is None:
+                slot = self._slots[topic_partition] = (len(self._slots) * ENTRY_BYTES, _name_of(topic_partition, boot))
             try:
-                file.write(_entry(_name_of(topic_partition, boot), offset), slot * ENTRY_BYTES)
+                file.write(_entry(slot[1], offset), slot[0])
             except CleanerError as error:
                 self._error = error
                 self.close()

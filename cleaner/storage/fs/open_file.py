@@ -15,6 +15,9 @@ from types import TracebackType
 
 from cleaner.errors import disk_error
 
+# `copy_file_range` is not known, or not between these two files.
+_NOT_WITHIN_THE_SYSTEM = (errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL)
+_COPY_BYTES = 1 << 20
 _SEEK_DATA: int | None = getattr(os, "SEEK_DATA", None)  # not on every system that reads archives
 
 
@@ -114,6 +117,31 @@ class File:
     def _write_some(self, data: memoryview, position: int) -> int:
         """Write what one call of the system takes, likewise."""
         return os.pwrite(self._descriptor, data, position)
+
+    def copy_from(self, source: File, size: int, position: int) -> int:
+        """
+        Copy a range of another file to the same place of this one, within the system where it can.
+
+        File systems that can share blocks between files (XFS, Btrfs) then copy nothing. Returns the bytes copied, fewer
+        than asked only at the end of the other file.
+        """
+        done = 0
+        while done < size:
+            with disk_errors(self.path, size - done):
+                count = self._copy_some(source, position + done, size - done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+    def _copy_some(self, source: File, position: int, size: int) -> int:
+        """Copy what one call of the system takes; where there is no such call, what a buffer holds."""
+        try:
+            return os.copy_file_range(source.fileno(), self._descriptor, size, position, position)
+        except OSError as error:
+            if error.errno not in _NOT_WITHIN_THE_SYSTEM:
+                raise
+            return self._write_some(memoryview(source.read(min(size, _COPY_BYTES), position)), position)
 
     def begin_writeback(self, position: int, size: int) -> None:
         """Ask the system to begin writing a range to disk without waiting for it; promises nothing."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+_PIECE_BYTES = 1 << 20
+
 
 class FileStatus(Protocol):
     """A file's size and identity, to detect another or a changed file; names as in `os.stat_result`."""
@@ -75,3 +77,12 @@ class ReadableFiles(Protocol):
 
     def open(self, path: Path) -> OpenedFile:
         """Open a file for reading. Raises FileNotFoundError."""
+
+
+def is_zero_from(file: OpenedFile, position: int) -> bool:
+    """Tell whether all bytes of a file from a position on are zeros; True at its end. Reads in pieces."""
+    while data := file.read(_PIECE_BYTES, position):
+        if data.count(0) < len(data):
+            return False
+        position += len(data)
+    return True

@@ -194,15 +194,13 @@ class LoadedLog:
         if not self._fs.is_in_place(self.directory):
             raise LogChangedError(f"{self.directory}: it was deleted since the work on it began")
 
-    def replace(self, old: Sequence[Segment], new_base: int) -> Segment:
-        """Note that a swap replaced `old` with one segment; opens and returns the new one."""
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Note that a swap replaced `old` with one segment."""
         gone = {segment.base_offset for segment in old}
-        new = Segment.open(self._fs, self.directory, new_base)
-        for base in gone - {new_base}:
+        for base in gone - {new.base_offset}:
             self._changes.snapshots.forget(base)
         self.segments = replaced(self.segments, gone, new)
         self._aborted.replace(gone, new)
-        return new
 
     @property
     def changes(self) -> LoadChanges:

@@ -27,9 +27,11 @@ from cleaner.errors import (
     LogChangedError,
     NotCleanlyShutDownError,
     TruncationRefusedError,
+    ZeroTailError,
 )
 from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import is_zero_from
 from cleaner.storage.load.leftovers import complete_swap, find_leftovers, settle_leftovers, unfinished_snapshots
 from cleaner.storage.load.load_changes import LoadChanges, SaveCut
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
@@ -40,7 +42,7 @@ from cleaner.storage.load.snapshots import Snapshots
 from cleaner.storage.lock.waiting import go_on
 from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import batch_headers, checked_batches, stoppable
-from cleaner.storage.segment.indexes import LAST_OFFSET
+from cleaner.storage.segment.indexes import LAST_OFFSET, ZERO_TAIL
 from cleaner.storage.segment.segment import Segment
 
 Exclusive = Callable[[], contextlib.AbstractContextManager[object]]
@@ -85,7 +87,8 @@ def load_log(
         check_done: called before each chunk that is read; raises to stop. Nothing was changed then, except as in the
             module's docstring.
     Raises:
-        CorruptLogError: damage. Nothing was changed, except as in the module's docstring.
+        CorruptLogError: damage. Nothing was changed, except as in the module's docstring. ZeroTailError: there is a
+            marker, and the log has to be recovered all the same.
         NotCleanlyShutDownError: `read_only`, and an interrupted swap must be completed, a segment split or the log
             recovered first.
         TruncationRefusedError: recovery would have to cut more than a torn tail, or delete all segments, and may not.
@@ -264,7 +267,7 @@ def _end_of_log(loading: Loading) -> int:
         return max(loading.last_base_offset, loading.log_start_offset)
     if loading.segments:
         last = loading.segments[-1]
-        log_end_offset = last.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
+        log_end_offset = _next_offset(loading, last)
         if log_end_offset >= loading.log_start_offset:
             return log_end_offset
         has_records = loading.truncated_bytes or any(segment.size for segment in loading.segments)
@@ -282,6 +285,18 @@ def _end_of_log(loading: Loading) -> int:
             loading.changes.snapshots.remove(offset)
     loading.segments.append(new_segment(loading.fs, loading.directory, loading.log_start_offset, loading.changes))
     return loading.log_start_offset
+
+
+def _next_offset(loading: Loading, active: Segment) -> int:
+    """Return where the active segment ends; raises ZeroTailError if zeros follow its batches after a clean stop."""
+    try:
+        return active.next_offset(buffer=loading.buffer, check_order=loading.is_clean)
+    except CorruptBatchError as damage:
+        with active.open_log() as file:
+            is_zero_tail = loading.is_clean and is_zero_from(file, damage.position)
+        if not is_zero_tail:
+            raise
+        raise ZeroTailError(damage.path, damage.position, f"{ZERO_TAIL}; cleaner recover cuts them off") from damage
 
 
 def new_segment(fs: FileSystem, directory: Path, base_offset: int, changes: LoadChanges) -> Segment:

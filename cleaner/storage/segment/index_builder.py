@@ -87,7 +87,10 @@ class IndexBuilder:
 
     def go_on(self, size: int, offsets: Entries, times: Entries) -> None:
         """
-        Continue after a segment's existing batches; call it before the first `append`. Only new entries have to ascend.
+        Continue after a segment's existing batches; call it before the first `append`.
+
+        After damage, entries of the time index may lie above the segment's records. No later one can follow them
+        (R-313): `append` or `close` raises.
 
         Args:
             size: bytes of its `.log`.
@@ -99,6 +102,7 @@ class IndexBuilder:
         state[[kernel.STATE_TIME_BYTES, kernel.STATE_TIME_BYTES_TAKEN]] = times.nbytes
         if len(times):
             state[[kernel.STATE_LAST_TIME, kernel.STATE_MAX_TIMESTAMP]] = times[-1]["timestamp"]
+            state[kernel.STATE_LAST_TIME_OFFSET] = times[-1]["relative_offset"]
             state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = self._base_offset + int(times[-1]["relative_offset"])
 
     def append(self, batches: BatchTable) -> None:

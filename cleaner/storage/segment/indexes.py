@@ -6,7 +6,9 @@ The three index files of a segment, as numpy arrays in the format on disk.
     .txnindex    34 bytes   i16 version = 0   | i64 producer, first, last, last stable offset         (R-303)
 
 Kafka checks almost nothing of this when it loads a log (R-330) and then trusts every entry. Here every index is
-checked when it is read: a wrong index would make a cleaner skip records that it must compare.
+checked when it is read: a wrong index would make a cleaner skip records that it must compare. Zeros at the end of an
+offset or time index are preallocated room, not entries, and are left out (D-02). Kafka takes them for entries, and
+begins a look-up that ends among them at the first batch.
 
 Source: rules R-301 to R-314, R-330 to R-333, R-653; `OffsetIndex.java`, `TimeIndex.java`, `AbortedTxn.java`.
 """
@@ -22,7 +24,7 @@ import numpy.typing as npt
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
 from cleaner.kernels.batch_header import MIN_BATCH_BYTES
-from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
+from cleaner.storage.fs.readable import ReadableFiles, is_zero_from
 
 # Format on disk; never changes.
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("position", ">i4")])
@@ -53,10 +55,16 @@ Aborts = npt.NDArray[np.int64]
 FIRST_OFFSET, LAST_OFFSET, LAST_STABLE_OFFSET = 1, 2, 3
 """Columns of `Aborts`."""
 
-_PIECE_BYTES = 1 << 20
-
 OnFault = Callable[[CorruptIndexError], None]
 """Called once for every bad entry; an exception it raises ends the check."""
+
+ZEROS = "zeros from here to its end"
+ZERO_TAIL = f"{ZEROS}, as a power cut after a clean stop of Kafka up to 4.3 can leave"
+"""Of files beside a clean-shutdown marker (D-02)."""
+
+
+OnZeros = Callable[[int], None]
+"""Called with the position of the zeros at the end of an index, if there are any."""
 
 
 def refuse(error: CorruptIndexError) -> None:
@@ -64,17 +72,24 @@ def refuse(error: CorruptIndexError) -> None:
     raise error
 
 
-def read_offset_index(fs: ReadableFiles, path: Path, log_bytes: int, on_fault: OnFault = refuse) -> Entries:
-    """
-    Read and check an offset index.
+def pass_over(_position: int) -> None:
+    """Do nothing about zeros."""
 
-    An index of zeros only is empty: Kafka creates such an index for a swap's new segment without one (R-631), and finds
-    position 0 in it for every offset.
+
+def read_offset_index(
+    fs: ReadableFiles, path: Path, log_bytes: int, on_fault: OnFault = refuse, on_zeros: OnZeros = pass_over
+) -> Entries:
+    """
+    Read and check an offset index; zeros at its end are left out.
+
+    It may have only zeros: Kafka creates such an index for a swap's new segment without one (R-631), and finds position
+    0 in it for every offset.
 
     Args:
         path: the `.index` file.
         log_bytes: size of the `.log` it belongs to.
         on_fault: called with each fault; the entries are returned anyway.
+        on_zeros: called with the position of zeros that were left out.
     Returns:
         OFFSET_ENTRY rows.
     Raises:
@@ -82,9 +97,7 @@ def read_offset_index(fs: ReadableFiles, path: Path, log_bytes: int, on_fault: O
         CorruptIndexError: a partial entry, an entry below the base offset or past the end of the log, or entries that
             do not ascend in both offset and position (the part of R-333 that does not need the log).
     """
-    entries = read_entries(fs, path, OFFSET_ENTRY, on_fault, log_bytes)
-    if not entries.view(np.uint8).any():
-        return entries[:0]
+    entries = without_zero_tail(read_entries(fs, path, OFFSET_ENTRY, on_fault, log_bytes), on_zeros)
     check_offset_entries(entries, path, log_bytes, on_fault)
     return entries
 
@@ -102,21 +115,26 @@ def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault:
 
 
 def read_time_index(
-    fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *, log_bytes: int | None = None
+    fs: ReadableFiles,
+    path: Path,
+    on_fault: OnFault = refuse,
+    *,
+    log_bytes: int | None = None,
+    on_zeros: OnZeros = pass_over,
 ) -> Entries:
     """
-    Read and check a time index.
+    Read and check a time index; zeros at its end are left out.
 
     Args:
         log_bytes: as for `read_entries`.
-        on_fault: as for `read_offset_index`.
+        on_fault, on_zeros: as for `read_offset_index`.
     Returns:
         TIME_ENTRY rows.
     Raises:
         FileNotFoundError: the file does not exist.
         CorruptIndexError: a partial entry, or timestamps or offsets that go back (R-313, R-332).
     """
-    entries = read_entries(fs, path, TIME_ENTRY, on_fault, log_bytes)
+    entries = without_zero_tail(read_entries(fs, path, TIME_ENTRY, on_fault, log_bytes), on_zeros)
     check_time_entries(entries, path, on_fault)
     return entries
 
@@ -142,9 +160,9 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
         Rows in file order.
     Raises:
         FileNotFoundError: the file does not exist.
-        CorruptIndexError: an entry of an unknown version, last offsets that do not ascend, or numbers that no marker
-            leaves (R-303). A search ends at the first last stable offset behind its range (`read/aborted.py`), so one
-            that is too high would hide all later aborts.
+        CorruptIndexError: an entry of another version than 0, last offsets that do not ascend, or numbers that no
+            marker leaves (R-303). A search ends at the first last stable offset behind its range (`read/aborted.py`),
+            so one that is too high would hide all later aborts.
     """
     with fs.open(path) as file:
         length = file.size()
@@ -156,8 +174,7 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
         )
     entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
     size = TXN_ENTRY.itemsize
-    # Kafka checks only the first byte of the version (R-303).
-    _report(path, size, entries["version"].astype(np.int64) >= 256, "an entry of an unknown version", on_fault)
+    _report(path, size, unknown_versions(entries), f"an entry of an unknown version; {TXN_VERSION} is known", on_fault)
     last_offsets = entries["last_offset"].astype(np.int64)
     falls = _falls(last_offsets, strictly=True)
     _report(path, size, falls, "a last offset that is not above the one before", on_fault)
@@ -167,6 +184,16 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     beyond = stable_offsets > last_offsets + 1
     _report(path, size, beyond, "a last stable offset beyond its marker", on_fault)
     return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)
+
+
+def unknown_versions(entries: Entries) -> npt.NDArray[np.bool_]:
+    """
+    Mark the entries of a transaction index whose version is not exactly 0.
+
+    Kafka up to 4.3 looks at the version's first byte alone, and copies such entries; 4.4 does not load the log (R-303).
+    """
+    unknown: npt.NDArray[np.bool_] = entries["version"] != TXN_VERSION
+    return unknown
 
 
 def offset_entries(relative_offsets: Sequence[int], positions: Sequence[int]) -> Entries:
@@ -296,20 +323,20 @@ def read_entries(
     log_bytes: int | None = None,
 ) -> Entries:
     """
-    Read the whole entries of an offset or time index; a partial entry at the end is a fault.
+    Read the whole entries of an offset or time index, zeros included; a partial entry at the end is a fault.
 
     Args:
-        log_bytes: size of the `.log` it belongs to. An index with more entries than the log can have batches is a
-            fault, and only that many entries are read: a sparse file may have any length.
+        log_bytes: size of the `.log` it belongs to. Only as many entries are read as the log can have batches: a sparse
+            file may have any length. Anything but zeros behind them is a fault.
     """
     with fs.open(path) as file:
-        size = file.size()
-        most = size if log_bytes is None else max_index_bytes(log_bytes, entry)
-        data = file.read(min(size, most), 0)
-        # An offset index of zeros only is empty, whatever its preallocated length.
-        may_be_empty = most < size <= _MAX_ROOM_BYTES and entry == OFFSET_ENTRY
-        is_empty = may_be_empty and _is_zero(data) and _is_zero_from(file, most)
-        is_too_long = size > most and not is_empty
+        while True:
+            size = file.size()
+            most = size if log_bytes is None else max_index_bytes(log_bytes, entry)
+            data = file.read(min(size, most), 0)
+            if len(data) == min(size, most) or size == file.size():
+                break  # else a broker trimmed it during the read, as it does at each roll
+        is_too_long = size > most and not (size <= _MAX_ROOM_BYTES and is_zero_from(file, most))
     if is_too_long:
         on_fault(CorruptIndexError(path, most, f"{size} bytes, more than the index of a log of {log_bytes} bytes has"))
     whole = len(data) - len(data) % entry.itemsize
@@ -318,17 +345,19 @@ def read_entries(
     return np.frombuffer(data, entry, whole // entry.itemsize)
 
 
-def _is_zero(data: bytes) -> bool:
-    return not np.frombuffer(data, np.uint8).any()
+def without_zero_tail(entries: Entries, on_zeros: OnZeros = pass_over) -> Entries:
+    """
+    Return the entries before the zeros at the end of an offset or time index.
 
-
-def _is_zero_from(file: OpenedFile, position: int) -> bool:
-    """Tell whether all bytes of a file from a position on are zeros, reading in pieces."""
-    while data := file.read(_PIECE_BYTES, position):
-        if not _is_zero(data):
-            return False
-        position += len(data)
-    return True
+    An entry of zeros is real only if it is the only one of a time index: that of a record with timestamp 0.
+    """
+    zero = np.zeros(1, entries.dtype)
+    if not len(entries) or entries[-1] != zero[0] or (len(entries) == 1 and entries.dtype == TIME_ENTRY):
+        return entries
+    used = np.flatnonzero(entries != zero)
+    kept = entries[: int(used[-1]) + 1 if len(used) else 0]
+    on_zeros(kept.nbytes)
+    return kept
 
 
 def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.bool_]:

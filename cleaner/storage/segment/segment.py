@@ -160,7 +160,7 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """Bytes in use in the offset index; a file counts as used up to its last whole entry (R-310)."""
+        """Bytes in use in the offset index; a file counts as used up to its last whole entry, zeros too (R-310)."""
         if self.rebuilt is not None:
             return self.rebuilt.offsets.nbytes
         return self._whole_entries_bytes(names.INDEX, OFFSET_ENTRY.itemsize)
@@ -184,7 +184,7 @@ class Segment:
 
     def offset_index(self) -> Entries:
         """
-        Read the offset index; a missing one is empty.
+        Read the offset index, without zeros at its end; a missing one is empty.
 
         Raises:
             CorruptIndexError: see `read_offset_index`.
@@ -193,11 +193,12 @@ class Segment:
             return self.rebuilt.offsets
         if self._short_index is not None:
             return self._short_index
+        zeros: list[int] = []
         try:
-            entries = read_offset_index(self._fs, self.index_path, self.size)
+            entries = read_offset_index(self._fs, self.index_path, self.size, on_zeros=zeros.append)
         except FileNotFoundError:
             return np.empty(0, OFFSET_ENTRY)
-        if len(entries):  # an index of zeros counts as used (R-310) although it is empty
+        if not zeros:
             self._index_sizes[names.INDEX] = entries.nbytes
         if entries.nbytes <= _SHORT_INDEX_BYTES:
             self._short_index = entries
@@ -205,18 +206,20 @@ class Segment:
 
     def time_index(self) -> Entries:
         """
-        Read the time index; a missing one is empty.
+        Read the time index, without zeros at its end; a missing one is empty.
 
         Raises:
             CorruptIndexError: see `read_time_index`.
         """
         if self.rebuilt is not None:
             return self.rebuilt.times
+        zeros: list[int] = []
         try:
-            entries = read_time_index(self._fs, self.time_index_path, log_bytes=self.size)
+            entries = read_time_index(self._fs, self.time_index_path, log_bytes=self.size, on_zeros=zeros.append)
         except FileNotFoundError:
             return np.empty(0, TIME_ENTRY)
-        self._index_sizes[names.TIME_INDEX] = entries.nbytes
+        if not zeros:
+            self._index_sizes[names.TIME_INDEX] = entries.nbytes
         return entries
 
     def aborted_txns(self) -> Aborts:
@@ -237,15 +240,20 @@ class Segment:
         """
         Return the largest timestamp (ms): the last of the time index, else the `.log`'s mtime (R-324).
 
-        Reads only the last entry, so that listing many segments stays cheap.
+        Unlike in Kafka, zeros at the end of the index do not count (D-02): they would make today's records expire as
+        those of 1970. Without zeros only the last entry is read, so that listing many segments stays cheap.
         """
         used = self.time_index_bytes
-        timestamp = -1
-        if used and self.rebuilt is not None:
-            timestamp = int(self.rebuilt.times["timestamp"][-1])
-        elif used:
+        if not used:
+            return self.mtime_ms
+        if self.rebuilt is not None:
+            last = self.rebuilt.times[-1:]
+        else:
             with self._fs.open(self.time_index_path) as file:
-                timestamp = int.from_bytes(file.read(8, used - TIME_ENTRY.itemsize), "big", signed=True)
+                last = np.frombuffer(file.read(TIME_ENTRY.itemsize, used - TIME_ENTRY.itemsize), TIME_ENTRY)
+            if used > TIME_ENTRY.itemsize and last == np.zeros(1, TIME_ENTRY):
+                last = self.time_index()[-1:]
+        timestamp = int(last["timestamp"][0]) if len(last) else -1
         return timestamp if timestamp >= 0 else self.mtime_ms
 
     def first_batch_timestamp(self) -> int:

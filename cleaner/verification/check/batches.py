@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, RecordAboveLimitError
 from cleaner.format.chunks import COMPRESSION_MASK, HEADER_BYTES, REASONS, Batches, Chunk, Mask
 from cleaner.format.codec_errors import DecompressedTooLargeError, DecompressionError
 from cleaner.format.key_digests import NO_OFFSET, KeyDigests, Words
@@ -19,10 +19,12 @@ from cleaner.format.parallel_reader import bad_checksums
 from cleaner.format.records import Unpacker
 from cleaner.kernels import scan_status as status
 from cleaner.kernels.codec_table import LAST_CODEC, NONE
+from cleaner.kernels.digest import SECRET_WORDS
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.verification.check.findings import Finding, FindingKind
 
 _MAX_LONG = 2**63 - 1
-_NO_KEYS: Words = np.zeros(2, np.uint64)
+_NO_KEYS: Words = np.zeros(SECRET_WORDS, np.uint64)
 
 
 @dataclass
@@ -49,12 +51,16 @@ class BatchChecker:
 
     Args:
         limit_bytes: most bytes a batch may unpack to.
-        keys: the SipHash key for digests.
+        keys: what keys are digested under.
+        record_limit_bytes: a larger record of a compressed batch is no damage, but keeps its log from being cleaned.
     """
 
-    def __init__(self, limit_bytes: int, keys: Words = _NO_KEYS) -> None:
+    def __init__(
+        self, limit_bytes: int, keys: Words = _NO_KEYS, record_limit_bytes: int = LARGEST_RECORD_BYTES
+    ) -> None:
         self._unpacker = Unpacker(limit_bytes)
         self._keys = keys
+        self._record_limit_bytes = record_limit_bytes
         self._digests = KeyDigests()
 
     def check(self, path: Path, chunk: Chunk, digest_from: int = NO_OFFSET) -> CheckedChunk:
@@ -72,6 +78,9 @@ class BatchChecker:
         _check_headers(path, checked)
         for first, end in runs(checked.good):
             self._check_records(path, checked, first, end, digest_from)
+        if self._record_limit_bytes < self._unpacker.limit_bytes:
+            for first, end in runs(checked.good):
+                self._check_limit(path, checked, first, end)
         checked.digests = self._digests.rows
         return checked
 
@@ -102,6 +111,24 @@ class BatchChecker:
             earlier = self._first_bad(path, replace(chunk, batches=chunk.batches[done:at]), digest_from)
             return (at, error) if earlier is None else (done + earlier[0], earlier[1])
         return None
+
+    def _check_limit(self, path: Path, checked: CheckedChunk, first: int, end: int) -> None:
+        """Note sound batches that cleaning refuses (R-511)."""
+        while first < end:
+            # A copy: unpacking changes the rows, and a refused batch ends before its large record.
+            part = replace(checked.chunk, batches=checked.chunk.batches[first:end].copy(), failure=None)
+            try:
+                for _ in self._unpacker.blocks(path, part, record_limit_bytes=self._record_limit_bytes):
+                    continue
+            except RecordAboveLimitError as error:
+                first += int(np.searchsorted(part.batches["position"], error.position))
+                offset = int(checked.chunk.batches[first]["base_offset"])
+                checked.findings.append(
+                    Finding(FindingKind.UNCLEANABLE, path, error.reason, error.position, offset, is_damage=False)
+                )
+                first += 1
+            else:
+                return
 
 
 def runs(flags: Mask) -> list[tuple[int, int]]:

@@ -21,6 +21,7 @@ class FindingKind(enum.Enum):
     BATCH_TOO_LARGE = "batch-too-large"
     BATCH_RECORDS = "batch-records"
     BATCH_TRANSACTION = "batch-transaction"
+    UNCLEANABLE = "uncleanable"
     TORN_END = "torn-end"
     INDEX_MISSING = "index-missing"
     OFFSET_INDEX = "offset-index"

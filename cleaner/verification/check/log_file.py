@@ -18,7 +18,8 @@ from cleaner.format.chunks import HEADER_BYTES, Chunk
 from cleaner.format.next_batch import next_batch
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer
 from cleaner.kernels.batch_header import HEAD_BYTES, MAGIC, MAGIC_AT, MIN_BATCH_BYTES, base_offset_of, size_of
-from cleaner.storage.fs.readable import OpenedFile
+from cleaner.storage.fs.readable import OpenedFile, is_zero_from
+from cleaner.storage.segment.indexes import ZEROS
 from cleaner.verification.check.batches import CheckedChunk
 from cleaner.verification.check.findings import Finding, FindingKind
 
@@ -126,7 +127,9 @@ class LogFileReader:
         head = self._file.read(HEADER_BYTES, start)
         kind = _kind_of(head, self._size - start)
         end, is_by_length = next_batch(self._file, start, self._size, self._base_offset)
-        if is_by_length:
+        if end == self._size and is_zero_from(self._file, start):
+            self.findings.append(Finding(kind, self.path, ZEROS, start))
+        elif is_by_length:
             self.findings.append(Finding(kind, self.path, failure.reason, start, base_offset_of(head)))
         else:
             where = "nothing behind it can be read" if end == self._size else f"the next whole batch begins at {end}"

@@ -22,15 +22,17 @@ from cleaner.storage.segment.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
     TXN_ENTRY,
+    ZERO_TAIL,
+    ZEROS,
     Aborts,
     Entries,
     OffsetIndexCheck,
     abort_rows,
     check_offset_entries,
     check_time_entries,
-    max_index_bytes,
     read_entries,
     read_txn_index,
+    without_zero_tail,
 )
 from cleaner.storage.segment.segment import Segment
 from cleaner.verification.check.batches import CheckedChunk, runs
@@ -203,27 +205,24 @@ class SegmentCheck:
         self.findings.append(Finding(kind, path, reason, position, offset, is_damage=is_damage))
 
     def _entries(self, suffix: str, entry: np.dtype[np.void]) -> Entries:
-        log_bytes = self._fs.stat(self._segment.log_path).st_size
-        report_fault = self._index_reporter(suffix)
+        path, log_bytes = self._segment.path(suffix), self._fs.stat(self._segment.log_path).st_size
+        report = self._index_reporter(suffix)
 
-        def report(error: CorruptIndexError) -> None:
-            # The zeros that a broker preallocated are no fault, and are not checked.
-            if not (self._context.is_padded and error.position == max_index_bytes(log_bytes, entry)):
-                report_fault(error)
+        def on_zeros(position: int) -> None:
+            if self._context.is_padded:
+                return
+            if position == 0 and suffix == names.INDEX:
+                reason = "zeros alone: it leads nowhere, and every look-up begins at the first batch"
+            else:
+                reason = ZERO_TAIL
+            report(CorruptIndexError(path, position, reason))
 
         try:
-            entries = read_entries(self._fs, self._segment.path(suffix), entry, report, log_bytes)
+            return without_zero_tail(read_entries(self._fs, path, entry, report, log_bytes), on_zeros)
         except FileNotFoundError:
             self._missing.add(suffix)
             self._note_index(suffix, "the file is missing", None)
             return np.empty(0, entry)
-        if self._context.is_padded:
-            used = np.flatnonzero(entries != np.zeros(1, entry))
-            entries = entries[: int(used[-1]) + 1 if len(used) else 0]
-        elif suffix == names.INDEX and len(entries) and not entries.view(np.uint8).any():
-            self._note_index(suffix, "zeros alone: it leads nowhere, and every look-up begins at the first batch", 0)
-            return entries[:0]
-        return entries
 
     def _aborts(self) -> Aborts:
         try:
@@ -331,8 +330,11 @@ class SegmentCheck:
     def _as_torn_end(self, damage: list[Finding]) -> list[Finding]:
         """Separate the incomplete batch that an active or killed writer leaves at a log's end from damage."""
         context = self._context
-        if not context.is_active or not (context.is_in_use or context.is_remade):
+        if not context.is_active:
             return damage
+        if not (context.is_in_use or context.is_remade):
+            mended = f"{ZERO_TAIL}; cleaner recover cuts them off"
+            return [replace(each, reason=mended) if each.reason == ZEROS else each for each in damage]
         tail = [finding for finding in damage if (finding.position or 0) >= self._good_end]
         if not tail:
             return damage

@@ -12,14 +12,13 @@ the marker that shows it may be gone now. So a key that repeats in a transaction
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, control_batches
-from cleaner.format.key_digests import OFFSET_PLUS_1, SIP, Words
+from cleaner.format.key_digests import FIRST, OFFSET_PLUS_1, Words
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.indexes import Aborts
@@ -33,11 +32,6 @@ MAX_TWICE = 1 << 20
 
 _END = 1 << 64
 _MIN_WORDS = 1024
-
-
-def new_keys() -> Words:
-    """Return a random SipHash key."""
-    return np.frombuffer(secrets.token_bytes(16), np.uint64).copy()
 
 
 class _Section:
@@ -55,7 +49,7 @@ class _Section:
         self._aborted = AbortedRanges(aborts)
 
     def of(self, checked: CheckedChunk) -> Words:
-        """Return rows of SipHash, MurmurHash, offset + 1 and the row of the record's batch."""
+        """Return rows of the two words of a digest, offset + 1 and the row of the record's batch."""
         digests: Words = checked.digests[checked.digests[:, OFFSET_PLUS_1] <= np.uint64(self._end_offset)]
         rows = checked.chunk.batches
         if not len(digests):
@@ -97,7 +91,7 @@ class KeySieve(_Section):
 
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Add a checked chunk."""
-        hashes = self._wanted(self.of(checked)[:, SIP])
+        hashes = self._wanted(self.of(checked)[:, FIRST])
         while len(hashes):
             room = len(self._words) - self._count
             taken = hashes[:room]
@@ -171,8 +165,8 @@ class TwiceFinder(_Section):
     def add(self, segment: Segment, checked: CheckedChunk) -> None:
         """Add a checked chunk."""
         digests = self.of(checked)
-        slots = np.minimum(np.searchsorted(self._twice, digests[:, SIP]), len(self._twice) - 1)
-        for hash_word, other, after, row in digests[self._twice[slots] == digests[:, SIP]].tolist():
+        slots = np.minimum(np.searchsorted(self._twice, digests[:, FIRST]), len(self._twice) - 1)
+        for hash_word, other, after, row in digests[self._twice[slots] == digests[:, FIRST]].tolist():
             batch = checked.chunk.batches[row]
             is_transactional = bool(batch["attributes"] & TRANSACTIONAL_FLAG)
             stays = _KeyedRecord(segment.log_path, int(batch["position"]), after - 1, is_transactional)

@@ -86,7 +86,8 @@ def _snapshots(side: LogSide, log_end_offset: int) -> dict[int, SnapshotRows | N
     """Return the snapshots that a load would read, by offset; None for one that cannot be read."""
     found: dict[int, SnapshotRows | None] = {}
     for offset in names.offsets_of(side.fs.list_files(side.directory), names.SNAPSHOT):
-        if side.log_start_offset < offset <= log_end_offset:
+        # If retention has left no record, the log starts and ends at its only snapshot.
+        if side.log_start_offset < offset <= log_end_offset or offset == log_end_offset:
             try:
                 found[offset] = read_snapshot(side.fs, side.directory / names.snapshot_file_name(offset))
             except CleanerError:

@@ -77,6 +77,13 @@ class Findings:
         self.total, kept = mark
         del self._kept[kept:]
 
+    def joined(self, other: Findings) -> Findings:
+        """Return these findings and others."""
+        both = Findings()
+        both.total = self.total + other.total
+        both._kept = [*self._kept, *other._kept][:MAX_FINDINGS]
+        return both
+
     def in_order(self) -> tuple[Refutation, ...]:
         """Return the kept findings, by offset."""
         return tuple(sorted(self._kept, key=lambda one: (one.offset, one.path, one.kind)))

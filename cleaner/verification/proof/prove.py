@@ -12,7 +12,7 @@ Transactions are judged in between: which data is aborted is known only after th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,7 @@ from cleaner.verification.proof.key_rows import (
 from cleaner.verification.proof.last_values import judge
 from cleaner.verification.proof.producers import ProtectedBatches
 from cleaner.verification.proof.records import RecordBlock, RecordReader
-from cleaner.verification.proof.rules import ProofRules
+from cleaner.verification.proof.rules import ProofRules, ProofVersion
 from cleaner.verification.proof.side import BatchStream, LogSide
 from cleaner.verification.proof.steps import ProofStep, side_by_side
 from cleaner.verification.proof.transactions import ABSENT, EMPTY, WITH_RECORDS, DataBatch, Marker, Transactions
@@ -62,6 +62,7 @@ class Proof:
         bytes_before, bytes_after: bytes read.
         log_start_offset, log_end_offset: of the log after.
         damaged: number of batches that are damaged in both logs, with the same bytes.
+        fits: names of the Kafka versions whose rules the log fits; none if there are findings.
     """
 
     findings: tuple[Refutation, ...]
@@ -73,6 +74,7 @@ class Proof:
     log_start_offset: int
     log_end_offset: int
     damaged: int
+    fits: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class Prover:
         self._producers = producers
         self._before_step = before_step
         self._findings = Findings()
+        # Findings that count only if this version cleaned the log, besides those in `_findings`.
+        self._findings_of = {version: Findings() for version in rules.versions}
         self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
         # Segments below it are gone, which is allowed.
@@ -129,7 +133,8 @@ class Prover:
         self._damaged = 0
         # A round ends at a segment's start, after a batch, or after a record whose key it has mapped (R-513).
         self._is_end_met = rules.end_offset in (*before.bases, *after.bases)
-        self._empty: list[tuple[np.void, Refutation]] = []
+        # With the versions whose rules do not allow the batch.
+        self._empty: list[tuple[np.void, Refutation, tuple[ProofVersion, ...]]] = []
         self._missing_producers: list[tuple[int, Refutation]] = []
         # Legacy tombstones are judged by the mtime of their file (R-502, R-551).
         clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
@@ -152,9 +157,13 @@ class Prover:
                 keys = 0
             else:
                 keys = self._sort()
+        # Of several versions that do not fit, the one with the fewest findings is the likeliest.
+        version = min(self._findings_of, key=lambda each: self._findings_of[each].total)
+        found = self._findings.joined(self._findings_of[version])
+        fits = [each.name for each, own in self._findings_of.items() if not self._findings.total + own.total]
         return Proof(
-            self._findings.in_order(),
-            self._findings.total,
+            found.in_order(),
+            found.total,
             self._rows.count,
             keys,
             before.read_bytes,
@@ -162,6 +171,7 @@ class Prover:
             self._after.log_start_offset,
             after.next_offset,
             self._damaged,
+            tuple(fits),
         )
 
     def _walk(self, before: BatchStream, after: BatchStream) -> None:
@@ -176,9 +186,9 @@ class Prover:
         for producer_id, finding in self._missing_producers:
             if self._producers.has_latest_state_of(producer_id):
                 self._findings.add(*vars(finding).values())
-        for batch, finding in self._empty:
+        for batch, finding, versions in self._empty:
             if not self._producers.may_need(batch):
-                self._findings.add(*vars(finding).values())
+                self._add(finding, versions)
         check_files(self._before, self._after, self._rules, after.next_offset, self._findings)
 
     def _take(self, step: ProofStep) -> None:
@@ -328,8 +338,9 @@ class Prover:
         """
         Check that required batches are there, perhaps without records; returns which are required.
 
-        The batch that ends the cleanable range is one of them (R-541). The cleanable range may be longer than the
-        cleaned one, which is unknown here; but if the cleaned range reaches the active segment, both end there.
+        The batch that ends the cleanable range is one of them, by the rule of the version (R-541). The cleanable range
+        may be longer than the cleaned one, which is unknown here; but if the cleaned range reaches the active segment,
+        both end there.
         """
         rows = step.before.batches
         is_missing = found.is_judged & (step.partners < 0)
@@ -341,23 +352,33 @@ class Prover:
             reason = f"the last batch of producer {rows[at]['producer_id']} is missing, and it is active"
             finding = self._finding(RefutationKind.PRODUCER, step, rows[at], reason)
             self._missing_producers.append((int(rows[at]["producer_id"]), finding))
+        is_log_end = not self._before.segments[-1].size
+        keeping = [each for each in self._findings_of if self._rules.has_to_keep_range_end(each, is_log_end=is_log_end)]
         for row in rows[is_missing & ends_range]:
             reason = "the batch that ends the cleaned range is missing; without it the log's end may move back"
-            self._findings.add(*vars(self._finding(RefutationKind.LOG_END, step, row, reason)).values())
-        return protected | ends_range
+            self._add(self._finding(RefutationKind.LOG_END, step, row, reason), keeping)
+        return protected | ends_range if len(keeping) == len(self._findings_of) else protected
 
     def _check_empty(self, step: ProofStep, found: _StepFlags) -> None:
         """
         Find batches without records that are not needed (R-541, R-564): apart from batches for producers, only the one
-        that ends the range of the last round, and so the recopied segments, may exist.
+        that ends the range of the last round, and so the recopied segments, may exist, by the rule of the version.
         """
         at = np.flatnonzero(found.is_judged & (step.partners >= 0))
         others = step.after.batches[step.partners[at]]
-        is_superfluous = (others["count"] == 0) & (others["last_offset"] + 1 != self._recopied_end)
-        for other in others[is_superfluous]:
-            reason = "a batch without records that no producer needs"
-            place = (str(step.after_path), int(other["position"]), int(other["base_offset"]))
-            self._empty.append((other.copy(), Refutation(RefutationKind.REVIVED, *place, reason)))
+        end, every = self._recopied_end, tuple(self._findings_of)
+        at_end = tuple(each for each in every if not self._rules.may_keep_range_end_empty(each, end))
+        for other in others[others["count"] == 0]:
+            versions = at_end if other["last_offset"] + 1 == end else every
+            if versions:
+                reason = "a batch without records that no producer needs"
+                place = (str(step.after_path), int(other["position"]), int(other["base_offset"]))
+                self._empty.append((other.copy(), Refutation(RefutationKind.REVIVED, *place, reason), versions))
+
+    def _add(self, finding: Refutation, versions: Sequence[ProofVersion]) -> None:
+        """Note a finding that refutes the log only if one of these versions cleaned it."""
+        for version in versions:
+            self._findings_of[version].add(*vars(finding).values())
 
     def _finding(self, kind: RefutationKind, step: ProofStep, row: np.void, reason: str) -> Refutation:
         return Refutation(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)

@@ -6,6 +6,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class ProofVersion:
+    """
+    A Kafka version that may have cleaned the log: its name, and what it does with an empty batch at the range's end.
+
+    It keeps it wherever the high watermark is (`always_keeps_range_end`, R-541 b), or only if the watermark is there
+    (R-548).
+    """
+
+    name: str
+    always_keeps_range_end: bool
+
+
+@dataclass(frozen=True)
 class ProofRules:
     """
     Facts about the rounds between the two logs.
@@ -21,6 +34,8 @@ class ProofRules:
         delete_retention_ms: how long a tombstone or marker stays after the first cleaning that kept it.
         producer_expiration_ms: how long an idle producer counts as active.
         may_expire: whole segments may have been deleted from the log's start.
+        high_watermark: it was at least this in every round; None: not known.
+        versions: the Kafka versions that may have run them, at least one.
     """
 
     first_dirty_offset: int
@@ -33,6 +48,22 @@ class ProofRules:
     delete_retention_ms: int
     producer_expiration_ms: int
     may_expire: bool
+    high_watermark: int | None
+    versions: tuple[ProofVersion, ...]
+
+    def has_to_keep_range_end(self, version: ProofVersion, *, is_log_end: bool) -> bool:
+        """
+        Tell whether the batch that ends the cleanable range must be there, if only as a header (R-541 b, R-548).
+
+        Args:
+            version: whose rule.
+            is_log_end: the log ends there, and so the high watermark was there. Otherwise it may have been behind.
+        """
+        return version.always_keeps_range_end or is_log_end
+
+    def may_keep_range_end_empty(self, version: ProofVersion, range_end: int) -> bool:
+        """Tell whether a batch without records may end the recopied segments, whatever its producer."""
+        return version.always_keeps_range_end or self.high_watermark is None or self.high_watermark <= range_end
 
     @property
     def has_rounds(self) -> bool:

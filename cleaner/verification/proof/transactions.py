@@ -196,8 +196,10 @@ class Transactions:
     def _judge(self, marker: Marker, data: list[DataBatch]) -> None:
         rules = self._rules
         is_end = marker.type in (ControlType.ABORT, ControlType.COMMIT)
-        was_seen = any(not batch.is_expired for batch in data)
-        is_seen = any(batch.became != ABSENT for batch in data)
+        # Rounds learn from the transaction indexes alone what a marker aborts: without an entry it has no data to them.
+        is_known = marker.type != ControlType.ABORT or marker.base_offset in self._entries_before
+        was_seen = is_known and any(not batch.is_expired for batch in data)
+        is_seen = is_known and any(batch.became != ABSENT for batch in data)
         has_passed = marker.horizon_ms is not None and marker.horizon_ms <= rules.now_ms
         may_go = marker.type < 0 or (
             is_end and ((has_passed and not was_seen) or (rules.lasted_retention and not is_seen))

@@ -1,16 +1,21 @@
 // Random logs, written through Kafka's own log classes, and rounds of Kafka's own cleaner on them.
 //
 // OUT/s<seed>/ holds in<r>/ and out<r>/, the partition before and after round r, and round<r>.json: the settings of the
-// round and what Kafka said of it. A log is small and odd on purpose: tiny maps, buffers and indexes, gaps, open and
-// aborted transactions, empty batches, all codecs, both timestamp types, delete horizons around now, magic 0 and 1.
+// round, what Kafka said of it, and the index files that were damaged before it. A log is small and odd on purpose:
+// tiny maps, buffers and indexes, gaps, open and aborted transactions, empty batches, all codecs, both timestamp types,
+// delete horizons around now, magic 0 and 1, high watermarks on segments' bases, limits for decompressed records, index
+// entries that point into a batch. A seed's log is the same whatever the release, up to the first round that the
+// releases clean differently.
 package org.apache.kafka.storage.internals.log;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.File;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -35,6 +40,7 @@ public final class RandomLogs {
     private static final TopicPartition PARTITION = new TopicPartition("t", 0);
     private static final int PLAIN_PRODUCERS = 3; // ids 100..102 are idempotent, 103..105 transactional
     private static final int PRODUCERS = 6;
+    private static final String LIMIT = "max.decompressed.message.bytes"; // since 4.4
 
     private final Random random;
     private final List<String> codecs;
@@ -45,6 +51,8 @@ public final class RandomLogs {
     private final int[] sequences = new int[PRODUCERS];
     private final boolean[] inTransaction = new boolean[PRODUCERS];
     private final int keys;
+    private final boolean isLimited;
+    private final Map<String, byte[]> damaged = new LinkedHashMap<>(); // index files, and what was written to them
     private long nextOffset;
     private long now = 1_800_000_000_000L;
     private int leaderEpoch;
@@ -58,6 +66,7 @@ public final class RandomLogs {
         this.legacyShare = chance(0.6) ? legacyShare : 0;
         this.keys = oneOf(3, 10, 50, 400);
         this.nextOffset = chance(0.1) ? random.nextInt(1000) : 0;
+        this.isLimited = chance(0.2);
     }
 
     private boolean chance(double share) { return random.nextDouble() < share; }
@@ -167,7 +176,10 @@ public final class RandomLogs {
         for (int i = 0; i < steps; i++) {
             double what = random.nextDouble();
             if (what < rolls) {
+                // What ends here may be the round's end: the fate of an emptied batch depends on the high watermark then.
+                if (chance(0.2)) append(log, emptyBatch());
                 if (log.activeSegment().size() > 0) log.roll();
+                nextOffset = log.logEndOffset();
                 continue;
             }
             if (chance(0.03)) nextOffset += random.nextInt(20);
@@ -177,9 +189,39 @@ public final class RandomLogs {
         }
         if (chance(0.9)) log.roll();
         Rig.close(log, scheduler);
+        for (File segment : segments()) segment.setLastModified(now - random.nextInt(200_000_000));
+    }
+
+    private File[] segments() {
         File[] segments = directory.listFiles((d, name) -> name.endsWith(".log"));
         Arrays.sort(segments); // the listing's order is not the same everywhere, a seed's log has to be
-        for (File segment : segments) segment.setLastModified(now - random.nextInt(200_000_000));
+        return segments;
+    }
+
+    /** Lets the last entry of an inactive segment's offset index point into the middle of a batch. */
+    private void damageIndex() throws IOException {
+        File[] segments = segments();
+        if (segments.length < 3) return;
+        File segment = segments[random.nextInt(segments.length - 2)];
+        int within = 1 + random.nextInt(60);
+        File index = new File(segment.getPath().replace(".log", ".index"));
+        if (index.length() < 8) return;
+        try (RandomAccessFile file = new RandomAccessFile(index, "rw")) {
+            file.seek(file.length() - 4);
+            int position = file.readInt() + within;
+            if (position >= segment.length()) return;
+            file.seek(file.length() - 4);
+            file.writeInt(position);
+        }
+        damaged.put(index.getName(), Files.readAllBytes(index.toPath()));
+    }
+
+    /** Forgets the damaged indexes that a round has replaced or deleted. */
+    private void forgetReplacedIndexes() throws IOException {
+        for (String name : List.copyOf(damaged.keySet())) {
+            Path index = directory.toPath().resolve(name);
+            if (!Files.exists(index) || !Arrays.equals(Files.readAllBytes(index), damaged.get(name))) damaged.remove(name);
+        }
     }
 
     private void copyTo(String stage) throws IOException {
@@ -209,12 +251,21 @@ public final class RandomLogs {
         settings.dedupeBufferSize = 24L * oneOf(3, 8, 30, 200, 5000);
         settings.loadFactor = oneOf(5, 9, 10) / 10.0;
         settings.producerIdExpirationMs = oneOf(1000, 100_000, 86400000, 86400000);
+        int limit = oneOf(1 + random.nextInt(60), 30 + random.nextInt(100), 500 + random.nextInt(501));
+        if (isLimited && LogConfig.configNames().contains(LIMIT)) settings.topic.put(LIMIT, "" + limit);
         return settings;
     }
 
-    /** A high watermark or a cleaner checkpoint anywhere in the log; without one Kafka takes the log's end, or the checkpoint it wrote. */
+    /**
+     * A high watermark anywhere in the log or around a segment's base, which may be the round's end; a cleaner
+     * checkpoint anywhere. Without one Kafka takes the log's end, or the checkpoint it wrote.
+     */
     private void choosePoints(boolean first) throws IOException {
-        if (chance(0.1)) Rig.putCheckpoint(logDir, Rig.HIGH_WATERMARKS, PARTITION, (long) (nextOffset * random.nextDouble()));
+        File[] segments = segments();
+        long base = Long.parseLong(segments[random.nextInt(segments.length)].getName().substring(0, 20));
+        double what = random.nextDouble();
+        if (what < 0.1) Rig.putCheckpoint(logDir, Rig.HIGH_WATERMARKS, PARTITION, (long) (nextOffset * random.nextDouble()));
+        else if (what < 0.4) Rig.putCheckpoint(logDir, Rig.HIGH_WATERMARKS, PARTITION, Math.max(0, base + oneOf(0, 0, 0, 1, -1)));
         else Rig.deleteIfThere(logDir, Rig.HIGH_WATERMARKS);
         if (chance(first ? 0.1 : 0.4)) Rig.putCheckpoint(logDir, Rig.CLEANER_OFFSETS, PARTITION, (long) (nextOffset * random.nextDouble()));
     }
@@ -226,16 +277,18 @@ public final class RandomLogs {
             if (round == 0 || chance(0.7)) fill();
             CleaningRound.Settings settings = chooseCleanerSettings();
             choosePoints(round == 0);
+            if (chance(0.05)) damageIndex();
             copyTo("in" + round);
             Map<String, Object> got = CleaningRound.run(logDir, PARTITION.toString(), settings, false);
             copyTo("out" + round);
-            Map<String, String> all = new LinkedHashMap<>(topic);
+            Map<String, String> all = new LinkedHashMap<>(settings.topic);
             all.put("log.cleaner.dedupe.buffer.size", "" + settings.dedupeBufferSize);
             all.put("log.cleaner.io.buffer.size", "" + settings.ioBufferSize);
             all.put("log.cleaner.io.buffer.load.factor", "" + settings.loadFactor);
             all.put("message.max.bytes", "" + settings.messageMaxBytes);
             all.put("producer.id.expiration.ms", "" + settings.producerIdExpirationMs);
-            json.writeValue(new File(home, "round" + round + ".json"), Map.of("settings", all, "got", got));
+            json.writeValue(new File(home, "round" + round + ".json"), Map.of("settings", all, "got", got, "damaged", damaged.keySet()));
+            forgetReplacedIndexes();
             if (got.containsKey("error")) break;
             now += oneOf(0, 1, 1000, 60_001, 100_000_000);
         }

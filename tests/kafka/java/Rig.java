@@ -5,6 +5,7 @@ package org.apache.kafka.storage.internals.log;
 
 import java.io.File;
 import java.io.IOException;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.file.Files;
 import java.util.ArrayDeque;
 import java.util.Deque;
@@ -96,9 +97,18 @@ final class Rig {
         return open(directory, config, 0, 0, now, 86_400_000, scheduler);
     }
 
-    /** Waiting tasks done, all on disk, files closed. */
+    /** Waiting tasks done, all on disk, files closed. Since 4.4 a broker trims the active segment before; 4.3 in close(). */
     static void close(UnifiedLog log, WaitingScheduler scheduler) throws IOException {
         scheduler.runAll();
+        try {
+            UnifiedLog.class.getMethod("prepareActiveSegmentForClose").invoke(log);
+        } catch (NoSuchMethodException before44) {
+            // close() does it
+        } catch (InvocationTargetException e) {
+            throw new IOException("no clean stop: " + e.getCause(), e.getCause());
+        } catch (IllegalAccessException e) {
+            throw new IllegalStateException(e);
+        }
         log.flush(true);
         log.close();
     }

@@ -12,12 +12,17 @@ from cleaner.app.options import CleanOptions
 from cleaner.cli.main import make_parser
 
 INTERNAL = {"clean_round", "side_by_side"}
+OF_COMMANDS = {"use_index"}  # in the library it is a setting, `cleaner.index.enabled`
 
 
 def test_call_has_every_option_of_a_cleaning_with_its_default() -> None:
     """An option that is added cannot be forgotten in the library."""
     parameters = inspect.signature(cleaner.clean).parameters
-    given = {each.name: parameters[each.name].default for each in fields(CleanOptions) if each.name not in INTERNAL}
+    given = {
+        each.name: parameters[each.name].default
+        for each in fields(CleanOptions)
+        if each.name not in INTERNAL | OF_COMMANDS
+    }
     assert CleanOptions.of(given) == CleanOptions()
 
 

@@ -200,6 +200,7 @@ FUNCTIONS: Table = {
         "rounds": ("some", 0, 1.5, None, True, THING),
         "keep_tombstones": FLAG,
         "keep_old": PATH,
+        "index_dir": PATH,
         "damaged": WORD,
         "max_dirty_bytes": (*INTEGER, 0),
         "max_seconds": SECONDS,

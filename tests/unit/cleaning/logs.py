@@ -48,8 +48,10 @@ def keyed_log(segments: int = 4, batches: int = 6, keys: int = 5, **options: obj
     return log
 
 
-def load(fs: FileSystem, directory: Path, settings: Mapping[str, str] = SETTINGS) -> LoadedLog:
-    """Load a log that was stopped cleanly, all of it replicated."""
+def load(
+    fs: FileSystem, directory: Path, settings: Mapping[str, str] = SETTINGS, high_watermark: int = 2**62
+) -> LoadedLog:
+    """Load a log that was stopped cleanly; the high watermark is its end unless given."""
     topic = TopicConfig.from_mapping(settings)
     return load_log(
         fs,
@@ -58,7 +60,7 @@ def load(fs: FileSystem, directory: Path, settings: Mapping[str, str] = SETTINGS
         topic=topic,
         log_start_offset=0,
         recovery_point=0,
-        high_watermark=2**62,
+        high_watermark=high_watermark,
         clean_shutdown=True,
         producer_id_expiration_ms=86_400_000,
         now_ms=NOW_MS,
@@ -73,10 +75,11 @@ def clean(
     settings: Mapping[str, str] = SETTINGS,
     config: CleanerConfig | None = None,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    high_watermark: int = 2**62,
 ) -> RoundResult:
     """Load a log and clean it once, in chunks of the given size."""
     around = around or context()
-    log = load(around.fs, directory, settings)
+    log = load(around.fs, directory, settings, high_watermark)
     found: Cleanable = cleanable(log, checkpoint, log.topic, NOW_MS)
 
     def lanes(count: int, limit_bytes: int, *, max_kept: int) -> nullcontext[list[LaneMemory]]:

@@ -54,7 +54,7 @@ def test_retention_of_a_chunk_is_that_of_its_batches(
     batches = table(content)
     can_discard = np.array([row["can_discard"] and row["magic"] == 2 for row in content], np.uint8)
     found = decide_retention(
-        batches, can_discard, ActiveProducers(last_records), first_uncleanable_offset=first_uncleanable,
+        batches, can_discard, ActiveProducers(last_records), kept_end_offset=first_uncleanable,
         removal_ms=NOW_MS, legacy_deletes_stay=deletes_stay,
     )  # fmt: skip
     for i, row in enumerate(content):
@@ -76,7 +76,7 @@ def test_retention_of_a_chunk_is_that_of_its_batches(
         retention = batch_retention(
             is_last_of_producer=is_last,
             last_offset=row["last_offset"],
-            first_uncleanable_offset=first_uncleanable,
+            kept_end_offset=first_uncleanable,
             discards_records=discards,
         )
         assert BatchRetention(int(found.batches[i])) == retention
@@ -95,7 +95,7 @@ def test_part_of_a_retention_is_that_of_the_batches_in_it() -> None:
     ]  # fmt: skip
     whole = decide_retention(
         table(content), np.array([row["can_discard"] for row in content], np.uint8), ActiveProducers({}),
-        first_uncleanable_offset=99, removal_ms=NOW_MS, legacy_deletes_stay=True,
+        kept_end_offset=99, removal_ms=NOW_MS, legacy_deletes_stay=True,
     )  # fmt: skip
     part = whole.part(2, 3)
     for name in ("batches", "discarded", "unread", "is_empty_marker"):
@@ -112,7 +112,7 @@ def test_no_producers_are_last_of_nothing() -> None:
         ({7: LastRecord(1, 5)}, BatchRetention.KEEP_EVEN_EMPTY),
     ):
         found = decide_retention(
-            batches, np.zeros(1, np.uint8), ActiveProducers(last_records), first_uncleanable_offset=99,
+            batches, np.zeros(1, np.uint8), ActiveProducers(last_records), kept_end_offset=99,
             removal_ms=NOW_MS, legacy_deletes_stay=True,
         )  # fmt: skip
         assert found.batches.tolist() == [expected]
@@ -124,6 +124,6 @@ def test_producer_that_comes_twice_counts_as_it_came_last() -> None:
                       "producer_epoch": 0} for i in (1, 2)])  # fmt: skip
     found = decide_retention(
         batches, np.zeros(2, np.uint8), ActiveProducers(np.array([[7, 1, 0], [8, 2, 0], [7, 2, 0]])),
-        first_uncleanable_offset=99, removal_ms=NOW_MS, legacy_deletes_stay=True,
+        kept_end_offset=99, removal_ms=NOW_MS, legacy_deletes_stay=True,
     )  # fmt: skip
     assert found.batches.tolist() == [BatchRetention.KEEP_IF_NOT_EMPTY, BatchRetention.KEEP_EVEN_EMPTY]

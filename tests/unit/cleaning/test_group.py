@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -70,7 +72,7 @@ def recopy(
         return aborted
 
     recopier = GroupRecopier(
-        rules=RecopyRules(first_uncleanable, 0, NOW_MS, NOW_MS, delete_retention_ms),
+        rules=RecopyRules(first_uncleanable, True, 0, NOW_MS, NOW_MS, delete_retention_ms),
         make_survivors=survivors if callable(survivors) else lambda: survivors,
         producers=ActiveProducers(producers or {}),
         collect_aborted=collect,
@@ -220,8 +222,8 @@ def test_active_producers_last_batch_stays_without_records(tmp_path: Path) -> No
 
 def test_new_horizon_wraps_like_javas_sum() -> None:
     """A huge delete.retention.ms gives a negative number, and so no horizon (R-563, R-568)."""
-    assert RecopyRules(0, 0, NOW_MS, NOW_MS, 1000).new_horizon_ms == NOW_MS + 1000
-    assert RecopyRules(0, 0, NOW_MS, NOW_MS, 2**63 - 1).new_horizon_ms == NOW_MS - 1 - 2**63
+    assert RecopyRules(0, True, 0, NOW_MS, NOW_MS, 1000).new_horizon_ms == NOW_MS + 1000
+    assert RecopyRules(0, True, 0, NOW_MS, NOW_MS, 2**63 - 1).new_horizon_ms == NOW_MS - 1 - 2**63
 
 
 def test_marker_without_data_gets_its_horizon_and_goes_once_that_has_passed(tmp_path: Path) -> None:
@@ -280,3 +282,89 @@ def test_large_batch_goes_through_a_small_buffer(tmp_path: Path) -> None:
     directory = log.write(tmp_path)
     sources = b"".join(path.read_bytes() for path in sorted(directory.glob("*.log")))
     assert recopy(directory, ByPlace(1), chunk_bytes=200)[0] == sources
+
+
+def recopied(
+    directory: Path, survivors: Callable[[], Survivors], *, may_stay: bool, lanes: int = 1
+) -> dict[str, bytes]:
+    """Recopy the first segment, lazily or not; returns the files that a swap would leave, by their last suffix."""
+    group = list_segments(FileSystem(), directory)[:1]
+    recopier = GroupRecopier(
+        rules=RecopyRules(10**6, True, 0, NOW_MS, NOW_MS, 1000),
+        make_survivors=survivors,
+        producers=ActiveProducers({}),
+        collect_aborted=lambda *_: (),
+        lanes=[LaneMemory(WindowBuffer(150), Unpacker(1 << 20)) for _ in range(lanes)],
+        before_read=lambda _: None,
+        before_chunk=lambda _: None,
+        after_write=lambda _: None,
+    )
+    target = CleanedSegment(
+        WatchedFileSystem(),
+        directory,
+        group[0].base_offset,
+        like=group[0].log_path,
+        interval_bytes=100,
+        max_index_bytes=1 << 20,
+        source=group[0] if may_stay else None,
+    )
+    aborts = recopier.recopy(group, 2**63 - 1, target)
+    if target.equals_source(aborts):
+        files = directory.glob(f"{group[0].base_offset:020d}.*")
+        left = {path.suffix[1:]: path.read_bytes() for path in files}
+    else:
+        target.finish(aborts, group[0].mtime_ns)
+        left = {path.name.split(".")[1]: path.read_bytes() for path in directory.glob("*.cleaned")}
+    target.discard()
+    assert not list(directory.glob("*.cleaned"))
+    return left
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("first_lost", [0, 1, 7, 17, 20, 35, 36])
+def test_segment_is_written_from_its_first_difference_on(tmp_path: Path, first_lost: int, lanes: int) -> None:
+    """Whatever record is the first to go, the files are those of a recopying that writes everything."""
+
+    class Losing:
+        def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
+            offsets = [int(row["base_offset"]) + i for row in block.batches for i in range(int(row["count"]))]
+            verdicts[: len(offsets)] = [SUPERSEDED if offset == first_lost else KEEP for offset in offsets]
+
+    directory = log_of(18, 1).write(tmp_path)
+    log, inode = directory / f"{0:020d}.log", (directory / f"{0:020d}.log").stat().st_ino
+    whole = recopied(directory, Losing, may_stay=False)
+    assert recopied(directory, Losing, may_stay=True, lanes=lanes) == whole
+    assert (whole["log"] == log.read_bytes()) == (first_lost == 36)
+    assert log.stat().st_ino == inode
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex", "txnindex"])
+def test_segment_whose_index_would_be_another_is_written(tmp_path: Path, suffix: str) -> None:
+    """Its records all stay; the index that recopying makes must not be missing."""
+    directory = log_of(6, 1).write(tmp_path)
+    whole = recopied(directory, lambda: ByPlace(1), may_stay=False)
+    (directory / f"{0:020d}.{suffix}").write_bytes(b"")
+    assert recopied(directory, lambda: ByPlace(1), may_stay=True) == whole
+
+
+@pytest.mark.parametrize("error", [None, errno.EXDEV])
+def test_segment_is_copied_where_the_system_cannot_copy_within_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int | None
+) -> None:
+    """By reading and writing; of a source that ends early what there is, without an endless loop."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(range(256)) * 20)
+    fs = FileSystem()
+    if error is not None:
+        monkeypatch.setattr(os, "copy_file_range", _refuse(error))
+    with fs.open(source) as read, fs.create(target, like=source) as written:
+        assert written.copy_from(read, 5000, 0) == 5000
+        assert target.read_bytes() == source.read_bytes()[:5000]
+        assert written.copy_from(read, 1000, 5000) == 120
+
+
+def _refuse(error: int) -> Callable[..., int]:
+    def copy_file_range(*_: object) -> int:
+        raise OSError(error, os.strerror(error))
+
+    return copy_file_range

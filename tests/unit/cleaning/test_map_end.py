@@ -14,13 +14,14 @@ from cleaner.cleaning.map import digests as digests_module
 from cleaner.cleaning.map.build_map import BuiltMap, MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.lane_memory import LaneMemory
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, RecordAboveLimitError
 from cleaner.format import records as records_module
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.format.records import Unpacker
+from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.policy.cleanable import cleanable
 from tests.scratch import scratch_directory
-from tests.support.batch_builder import Producer, Record, data_batch
+from tests.support.batch_builder import Producer, Record, data_batch, legacy_batch
 from tests.support.log_builder import LogBuilder
 from tests.unit.cleaning.logs import NOW_MS, context, load
 
@@ -41,7 +42,13 @@ class Found:
 
 
 def build(
-    directory: Path, *, first_dirty: int = 0, limit: int = 1000, chunk_bytes: int = BATCH_BY_BATCH, lanes: int = 2
+    directory: Path,
+    *,
+    first_dirty: int = 0,
+    limit: int = 1000,
+    chunk_bytes: int = BATCH_BY_BATCH,
+    lanes: int = 2,
+    record_limit_bytes: int = LARGEST_RECORD_BYTES,
 ) -> Found:
     """Build the map of a log from an offset on."""
     offset_map, ends = OffsetMap(limit, limit), []
@@ -50,7 +57,7 @@ def build(
     found = cleanable(log, first_dirty, log.topic, NOW_MS)
     assert found.first_dirty_offset == first_dirty
     memory = [LaneMemory(WindowBuffer(chunk_bytes), Unpacker(1 << 20)) for _ in range(lanes)]
-    built = MapBuilder(log, found, offset_map, memory, around).build()
+    built = MapBuilder(log, found, offset_map, memory, around, record_limit_bytes=record_limit_bytes).build()
     return Found(built, offset_map, ends)
 
 
@@ -157,6 +164,116 @@ def test_map_of_many_keys_covers_all(tmp_path: Path) -> None:
     found = build(write(tmp_path, batches), limit=100_000, chunk_bytes=ALL_AT_ONCE)
     assert (found.built.end_offset, found.built.ended_by, found.offset_map.entries) == (count, None, count)
     assert all(found.offset_map.get(b"key-%d" % i) == i for i in range(0, count, 77))
+
+
+LARGE = Record(b"large", bytes(100))
+
+
+def packed(base_offset: int, *keys: bytes | None, large_at: int | None = None) -> bytes:
+    """Build a compressed batch with these keys, and before one of them a large record."""
+    records = [Record(key, b"v") for key in keys]
+    if large_at is not None:
+        records.insert(large_at, LARGE)
+    return data_batch(records, base_offset, codec="snappy")
+
+
+@pytest.mark.parametrize("enough_bytes", [8 << 20, 1])
+@pytest.mark.parametrize("chunk_bytes", [BATCH_BY_BATCH, ALL_AT_ONCE])
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize(
+    ("keys", "covered"),
+    [
+        pytest.param(1, 1, id="full-in-an-earlier-batch"),
+        pytest.param(2, 2, id="full-before-it-in-its-batch"),
+        pytest.param(3, None, id="room-for-all-before-it"),
+        pytest.param(4, None, id="room-for-it"),
+    ],
+)
+def test_record_above_the_limit_counts_only_if_the_map_reaches_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keys: int,
+    covered: int | None,
+    lanes: int,
+    chunk_bytes: int,
+    enough_bytes: int,
+) -> None:
+    """Kafka puts record by record, and looks no further once the map is full (R-511)."""
+    monkeypatch.setattr(digests_module, "ENOUGH_BYTES", enough_bytes)
+    batches = [packed(0, b"a"), packed(1, b"b", b"c", b"d", large_at=2), packed(5, b"e")]
+    directory = write(tmp_path, batches, [batch(6, b"f")])
+
+    def run() -> BuiltMap:
+        return build(
+            directory, limit=keys, lanes=lanes, chunk_bytes=chunk_bytes, record_limit_bytes=50
+        ).built  # fmt: skip
+
+    if covered is not None:
+        assert (run().end_offset, run().ended_by) == (covered, MapEnd.FULL)
+        return
+    with pytest.raises(RecordAboveLimitError) as caught:
+        run()
+    assert caught.value.position == len(batches[0])
+    assert caught.value.path.name == f"{0:020d}.log"
+
+
+@pytest.mark.parametrize("chunk_bytes", [BATCH_BY_BATCH, ALL_AT_ONCE])
+def test_legacy_wrapper_with_a_record_above_the_limit_counts_as_a_whole(tmp_path: Path, chunk_bytes: int) -> None:
+    """If an earlier record fills the map, Kafka 4.4 does not read the large one; in a wrapper it does (R-241)."""
+    wrapper = legacy_batch([Record(b"b", b"v"), Record(b"c", b"v"), LARGE], 1, 1, codec="gzip")
+    directory = write(tmp_path, [packed(0, b"a"), wrapper])
+    with pytest.raises(RecordAboveLimitError):
+        build(directory, limit=1, chunk_bytes=chunk_bytes, record_limit_bytes=100)
+    directory = write(
+        tmp_path / "before", [packed(0, b"a"), packed(1, b"b"), wrapper.replace(wrapper[:8], (9).to_bytes(8, "big"), 1)]
+    )
+    found = build(directory, limit=1, chunk_bytes=chunk_bytes, record_limit_bytes=100)
+    assert (found.built.end_offset, found.built.ended_by) == (1, MapEnd.FULL)
+
+
+def test_records_above_the_limit_in_aborted_and_plain_batches_do_not_stop_the_map(tmp_path: Path) -> None:
+    """They are not unpacked; batches of the clean section that are read with the first dirty one count (R-511)."""
+    log = LogBuilder(index_interval_bytes=1 << 20)
+    log.append(LARGE)
+    log.append(LARGE, codec="zstd", producer=Producer(1, 0, 0, True))
+    log.end_transaction(1, 0, commit=False)
+    log.append(LARGE, codec="lz4")
+    log.append(("a", "v"), codec="lz4")
+    log.roll()
+    directory = log.write(tmp_path)
+    with pytest.raises(RecordAboveLimitError, match="at byte"):
+        build(directory, first_dirty=4, record_limit_bytes=50)
+    log = LogBuilder(index_interval_bytes=1 << 20)
+    log.append(LARGE)
+    log.append(LARGE, codec="zstd", producer=Producer(1, 0, 0, True))
+    log.end_transaction(1, 0, commit=False)
+    log.roll()
+    assert build(log.write(tmp_path / "sound"), record_limit_bytes=50).built.ended_by is None
+
+
+@pytest.mark.parametrize(("chunk_bytes", "is_refused"), [(BATCH_BY_BATCH, False), (ALL_AT_ONCE, True)])
+def test_map_that_a_callers_limit_ends_has_to_read_all_of_its_last_chunk(
+    tmp_path: Path, chunk_bytes: int, is_refused: bool
+) -> None:
+    """Such a map ends between chunks, so a record above the limit stops it only before that."""
+    log = load(context().fs, write(tmp_path, [packed(0, b"a", b"b"), packed(2, b"c", large_at=1)]))
+    memory = [LaneMemory(WindowBuffer(chunk_bytes), Unpacker(1 << 20))]
+    found = cleanable(log, 0, log.topic, NOW_MS)
+    builder = MapBuilder(log, found, OffsetMap(9, 9), memory, context(max_dirty_bytes=1), record_limit_bytes=50)
+    if is_refused:
+        with pytest.raises(RecordAboveLimitError):
+            builder.build()
+    else:
+        assert builder.build().end_offset == 2
+
+
+def test_damage_behind_a_full_map_is_found_behind_a_record_above_the_limit(tmp_path: Path) -> None:
+    """The rest of the segment is recopied, so its checksums count; the record does not (R-511)."""
+    bad = bytearray(packed(9, b"z"))
+    bad[-1] ^= 1
+    directory = write(tmp_path, [packed(0, b"a", b"b"), packed(2, b"c", large_at=0), bytes(bad)])
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        build(directory, limit=1, chunk_bytes=ALL_AT_ONCE, record_limit_bytes=50)
 
 
 key_lists = st.lists(

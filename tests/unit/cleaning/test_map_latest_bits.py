@@ -155,6 +155,24 @@ def test_transactional_batch_that_was_not_put_is_judged_by_the_table() -> None:
     assert judge(aborted + plain, offset_map) == expected
 
 
+@pytest.mark.parametrize("own", range(20))
+def test_transactional_batch_with_a_bit_was_put_and_is_judged_by_its_bits(own: int) -> None:
+    """One bit in its range is enough, wherever that begins and ends; bits of its neighbours do not count."""
+    for base in (0, 3, 8):
+        batch = data_batch([Record(b"%d" % i, b"v", base + i) for i in range(20)], base, producer=TRANSACTION)
+        offset_map = OffsetMap(100, 100)
+        offset_map.clear(0, 64)
+        offset_map.latest_offset = 63
+        for place in [*range(base), *range(base + 20, 64)]:
+            offset_map.latest[place >> 3] |= 1 << (place & 7)
+        assert judge(batch, offset_map) == [kernel.KEEP] * 20
+        place = base + own
+        offset_map.latest[place >> 3] |= 1 << (place & 7)
+        expected = [kernel.SUPERSEDED] * 20
+        expected[own] = kernel.KEEP
+        assert judge(batch, offset_map) == expected
+
+
 def test_records_above_the_maps_end_stay_whatever_their_bits() -> None:
     """A full map's bitmap covers more than the map (R-550)."""
     log = data_batch([Record(key, b"v") for key in (b"a", b"a", b"b", b"b", b"a")], 0)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from cleaner.base import concurrency
 from cleaner.cleaning.passes import pipeline
 from cleaner.cleaning.passes.pipeline import LANES_PER_THREAD, OrderedPipeline, lanes_for, threads_of
 from cleaner.errors import CleaningAborted
@@ -582,3 +583,47 @@ def test_thread_that_stands_aside_ends_with_the_others() -> None:
                 run(book, 4, threads=2)
         else:
             run(book, 4, threads=2)
+
+
+def test_interrupt_of_a_start_does_not_leave_the_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that runs already when its start is interrupted, and works on a chunk, is waited for."""
+    may_end, is_at_work, ended = threading.Event(), threading.Event(), []
+
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            assert is_at_work.wait(SECONDS)
+            threading.Timer(0.1, may_end.set).start()
+            raise KeyboardInterrupt
+
+    class OneChunk:
+        """A lane whose only chunk takes until it may end."""
+
+        def __init__(self) -> None:
+            self.taken = False
+
+        def take(self) -> bool:
+            self.taken, was_taken = True, self.taken
+            return not was_taken
+
+        def fill(self) -> None:
+            is_at_work.set()
+            assert may_end.wait(SECONDS)
+            ended.append("fill")
+
+        def arrange(self) -> None:
+            """Do nothing."""
+
+        def work(self) -> int:
+            return 0
+
+        def commit(self) -> None:
+            """Do nothing."""
+
+        def finish(self) -> None:
+            """Do nothing."""
+
+    monkeypatch.setattr(concurrency, "Thread", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        OrderedPipeline([OneChunk()], NAME, threads=2).run()
+    assert ended == ["fill"]

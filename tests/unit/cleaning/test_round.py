@@ -23,8 +23,10 @@ from cleaner.errors import (
     NoSpaceError,
     PolicyRefusedError,
 )
+from cleaner.policy.kafka_version import KAFKA_VERSIONS
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.indexes import read_txn_index
+from tests.reference.batches import read_batches
 from tests.support.batch_builder import Producer, Record, data_batch
 from tests.support.log_builder import START_MS, LogBuilder
 from tests.support.manual_clock import ManualClock
@@ -46,6 +48,7 @@ from tests.unit.small_disk import SmallDisk
 
 pytestmark = pytest.mark.kernels
 
+KAFKA_4_3, KAFKA_4_4 = KAFKA_VERSIONS
 # Every segment is its own group, so that a round has several swaps.
 ONE_BY_ONE = SETTINGS | {"internal.segment.bytes": "1"}
 # A few batches, so that a segment takes several chunks.
@@ -512,3 +515,54 @@ def test_round_without_callbacks_runs() -> None:
     around.progress("map", 1, 2)
     around.write_checkpoint(3)
     assert around.verify
+
+
+def point_into_a_batch(index: Path) -> None:
+    """Let the last entry of an offset index point into the middle of its batch."""
+    data = bytearray(index.read_bytes())
+    data[-4:] = (int.from_bytes(data[-4:], "big") - 5).to_bytes(4, "big")
+    index.write_bytes(data)
+
+
+@pytest.mark.parametrize("first_dirty", [0, 36], ids=["dirty", "clean"])
+def test_4_4_does_not_read_the_index_of_an_earlier_source(tmp_path: Path, first_dirty: int) -> None:
+    """R-538: in a group only the last source's index counts; 4.3 read the last entry of each, and failed."""
+    directory = keyed_log().write(tmp_path / "damaged")
+    sound = keyed_log().write(tmp_path / "sound")
+    point_into_a_batch(directory / f"{18:020}.index")
+    before = files_of(directory)
+    with pytest.raises(CorruptIndexError, match="into the middle of a batch"):
+        clean(directory, context(kafka=KAFKA_4_3), checkpoint=first_dirty or None)
+    assert files_of(directory) == before
+    clean(directory, context(kafka=KAFKA_4_4), checkpoint=first_dirty or None)
+    clean(sound, context(kafka=KAFKA_4_4), checkpoint=first_dirty or None)
+    assert segment_files(files_of(directory)).keys() == segment_files(files_of(sound)).keys()
+    assert records_in(directory) == records_in(sound)
+
+
+def test_4_4_reads_the_index_of_a_group_s_last_source(tmp_path: Path) -> None:
+    """Kafka needs its end; the round is refused before anything changes."""
+    directory = keyed_log().write(tmp_path)
+    point_into_a_batch(directory / f"{54:020}.index")
+    before = files_of(directory)
+    with pytest.raises(CorruptIndexError, match="into the middle of a batch"):
+        clean(directory, context(kafka=KAFKA_4_4))
+    assert files_of(directory) == before
+
+
+@pytest.mark.parametrize(("high_watermark", "kept_in_4_4"), [(18, True), (19, False)])
+def test_emptied_batch_at_the_range_end_stays_by_version(
+    tmp_path: Path, high_watermark: int, kept_in_4_4: bool
+) -> None:
+    """R-541 (b): 4.3 keeps its header wherever the high watermark is, 4.4 only where the range ends at it."""
+    ends = {}
+    for kafka in (KAFKA_4_3, KAFKA_4_4):
+        log = LogBuilder(index_interval_bytes=60)
+        log.append(*[(f"k{i}", "value") for i in range(17)])
+        log.append((None, "without a key"))
+        log.roll()
+        log.append(("k1", "later"), ("k2", "later"))
+        directory = log.write(tmp_path / kafka.name)
+        clean(directory, context(kafka=kafka), high_watermark=high_watermark)
+        ends[kafka.name] = [b.last_offset for b in read_batches((directory / f"{0:020}.log").read_bytes())][-1]
+    assert ends == {"4.3": 17, "4.4": 17 if kept_in_4_4 else 16}

@@ -36,6 +36,7 @@ _LOG = Path("/data/a b-0/00000000000000000000.log")
         (CorruptCheckpointError("/data/cleaner-offset-checkpoint", 0, "?"), "rm /data/cleaner-offset-checkpoint"),
         (CorruptCheckpointError("/data/recovery-point-offset-checkpoint", 0, "?"), "cleaner recover /data"),
         (CorruptCheckpointError("/data/p-0/leader-epoch-checkpoint", 0, "?"), "cleaner recover /data"),
+        (CorruptCheckpointError(f"/data/__cluster_metadata-0/{_LOG.name}", 91, "?"), "--metadata-dir DIR"),
         (LogDirLockedError("/data: in use"), "fuser -v LOG_DIR/.lock"),
     ],
 )

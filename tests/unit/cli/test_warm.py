@@ -110,10 +110,22 @@ def test_warm_again_finds_everything(cache: Path) -> None:
     assert done.stdout.endswith(f"kept in {next(cache.iterdir())}\n")
 
 
+def test_machine_code_of_all_kernels_counts_no_references(cache: Path) -> None:
+    """No kernel calls numba's runtime: with its locked counters rounds took half as long again."""
+    kernels = list(cache.glob("kernels-*/*.kernel"))
+    assert len(kernels) > 100
+    assert [path.name for path in kernels if b"NRT_" in path.read_bytes()] == []
+
+
+def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the lines on standard error, without the one that every `clean` ends with."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("rules of Kafka")]
+
+
 def test_clean_after_warm_compiles_nothing(cache: Path, log_dir: Path) -> None:
     """So there is nothing to say."""
     done = run(cache, "clean", str(log_dir), "topic-0", *COMPACT)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, complaints(done)) == (0, [])
 
 
 def test_clean_that_must_compile_says_so_once(cache: Path, log_dir: Path) -> None:
@@ -124,7 +136,7 @@ def test_clean_that_must_compile_says_so_once(cache: Path, log_dir: Path) -> Non
     done = run(cache, "clean", str(log_dir), "topic-0", *COMPACT)
     assert done.returncode == 0
     assert "topic-0" in done.stdout
-    (line,) = done.stderr.splitlines()
+    (line,) = complaints(done)
     assert line.startswith("cleaner: compiling kernels, about ")
     assert "once on this machine; `cleaner warm` does it beforehand" in line
     assert run(cache, "warm").stdout.startswith("all kernels were compiled already (")
@@ -154,7 +166,7 @@ def test_cache_that_is_not_safe_is_one_line_of_warning(cache: Path, log_dir: Pat
     unsafe.chmod(0o777)
     done = run(unsafe.parent, "clean", str(log_dir), "topic-0", *COMPACT, CACHE_DIRECTORY=str(cache))
     assert done.returncode == 0
-    (line,) = done.stderr.splitlines()
+    (line,) = complaints(done)
     assert f"compiled kernels in {unsafe} are not used: others may write to {unsafe}" in line
 
 

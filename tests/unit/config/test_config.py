@@ -15,8 +15,8 @@ from cleaner.errors import ConfigError, ConfigErrors
 from cleaner.settings.cluster import DYNAMIC_BROKER_KEYS
 
 ROOT = Path(__file__).parents[3]
-# Name, type, default and validator of settings, and synonyms of topic settings, printed by Kafka 4.3.1's own
-# ConfigDef and ServerTopicConfigSynonyms.
+# Name, type, default and validator of settings, and synonyms of topic settings, printed by Kafka 4.4.0's own
+# ConfigDef and ServerTopicConfigSynonyms. 4.3.1 prints the same without the four topic settings that came after it.
 KAFKA_SETTINGS = ROOT / "tests" / "golden" / "kafka-settings.tsv"
 
 
@@ -36,7 +36,7 @@ def _validator(setting: Setting) -> str:
 
 @pytest.mark.parametrize("name", sorted(set(TOPIC_SETTINGS) - {"internal.segment.bytes"}))
 def test_topic_setting_in_table_equals_kafka_definition(name: str) -> None:
-    """Type, default, bounds and broker names of a topic setting are those of Kafka 4.3.1 (R-802)."""
+    """Type, default, bounds and broker names of a topic setting are those of Kafka 4.4.0 (R-802)."""
     setting = TOPIC_SETTINGS[name]
     kind, default, validator = _kafka_rows("topic")[name]
     assert (kind.lower(), default, validator) == (setting.kind, setting.default, _validator(setting))
@@ -45,7 +45,7 @@ def test_topic_setting_in_table_equals_kafka_definition(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name in BROKER_SETTINGS if not name.startswith("cleaner.")))
 def test_broker_setting_in_table_has_type_and_default_of_kafka(name: str) -> None:
-    """Type and default of a broker setting are those of Kafka 4.3.1 (R-801)."""
+    """Type and default of a broker setting are those of Kafka 4.4.0 (R-801)."""
     setting = BROKER_SETTINGS[name]
     kind, default, _ = _kafka_rows("broker")[name]
     assert kind.lower() == setting.kind
@@ -55,7 +55,7 @@ def test_broker_setting_in_table_has_type_and_default_of_kafka(name: str) -> Non
 
 
 def test_topic_settings_are_all_that_kafka_has() -> None:
-    """Every topic setting of Kafka 4.3.1 is either read or named as without meaning here."""
+    """Every topic setting of Kafka 4.4.0 is either read or named as without meaning here."""
     assert set(_kafka_rows("topic")) == set(TOPIC_SETTINGS) | UNUSED_TOPIC_KEYS
 
 
@@ -97,6 +97,8 @@ def test_cleanup_policy_with_duplicates_warns() -> None:
         ("retention.ms", "-2", "at least -1"),
         ("retention.bytes", "9223372036854775808", "must fit long"),
         ("segment.index.bytes", "3", "at least 4"),
+        ("max.decompressed.message.bytes", "0", "1 to 2147483639"),
+        ("max.decompressed.message.bytes", "2147483640", "1 to 2147483639"),
         ("preallocate", "yes", "true or false"),
         ("message.timestamp.type", "createtime", "one of CreateTime, LogAppendTime"),
         ("log.retention.ms", "0", "-1 (unlimited) or at least 1"),

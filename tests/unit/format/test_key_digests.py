@@ -5,20 +5,30 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import mmh3
 import numpy as np
 import pytest
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.key_digests import MESSAGES_BEFORE, MURMUR, NO_OFFSET, OFFSET_PLUS_1, SIP, KeyDigests
+from cleaner.format.key_digests import (
+    FIRST,
+    MESSAGES_BEFORE,
+    NO_OFFSET,
+    OFFSET_PLUS_1,
+    SECOND,
+    KeyDigests,
+    new_secret,
+    secret_words,
+)
 from cleaner.format.records import Block, Unpacker
+from cleaner.kernels.digest import SECRET_WORDS
 from tests.fuzz.change_records import sealed
 from tests.support.batch_builder import Record, data_batch
 from tests.unit.cleaning.retaining import PATH, only_chunk
+from tests.unit.kernels.digesting import slow_short_digest
 
 CLEANER = Path(__file__).parents[3] / "cleaner"
-KEYS = np.array([3, 4], np.uint64)
+KEYS = secret_words(bytes(16))
 RECORDS = [Record(b"k%d" % i if i % 3 else None, b"value") for i in range(6)]
 
 
@@ -40,9 +50,19 @@ def test_row_names_key_offset_and_messages_before() -> None:
     rows = digests.of(PATH, block, none_of(block), KEYS, 12)
     assert (rows[:, OFFSET_PLUS_1] - 1).tolist() == [12, 14, 15, 21, 22, 24, 25]
     assert rows[:, MESSAGES_BEFORE].tolist() == [2, 4, 5, 7, 8, 10, 11]
-    assert rows[0, MURMUR] == mmh3.hash64(b"k2", 0, signed=False)[0]
-    assert len(np.unique(rows[:, SIP])) == 4
+    assert (rows[0, FIRST], rows[0, SECOND]) == slow_short_digest(b"k2", KEYS.tolist())
+    assert len(np.unique(rows[:, FIRST])) == 4
     assert (digests.messages, digests.keyless) == (12, 3)
+
+
+def test_secrets_are_drawn_and_made_of_all_of_their_seed() -> None:
+    """The same seed gives the same words, in all processes of a job; any other bit gives others."""
+    drawn = {tuple(new_secret().tolist()) for _ in range(4)}
+    seeds = [bytes(16), *((1 << bit).to_bytes(16, "little") for bit in range(0, 128, 9))]
+    made = {tuple(secret_words(seed).tolist()) for seed in seeds}
+    assert (len(drawn), len(made)) == (4, len(seeds))
+    assert {len(set(words)) for words in drawn | made} == {SECRET_WORDS}
+    assert secret_words(seeds[1]).tolist() == secret_words(seeds[1]).tolist()
 
 
 def test_rows_are_added_in_memory_that_grows() -> None:

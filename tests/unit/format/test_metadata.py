@@ -19,6 +19,7 @@ from tests.support.metadata_builder import (
     TOPIC,
     batch,
     config_record,
+    feature_record,
     partition_change_record,
     partition_record,
     record,
@@ -53,6 +54,20 @@ def test_image_of_setting_set_to_null_loses_it() -> None:
     assert image.topic_configs["t"] == {"cleanup.policy": "compact", "a": "2"}
     image.apply(config_record(TOPIC, "t", "cleanup.policy", None))
     assert image.topic_configs["t"] == {"a": "2"}
+
+
+def test_image_holds_the_last_level_of_each_feature() -> None:
+    """A later record of a feature wins; one of a version that is not known here is no reason to refuse the settings."""
+    levels = feature_record("metadata.version", 30), feature_record("group.version", 1)
+    image = _image(*levels, feature_record("metadata.version", 33))
+    assert image.feature_levels == {"metadata.version": 33, "group.version": 1}
+    assert _image(feature_record("metadata.version", 33, version=1), COMPACT).feature_levels == {}
+
+
+def test_levels_of_an_aborted_transaction_do_not_count() -> None:
+    """A metadata transaction that is aborted, or open at the end, leaves the level as it was."""
+    image = _image(feature_record("metadata.version", 30), BEGIN, feature_record("metadata.version", 33), ABORT)
+    assert image.feature_levels == {"metadata.version": 30}
 
 
 def test_image_counts_the_replicas_of_partitions() -> None:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, RecordAboveLimitError
 from cleaner.format import records as records_module
+from cleaner.format.key_digests import KeyDigests, new_secret
 from cleaner.format.records import Block, Unpacker, bad_record, leave_out
 from cleaner.kernels import records as kernel
 from tests.fuzz.change_records import sealed
-from tests.support.batch_builder import Record, data_batch, encode_record, legacy_batch, with_offsets
+from tests.support.batch_builder import (
+    Record,
+    data_batch,
+    encode_record,
+    legacy_batch,
+    legacy_entry,
+    varint,
+    with_offsets,
+)
 from tests.support.codecs import CODEC_IDS, compress
 from tests.unit.cleaning.retaining import PATH, only_chunk
 
@@ -101,6 +110,80 @@ def test_unwanted_legacy_batch_that_cannot_be_read_is_skipped(magic: int) -> Non
     assert bodies[1] == body_of(RECORDS, 9)
     with pytest.raises(CorruptBatchError, match="a key is longer"):
         blocks_of(log, unwanted=[False, True])
+
+
+SMALL, LARGE = Record(b"k", b"v"), Record(b"key", b"value of a large record")
+PACKED = tuple(CODEC_IDS)[1:]
+LARGE_BYTES = len(encode_record(LARGE, 0, 0)) - 1  # without the length itself, which is one byte here
+
+
+def records_before_refusal(log: bytes, limit: int, unwanted: list[bool] | None = None) -> tuple[list[int], str]:
+    """Return the record counts of the batches handed out, and the refusal; empty if there is none."""
+    counts: list[int] = []
+    flags = None if unwanted is None else np.array(unwanted)
+    try:
+        for block in Unpacker(LIMIT).blocks(PATH, only_chunk(log), flags, limit):
+            counts += block.batches["count"].tolist()
+    except RecordAboveLimitError as error:
+        return counts, error.reason
+    return counts, ""
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_record_of_a_packed_batch_may_have_the_limit_and_no_byte_more(codec: str) -> None:
+    """Its length counts, not the batch's; what comes before it was handed out (R-511, R-560)."""
+    log = data_batch([SMALL] * 3, 0, codec=codec) + data_batch([SMALL, SMALL, LARGE, SMALL], 3, codec=codec)
+    log += data_batch([LARGE], 7, codec=codec)
+    assert records_before_refusal(log, LARGE_BYTES) == ([3, 4, 1], "")
+    counts, reason = records_before_refusal(log, LARGE_BYTES - 1)
+    assert counts == [3, 2]
+    at = 2 * len(encode_record(SMALL, 0, 0))
+    assert reason.startswith(
+        f"a compressed record of {LARGE_BYTES} bytes, {at} bytes into its unpacked batch, is above "
+    )
+    assert f"max.decompressed.message.bytes={LARGE_BYTES - 1}; Kafka 4.4 refuses" in reason
+
+
+def test_limit_does_not_concern_unpacked_and_unwanted_batches_nor_what_they_add_up_to() -> None:
+    """Only a record of a packed batch that is read (R-560)."""
+    plain, packed = data_batch([LARGE], 0), data_batch([LARGE], 1, codec="lz4")
+    many = data_batch([SMALL] * 50, 2, codec="gzip")
+    entry = legacy_batch([LARGE], 60, 1)
+    log = plain + packed + many + entry + legacy_batch([LARGE], 70, 0, codec="gzip")
+    limit = len(encode_record(SMALL, 49, 0)) - 1
+    assert records_before_refusal(log, limit, [False, True, False, False, True]) == ([1, 1, 50, 1, 1], "")
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+def test_entry_of_a_legacy_wrapper_may_have_the_limit_and_no_byte_more(magic: int, codec: str) -> None:
+    """The size field counts; Kafka reads all entries of a wrapper before it gives out the first (R-241, R-511)."""
+    size = len(legacy_entry(0, LARGE.key, LARGE.value, magic)) - 12
+    log = data_batch([SMALL] * 3, 0, codec="zstd") + legacy_batch([SMALL, LARGE, SMALL], 3, magic, codec=codec)
+    assert records_before_refusal(log, size) == ([3, 3], "")
+    counts, reason = records_before_refusal(log, size - 1)
+    assert counts == [3]
+    assert reason.startswith(f"a compressed record of {size} bytes")
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_cut_off_entry_at_the_end_of_a_wrapper_counts_for_the_limit(magic: int) -> None:
+    """Kafka passes over it, but compares its size first (R-241, R-511)."""
+    small, large = legacy_entry(0, b"k", b"v", magic), legacy_entry(1, LARGE.key, LARGE.value, magic)
+    log = legacy_entry(0, None, compress("gzip", small + large[:20]), magic, attributes=CODEC_IDS["gzip"])
+    assert records_before_refusal(log, len(large) - 12) == ([1], "")
+    assert records_before_refusal(log, len(large) - 13)[0] == []
+
+
+@pytest.mark.parametrize("codec", PACKED)
+@pytest.mark.parametrize("limit", [1, LIMIT])
+def test_negative_length_of_a_packed_record_is_damage_with_and_without_a_limit(codec: str, limit: int) -> None:
+    """It is refused before anything of that size is allocated."""
+    body = encode_record(SMALL, 0, 0)
+    log = data_batch([SMALL, SMALL], 0, codec=codec, payload=compress(codec, varint(-5) + 3 * body))
+    (block,) = Unpacker(LIMIT).blocks(PATH, only_chunk(log), None, limit)
+    with pytest.raises(CorruptBatchError, match="its length does not fit the batch"):
+        KeyDigests().add(PATH, block, np.zeros(1, np.uint8), new_secret())
 
 
 def test_leaving_out_a_batch_makes_progress_or_raises() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,3 +56,16 @@ def index(
     assert found.status == kernel.DIGEST_GOOD
     rows = found.digests.reshape(-1, kernel.DIGEST_WORDS)[: found.keyed]
     return offset_map.put(rows) < found.keyed
+
+
+def slow_short_digest(key: bytes, secret: Sequence[int]) -> tuple[int, int]:
+    """Return the digest of a key of up to 32 bytes, with Python's own numbers."""
+    numbers = [low | high << 64 for low, high in zip(secret[2::2], secret[3::2], strict=True)]
+    words = [1, len(key), *(int.from_bytes(key[at : at + 8], "little") for at in range(0, len(key), 8))]
+    first, second = (
+        sum(map(operator.mul, words, mine)) % 2**128 >> 64
+        for mine in (numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :])
+    )
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        first = (first ^ first >> 33) * factor % 2**64
+    return first ^ first >> 33, second

@@ -24,6 +24,7 @@ from cleaner.kernels.batches import (
     SCAN_TABLE_FULL,
     SCAN_TOO_SHORT,
     count_good_checksums,
+    count_records,
     scan_batches,
 )
 from cleaner.kernels.scan_status import KIND_LEGACY, KIND_PRODUCER
@@ -304,6 +305,16 @@ def test_good_checksums_are_counted_up_to_the_first_bad_one() -> None:
         damaged = data.copy()
         damaged[int(rows[index]["start"]) + int(rows[index]["size"]) - 1] ^= 1
         assert count_good_checksums(damaged, rows) == index
+
+
+def test_records_are_counted_within_what_their_batches_can_hold() -> None:
+    """A wrong count neither takes room from other batches nor asks for more than the bytes can fill."""
+    rows = np.zeros(4, BATCH_DTYPE)
+    rows["body_end"], rows["count"] = [70, 70, 70, -5], [3, -8, 2**40, 4]
+    unread = np.zeros(4, np.uint8)
+    assert count_records(rows, unread) == 3 + 10
+    unread[2] = 1
+    assert count_records(rows, unread) == 3
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=6), st.integers(0, 2000), st.integers(1, 255))

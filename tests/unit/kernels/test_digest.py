@@ -1,4 +1,4 @@
-"""The two halves of a key's digest against `mmh3` and a slow SipHash."""
+"""The digests of keys against Python's own numbers, `mmh3` and a slow SipHash."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.kernels.digest import murmur3_low, siphash13
+from cleaner.kernels.compile import jit
+from cleaner.kernels.digest import SECRET_WORDS, SHORT_BYTES, digest_key, murmur3_low, siphash13
 from tests.unit.kernels.arrays import padded
+from tests.unit.kernels.digesting import slow_short_digest
 
 pytestmark = pytest.mark.kernels
 
@@ -91,3 +93,43 @@ def test_siphash13_at_every_size_equals_slow_twin(size: int) -> None:
 def test_siphash13_of_any_key_equals_slow_twin(key: bytes, key0: int, key1: int) -> None:
     """Any bytes under any key."""
     assert siphash13(padded(key), 0, len(key), np.uint64(key0), np.uint64(key1)) == slow_siphash(key, key0, key1)
+
+
+@jit
+def _digest(data, start, size, secret):  # type: ignore[no-untyped-def]
+    return digest_key(data, start, size, secret)
+
+
+def _found(key: bytes, secret: list[int], around: bytes = b"\xff" * 9) -> tuple[int, int]:
+    found = _digest(padded(around + key + around), len(around), len(key), np.array(secret, np.uint64))
+    return int(found[0]), int(found[1])
+
+
+_SECRET = [pow(3, 1000 + i, 1 << 64) for i in range(SECRET_WORDS)]
+
+
+@pytest.mark.parametrize("size", range(SHORT_BYTES + 1))
+def test_digest_of_a_short_key_equals_slow_twin_at_every_size(size: int) -> None:
+    """With all bits set, and with none."""
+    for key in (bytes(size), b"\xff" * size, bytes(range(size))):
+        assert _found(key, _SECRET) == slow_short_digest(key, _SECRET)
+
+
+@given(st.binary(max_size=SHORT_BYTES), st.lists(words, min_size=SECRET_WORDS, max_size=SECRET_WORDS), st.binary())
+def test_digest_of_any_short_key_equals_slow_twin(key: bytes, secret: list[int], around: bytes) -> None:
+    """Whatever the secret, and the bytes next to the key."""
+    assert _found(key, secret, around) == slow_short_digest(key, secret)
+
+
+@given(st.binary(min_size=SHORT_BYTES + 1, max_size=SHORT_BYTES + 40))
+def test_digest_of_a_longer_key_is_siphash_and_murmur(key: bytes) -> None:
+    """Under the first two words of the secret."""
+    assert _found(key, _SECRET) == (slow_siphash(key, *_SECRET[:2]), mmh3.hash64(key, 0, signed=False)[0])
+
+
+def test_short_keys_that_are_alike_have_different_words() -> None:
+    """Zeros at the end, a changed bit at any place, and another length: either word alone tells them apart."""
+    keys = {bytes(size) for size in range(SHORT_BYTES + 1)}
+    keys |= {(1 << bit).to_bytes(size, "little") for size in (7, 8, 16, 31, 32) for bit in range(8 * size)}
+    found = [_found(key, _SECRET) for key in keys]
+    assert [len(set(column)) for column in zip(*found, strict=True)] == [len(keys)] * 2

@@ -21,6 +21,7 @@ from cleaner.kernels import records as record_kernel
 from cleaner.kernels import repack as repack_kernel
 from cleaner.kernels import retain as retain_kernel
 from cleaner.kernels.codec_table import LZ4, SNAPPY
+from cleaner.kernels.digest import SECRET_WORDS
 from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 from tests.support.batch_builder import Producer, Record, data_batch, marker_batch, varint
 from tests.support.batch_reader import split_batches
@@ -122,7 +123,7 @@ def _index(
     most = min(int(rows["count"][skipped == 0].sum()), data.size + unpacked.size)
     digests = guards.words(map_kernel.DIGEST_WORDS * most)
     status = map_kernel.digest_records(
-        data, unpacked, rows, skipped, first_dirty, np.array([1, 2], np.uint64), digests, state
+        data, unpacked, rows, skipped, first_dirty, np.arange(1, 1 + SECRET_WORDS, dtype=np.uint64), digests, state
     )
     keyed = int(state[map_kernel.STATE_KEYED])
     assert 0 <= keyed <= most
@@ -154,7 +155,7 @@ def _judge(
     state = guards.words(map_kernel.STATE_CELLS).view(np.int64)
     status = map_kernel.judge_records(
         data, unpacked, rows, _flags(guards, len(rows), choices, 1), _flags(guards, len(rows), choices, 2), 2**62, 7,
-        True, table, _SLOTS, choices[1] & 1, np.array([1, 2], np.uint64), latest, first_dirty,
+        True, table, _SLOTS, choices[1] & 1, np.arange(1, 1 + SECRET_WORDS, dtype=np.uint64), latest, first_dirty,
         guards.words(map_kernel.SCRATCH_WORDS), verdicts, state,
     )  # fmt: skip
     if status == map_kernel.DIGEST_BAD_RECORD:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleaner.format.batch import BATCH_DTYPE
 from cleaner.kernels.records import (
     RECORD_BAD_END,
     RECORD_BAD_HEADERS,
@@ -14,6 +16,7 @@ from cleaner.kernels.records import (
     RECORD_BAD_VALUE,
     RECORD_BAD_VARINT,
     RECORD_GOOD,
+    find_record_above,
     read_record,
     read_varint,
     skip_headers,
@@ -247,3 +250,43 @@ def test_record_of_random_bytes_ends_within_them(data: bytes) -> None:
     if status == RECORD_GOOD:
         assert 0 < tail < key_start <= key_start + max(key_size, 0) < after <= len(data)
         assert value_size < after
+
+
+def first_above(body: bytes, count: int, limit: int) -> tuple[int, int, int] | None:
+    """Find the first record above a limit, as `find_record_above` does, in plain Python."""
+    at = 0
+    for number in range(count):
+        size, after, _ = read(body[at:], 5)
+        if after < 0 or size < 0:
+            return None
+        if size > limit:
+            return number, at, size
+        if size > len(body) - at - after:
+            return None
+        at += after + size
+    return None
+
+
+lengths = st.one_of(st.integers(0, 40), st.sampled_from([MIN_INT, -1, 8192, MAX_INT]))
+
+
+@given(
+    st.lists(st.tuples(lengths, st.integers(0, 40)), max_size=6),
+    st.binary(max_size=6),
+    st.integers(0, 9),
+    st.integers(1, 60),
+)
+def test_first_record_above_a_limit_is_found_whatever_the_lengths_say(
+    records: list[tuple[int, int]], rest: bytes, count: int, limit: int
+) -> None:
+    """Lengths beyond the batch, negative or cut off end the search; a batch not above the limit is not looked at."""
+    body = b"".join(varint(size) + bytes(there) for size, there in records) + rest
+    row = np.zeros(1, BATCH_DTYPE)
+    row["magic"], row["unpacked"], row["count"] = 2, 1, count
+    row["body_start"], row["body_end"] = 3, 3 + len(body)
+    found = [int(value) for value in find_record_above(padded(b"..." + body), row, limit)]
+    wanted = first_above(body, count, limit) if len(body) > limit else None
+    assert found == ([-1, 0, 0, 0] if wanted is None else [0, wanted[0], wanted[1] + 3, wanted[2]])
+    for field, value in (("magic", 1), ("unpacked", 0)):
+        row[field] = value
+        assert int(find_record_above(padded(b"..." + body), row, limit)[0]) == -1

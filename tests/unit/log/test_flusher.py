@@ -12,7 +12,7 @@ import pytest
 
 from cleaner.config.values import TopicConfig
 from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
-from cleaner.log.flusher import FlushThreads, LogFlusher
+from cleaner.log.flusher import FlushThreads, LogFlusher, Work
 from tests.support.manual_clock import ManualClock
 
 
@@ -43,20 +43,17 @@ class _Later:
     """Keeps the work submitted to another thread."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[], None]] = []
+        self.asked: list[Work] = []
 
-    def __call__(self, work: Callable[[], None]) -> None:
+    def __call__(self, work: Work) -> None:
         self.asked.append(work)
 
     def run(self) -> None:
         asked, self.asked = self.asked, []
-        for work in asked:
-            work()
+        self.asked = [work for work in asked if work()] + self.asked
 
 
-def _flusher(
-    log: _Log, submit: Callable[[Callable[[], None]], None], clock: ManualClock | None = None, **topic: int
-) -> LogFlusher:
+def _flusher(log: _Log, submit: Callable[[Work], None], clock: ManualClock | None = None, **topic: int) -> LogFlusher:
     return LogFlusher(
         log,
         "a-0",
@@ -389,6 +386,112 @@ def test_flush_interrupted_while_futures_are_failed_leaves_none_waiting() -> Non
 
 def _out_of_memory() -> int:
     raise MemoryError
+
+
+def _alone(log: _Log, later: _Later) -> LogFlusher:
+    """Return a flusher whose last futures had one caller each, which waited alone."""
+    flusher = _flusher(log, later)
+    for _ in range(2):
+        future = flusher.durable(_append(log, flusher))
+        flusher.on_wait(None)
+        later.run()
+        assert future.done()
+    assert later.asked == []
+    return flusher
+
+
+def test_caller_who_waits_alone_again_flushes_by_itself() -> None:
+    """No other thread is needed, and the request that was made for it does nothing."""
+    log, later = _Log(), _Later()
+    flusher = _alone(log, later)
+    for _ in range(3):
+        flusher.durable(_append(log, flusher)).result()
+    assert (log.flushes, len(later.asked)) == (5, 1)
+    later.run()
+    later.run()
+    assert (log.flushes, later.asked) == (5, [])
+
+
+def test_postponed_flush_is_made_when_nobody_waits() -> None:
+    """A caller who flushed by itself does not wait for its next record."""
+    log, later = _Log(), _Later()
+    flusher = _alone(log, later)
+    future = flusher.durable(_append(log, flusher))
+    later.run()
+    assert not future.done()
+    later.run()
+    assert future.done()
+    # And the next one is not postponed.
+    future = flusher.durable(_append(log, flusher))
+    later.run()
+    assert future.done()
+
+
+def test_postponed_flush_is_made_at_once_when_a_second_caller_waits() -> None:
+    """Group commit is for them."""
+    log, later = _Log(), _Later()
+    flusher = _alone(log, later)
+    futures = [flusher.durable(_append(log, flusher)) for _ in range(2)]
+    assert len(later.asked) == 1
+    flusher.on_wait(None)
+    assert len(later.asked) == 2
+    later.asked.pop(0)
+    later.run()
+    assert all(future.done() for future in futures)
+    assert log.flushes == 3
+
+
+@pytest.mark.parametrize("how", ["timeout", "callback"])
+def test_postponed_flush_is_made_at_once_for_a_caller_who_cannot_flush(how: str) -> None:
+    """A timeout must end while the disk hangs, and a callback's thread does not wait."""
+    log, later = _Log(), _Later()
+    flusher = _alone(log, later)
+    future = flusher.durable(_append(log, flusher))
+    if how == "timeout":
+        with pytest.raises(TimeoutError):
+            future.result(0)
+    else:
+        future.add_done_callback(lambda _: None)
+    assert (log.flushes, len(later.asked)) == (2, 2)
+    later.asked.pop(0)
+    later.run()
+    assert future.done()
+
+
+@pytest.mark.parametrize("call", ["result", "exception"])
+def test_failed_fsync_of_a_caller_alone_fails_all_futures(call: str) -> None:
+    """As that of any other thread; what follows fails, too."""
+    log, later = _Log(), _Later()
+    flusher = _alone(log, later)
+    future = flusher.durable(_append(log, flusher))
+    log.error = FailedFsyncError("a-0", OSError("gone"))
+    if call == "exception":
+        assert future.exception() is log.error
+    with pytest.raises(FailedFsyncError):
+        future.result()
+    log.error = None
+    with pytest.raises(FailedFsyncError):
+        flusher.durable(_append(log, flusher)).result(0)
+    assert log.flushes == 3
+
+
+def test_postponed_work_is_called_again_until_it_is_done() -> None:
+    """Other work goes on meanwhile, and a shutdown waits for all of it."""
+    threads, looks, done = FlushThreads(1), list(range(50)), threading.Event()
+
+    def postponed() -> bool:
+        looks.pop()
+        return bool(looks)
+
+    def other() -> bool:
+        done.set()
+        return False
+
+    threads.submit(postponed)
+    threads.submit(other)
+    assert done.wait(10)
+    threads.shutdown()
+    assert looks == []
 
 
 def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:

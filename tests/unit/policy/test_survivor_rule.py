@@ -11,7 +11,7 @@ import pytest
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.format.batch import SegmentReader
-from cleaner.format.key_digests import SIP, KeyDigests, Words
+from cleaner.format.key_digests import FIRST, KeyDigests, Words, new_secret
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels import offset_map as kernel
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
@@ -25,7 +25,7 @@ from cleaner.storage.segment.indexes import abort_rows
 from cleaner.storage.segment.segment import Segment
 from cleaner.verification.check.batches import BatchChecker
 from cleaner.verification.check.findings import Finding
-from cleaner.verification.check.twice import TwiceFinder, new_keys
+from cleaner.verification.check.twice import TwiceFinder
 from tests.support.log_builder import LogBuilder
 from tests.unit.policy.survivor_rules import EARLIEST_OFFSET, RULES
 
@@ -109,7 +109,7 @@ def test_latest_values_ask_the_rule(log: Path, rule: SurvivorRule) -> None:
 def test_digest_tasks_ask_the_rule(log: Path, rule: SurvivorRule) -> None:
     """A task of a round on Spark emits of each key the record that stays."""
     size = log.stat().st_size
-    settings = JobSettings(log.parent, log.parent, "", 1, 0, len(KEYS) - 1, 1 << 20, 10, 1e12, rule)
+    settings = JobSettings(log.parent, log.parent, "", 1, 0, len(KEYS) - 1, 1 << 20, 1 << 20, 10, 1e12, rule)
     whole = Range(0, 0, 0, 0, size, 0, size, 0, is_dirty=True, checks_index=False)
     digester = RangeDigester(FileSystem(), settings, RangeStart(whole, PassState(), None))
     offsets = [code >> 1 for rows in digester.rows() for code in rows.codes.tolist()]
@@ -130,8 +130,8 @@ def test_check_uses_the_rule(log: Path, rule: SurvivorRule) -> None:
     """Of a key that comes twice below the checkpoint, every record except the surviving one is reported."""
     findings: list[Finding] = []
     (chunk,) = SegmentReader(FileSystem().open(log), size=log.stat().st_size)
-    checked = BatchChecker(1 << 20, new_keys()).check(log, chunk, digest_from=0)
-    twice = np.sort(np.unique(checked.digests[:, SIP]))
+    checked = BatchChecker(1 << 20, new_secret()).check(log, chunk, digest_from=0)
+    twice = np.sort(np.unique(checked.digests[:, FIRST]))
     finder = TwiceFinder(0, len(KEYS), abort_rows(()), twice, findings.append, rule)
     finder.add(Segment.open(FileSystem(), log.parent, 0), checked)
     assert sorted(finding.offset or 0 for finding in findings) == [

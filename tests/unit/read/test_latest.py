@@ -11,7 +11,7 @@ import pytest
 
 from cleaner.cleaning import offset_map
 from cleaner.format.batch import SegmentReader
-from cleaner.format.key_digests import MURMUR, OFFSET_PLUS_1, Words
+from cleaner.format.key_digests import OFFSET_PLUS_1, SECOND, Words
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
 from cleaner.read.latest import Digest, LatestByKey
@@ -64,7 +64,7 @@ def test_last_records_far_apart_take_no_memory_for_the_offsets_between() -> None
     """A compacted log may have few keys and a range of offsets that no memory has a bit each for."""
     far = 4 * 10**13
     rows = np.zeros((3, 4), np.uint64)
-    rows[:, MURMUR] = 1, 2, 1
+    rows[:, SECOND] = 1, 2, 1
     rows[:, OFFSET_PLUS_1] = 1, 2, far + 1
     latest = LatestByKey(lambda _: iter([rows]), 0, far + 1, 10, 10)
     assert latest.has(np.array([0, 1, far - 1, far])).tolist() == [False, True, False, True]

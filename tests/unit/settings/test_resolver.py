@@ -17,6 +17,7 @@ from tests.support.metadata_builder import (
     BROKER,
     TOPIC,
     config_record,
+    feature_record,
     partition_record,
     topic_record,
     write_segment,
@@ -381,3 +382,38 @@ def test_all_mistakes_of_all_sources_are_reported_together(log_dir: Path, tmp_pa
         ("--topics-dir", str(tmp_path / "absent")),
     }
     assert any("threads=0: must be at least 1 (--config)" in str(mistake) for mistake in caught.value.mistakes)
+
+
+@pytest.mark.parametrize(("level", "expected"), [(30, "4.3"), (33, "4.4"), (34, "4.4")])
+def test_kafka_version_is_that_of_the_cluster_metadata(log_dir: Path, level: int, expected: str) -> None:
+    """`auto` goes by the finalized level; a level beyond the known ones gives a warning."""
+    _metadata(log_dir, feature_record("metadata.version", level))
+    found = _resolver(log_dir)
+    assert found.kafka.version.name == expected
+    assert str(level) in found.kafka.origin
+    assert any("newer than Kafka" in warning for warning in found.warnings) is (level > 33)
+    assert found.topic("t", ID).kafka == found.kafka
+
+
+def test_kafka_version_given_wins_over_the_metadata(log_dir: Path) -> None:
+    """The setting counts wherever a setting of the process may be given; its source is named."""
+    _metadata(log_dir, feature_record("metadata.version", 33))
+    assert _resolver(log_dir, {"cleaner.kafka.version": "4.3"}).kafka.version.name == "4.3"
+    chosen = _resolver(log_dir, sets=["cleaner.kafka.version=4.3"]).kafka
+    assert (chosen.version.name, chosen.origin) == ("4.3", "--set")
+    with pytest.raises(ConfigError, match=r"one of auto, 4\.3, 4\.4"):
+        _resolver(log_dir, {"cleaner.kafka.version": "3.9"})
+
+
+def test_kafka_version_without_metadata_is_the_oldest_and_says_so(log_dir: Path) -> None:
+    """Nothing is guessed: the rules of 4.3, with the reason."""
+    assert "no metadata.version" in _resolver(log_dir).kafka.origin
+    assert _resolver(log_dir).kafka.version.name == "4.3"
+
+
+def test_setting_of_the_process_cannot_be_given_to_one_topic(log_dir: Path) -> None:
+    """It would be ignored; a broker's name of a topic setting still means the topic's."""
+    with pytest.raises(ConfigError, match=r"cleaner\.kafka\.version=4\.3: is a setting of the process: --set"):
+        _resolver(log_dir, sets=["t:cleaner.kafka.version=4.3"])
+    found = _resolver(log_dir, sets=["t:message.max.bytes=77"]).topic("t", None)
+    assert found.config.max_message_bytes == 77

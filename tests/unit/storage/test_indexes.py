@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import tracemalloc
@@ -12,7 +13,7 @@ import pytest
 
 from cleaner.base.model import AbortedTxn
 from cleaner.errors import CorruptIndexError
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.indexes import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -53,7 +54,7 @@ def test_offset_index_is_read_as_written(tmp_path: Path) -> None:
         pytest.param([(3, 100), (3, 200)], b"", 8, id="offset-repeated"),
         pytest.param([(5, 100), (4, 200)], b"", 8, id="offset-back"),
         pytest.param([(3, 200), (4, 100)], b"", 8, id="position-back"),
-        pytest.param([(3, 100), (0, 0), (0, 0)], b"", 8, id="zeros-behind-an-unclean-stop"),
+        pytest.param([(3, 100), (0, 0), (4, 200)], b"", 8, id="zeros-before-an-entry"),
     ],
 )
 def test_offset_index_with_impossible_entries_is_refused(
@@ -104,10 +105,12 @@ def test_txn_index_with_offsets_that_no_marker_leaves_is_refused(tmp_path: Path,
         read_txn_index(FS, path, log_bytes=1 << 20)
 
 
-def test_txn_index_of_an_unknown_version_is_refused(tmp_path: Path) -> None:
-    """R-303: Kafka checks the version's first byte."""
-    with pytest.raises(CorruptIndexError):
-        read_txn_index(FS, written(tmp_path, ">hqqqq", (256, 7, 1, 5, 6)), log_bytes=1 << 20)
+@pytest.mark.parametrize("version", [1, 255, 256, 2**15 - 1, -1, -255, -256, -(2**15)])
+def test_txn_index_of_an_unknown_version_is_refused(tmp_path: Path, version: int) -> None:
+    """R-303: any version but 0; Kafka up to 4.3 takes negative ones, and those whose first byte is 0."""
+    with pytest.raises(CorruptIndexError, match=r"34: an entry of an unknown version"):
+        path = written(tmp_path, ">hqqqq", (0, 7, 1, 2, 3), (version, 7, 4, 5, 6))
+        read_txn_index(FS, path, log_bytes=1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +173,23 @@ def test_index_check_refuses_entries_that_miss_a_batch(entries: list[tuple[int, 
 
 
 @pytest.mark.parametrize("entry", [OFFSET_ENTRY, TIME_ENTRY], ids=["offsets", "times"])
-def test_room_ahead_of_an_index_is_one_fault_alone(tmp_path: Path, entry: np.dtype[np.void]) -> None:
-    """A broker preallocates 10 MiB for an index: reading does not stop in the middle of an entry."""
-    path = tmp_path / "index"
-    path.write_bytes(bytes(entry.itemsize - 1) + b"\1" + bytes((10 << 20) // entry.itemsize * entry.itemsize))
-    faults: list[CorruptIndexError] = []
-    entries = read_entries(FS, path, entry, faults.append, 100)
-    assert [fault.position for fault in faults] == [max_index_bytes(100, entry)]
-    assert len(entries) * entry.itemsize == max_index_bytes(100, entry)
+@pytest.mark.parametrize("used", [0, 1, 3])
+def test_zeros_at_the_end_of_an_index_are_no_entries(tmp_path: Path, entry: np.dtype[np.void], used: int) -> None:
+    """D-02, R-310: a broker makes 10 MiB ahead, more than the index of a small log has; reading says where."""
+    rows = [(number + 1, 10 * number) for number in range(used)]
+    is_of_times = entry == TIME_ENTRY
+    path = written(tmp_path, ">qi" if is_of_times else ">ii", *rows, tail=bytes((10 << 20) // 24 * 24))
+    zeros: list[int] = []
+    if is_of_times:
+        entries = read_time_index(FS, path, log_bytes=100, on_zeros=zeros.append)
+    else:
+        entries = read_offset_index(FS, path, 100, on_zeros=zeros.append)
+    assert (entries.tolist(), zeros) == (rows, [used * entry.itemsize])
+
+
+def test_time_index_of_one_record_of_1970_has_its_entry(tmp_path: Path) -> None:
+    """The timestamp 0 at the base offset looks like a zero that is no entry, and is one."""
+    assert read_time_index(FS, written(tmp_path, ">qi", (0, 0)), log_bytes=100).tolist() == [(0, 0)]
 
 
 @pytest.mark.parametrize("is_of_times", [False, True], ids=["offsets", "times"])
@@ -220,3 +232,30 @@ def test_index_of_a_log_with_a_batch_an_entry_is_read(tmp_path: Path) -> None:
     rows = [(number, 26 * number) for number in range(300_000)]
     path = written(tmp_path, ">ii", *rows)
     assert len(read_offset_index(FS, path, 26 * len(rows))) == len(rows)
+
+
+class TrimmedFile(File):
+    """A file that a broker trims to 24 bytes after a first read went beyond them."""
+
+    def read(self, size: int, position: int) -> bytes:
+        """Read, and trim it the first time."""
+        data = super().read(size, position)
+        if self.size() == 24:
+            return data
+        os.truncate(self.path, 24)
+        return data[:29]
+
+
+class TrimmedFiles(FileSystem):
+    """A file system that opens such files."""
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open one."""
+        return TrimmedFile(path, io.FileIO(path, "r+" if write else "r"))
+
+
+def test_index_that_is_trimmed_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    """A broker's roll cuts the room behind the entries off; what a read has got until then is no partial entry."""
+    path = written(tmp_path, ">qi", (1000, 1), (2000, 2), tail=bytes(1200))
+    found = read_entries(TrimmedFiles(), path, TIME_ENTRY)
+    assert found.tolist() == [(1000, 1), (2000, 2)]

@@ -15,6 +15,7 @@ from cleaner.errors import (
     CorruptLogError,
     NotCleanlyShutDownError,
     TruncationRefusedError,
+    ZeroTailError,
 )
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, LogBuilder
@@ -201,7 +202,7 @@ def test_log_that_ends_below_its_start_keeps_its_records_unless_they_may_be_cut(
         pytest.param("00000000000000000007.index", b"\0" * 9, CorruptIndexError, id="odd-index"),
         pytest.param("00000000000000000007.timeindex", b"\0" * 13, CorruptIndexError, id="odd-time-index"),
         pytest.param(
-            "00000000000000000012.index", b"\0\0\0\1" + bytes(76), CorruptIndexError, id="padded-active-index"
+            "00000000000000000012.index", b"\0\0\0\1" * 4, CorruptIndexError, id="index-that-repeats-an-offset"
         ),
         pytest.param("leader-epoch-checkpoint", b"1\n", CorruptCheckpointError, id="leader-epochs"),
     ],
@@ -218,6 +219,33 @@ def test_directory_that_cannot_be_loaded_is_left_alone(
         load(directory)
     assert caught.value.path == directory / name
     assert content(directory) == before
+
+
+def test_zeros_behind_the_active_log_are_named_as_such(tmp_path: Path) -> None:
+    """D-02: left beside the marker by a power cut after a stop of Kafka up to 4.3; a recovery cuts it."""
+    directory = built().write(tmp_path)
+    wanted, path = content(directory), max(directory.glob("*.log"))
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    before = content(directory)
+    with pytest.raises(ZeroTailError, match="cleaner recover") as caught:
+        load(directory)
+    assert (caught.value.path, caught.value.position) == (path, len(wanted[path.name]))
+    assert content(directory) == before
+    finish(load(directory, clean=False, recovery_point=2**62, allow_truncate=False))
+    assert content(directory) == wanted
+
+
+@pytest.mark.parametrize("version", [1, 256, -1])
+def test_txn_index_of_an_unknown_version_is_not_loaded_after_a_clean_stop(tmp_path: Path, version: int) -> None:
+    """R-303: Kafka 4.4 does not load such a log, 4.3 copies the entry; a recovery makes the index anew."""
+    directory = built().write(tmp_path)
+    wanted = content(directory)
+    [index] = directory.glob("*.txnindex")
+    index.write_bytes(version.to_bytes(2, "big", signed=True) + index.read_bytes()[2:])
+    with pytest.raises(CorruptIndexError, match="unknown version"):
+        load(directory)
+    finish(load(directory, clean=False))
+    assert content(directory) == wanted
 
 
 def test_foreign_files_are_ignored(tmp_path: Path) -> None:

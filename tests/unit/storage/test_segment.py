@@ -99,6 +99,23 @@ def test_first_batch_timestamp_is_that_of_the_first_batch(tmp_path: Path, magic:
     assert Segment.open(FS, log.write(tmp_path), 0).first_batch_timestamp() == expected
 
 
+def test_zeros_behind_the_indexes_count_as_room_and_not_as_entries(tmp_path: Path) -> None:
+    """D-02, R-310: groups count them as used, as Kafka does; but they do not make a segment expire as one of 1970."""
+    segment = small(tmp_path)
+    used = len(segment.offset_index())
+    for path, width in ((segment.index_path, 8), (segment.time_index_path, 12)):
+        path.write_bytes(path.read_bytes() + bytes(96000 - path.stat().st_size))
+        assert path.stat().st_size % width == 0
+    padded = Segment.open(FS, segment.directory, 0)
+    assert len(padded.offset_index()) == used
+    assert len(padded.time_index())
+    assert (padded.index_bytes, padded.time_index_bytes) == (96000, 96000)
+    assert padded.largest_timestamp() == START_MS + 10
+    padded.time_index_path.write_bytes(bytes(96000))
+    FS.set_mtime_ns(padded.log_path, START_MS * 1_000_000)
+    assert Segment.open(FS, segment.directory, 0).largest_timestamp() == START_MS
+
+
 def test_index_bytes_count_whole_entries(tmp_path: Path) -> None:
     """R-310: a file counts as used up to its last whole entry."""
     segment = small(tmp_path)

@@ -35,6 +35,7 @@ READS = {
 BESIDE_LOGS = {"set_mode"}
 FILE_READS = {
     "begin_writeback",
+    "copy_from",  # each call of the system that it makes is watched
     "data_from",
     "close",
     "drop_cache",
@@ -45,7 +46,7 @@ FILE_READS = {
     "read_into",
     "size",
     "stat",
-    "write",  # each call of the system that it makes is watched
+    "write",  # likewise
 }
 
 

@@ -54,14 +54,41 @@ def test_each_bad_entry_of_an_offset_index_is_reported(tmp_path: Path) -> None:
 
 
 def test_entries_in_a_row_with_the_same_fault_are_one_finding(tmp_path: Path) -> None:
-    """A crash may leave a million zeros behind an index's entries; they are not a million lines of the report."""
+    """A million entries of the same kind are not a million lines of the report."""
     index = written(tmp_path) / f"{BASE}.index"
     size = index.stat().st_size
-    index.write_bytes(index.read_bytes() + bytes(100_000))
+    index.write_bytes(index.read_bytes() + struct.pack(">ii", 1, 1) * 500)
     damages = [finding for finding in check(tmp_path).findings if finding.position == size]
     assert [finding.reason for finding in damages] == [
-        "an offset that is not above the one before; the same in 12499 more entries"
+        "an offset that is not above the one before; the same in 499 more entries"
     ]
+
+
+@pytest.mark.parametrize("kind", ["offset-index", "time-index"])
+@pytest.mark.parametrize("segment", ["closed", "active"])
+def test_zeros_behind_an_index_are_named_and_repaired(tmp_path: Path, kind: str, segment: str) -> None:
+    """D-02: a power cut after a clean stop of Kafka up to 4.3 leaves them beside the marker; one finding a file."""
+    directory = written(tmp_path)
+    base = sorted(directory.glob("*.log"))[0 if segment == "closed" else -1].stem
+    index = directory / f"{base}.{'index' if kind == 'offset-index' else 'timeindex'}"
+    size = index.stat().st_size
+    index.write_bytes(index.read_bytes() + bytes((10 << 20) // 24 * 24 - size))
+    [finding] = check(tmp_path).findings
+    assert (finding.kind.value, finding.path, finding.position, finding.is_damage) == (kind, index, size, True)
+    assert "zeros" in finding.reason
+    assert check(tmp_path, options=CheckOptions(repair=True)).damages == []
+    assert index.stat().st_size <= size
+
+
+def test_zeros_behind_an_active_log_are_named(tmp_path: Path) -> None:
+    """D-02: a broker that preallocates leaves them; the finding says where they come from, and what to do."""
+    log = sorted(written(tmp_path).glob("*.log"))[-1]
+    size = log.stat().st_size
+    log.write_bytes(log.read_bytes() + bytes(1 << 20))
+    [finding] = check(tmp_path).findings
+    assert (finding.path, finding.position, finding.is_damage) == (log, size, True)
+    assert "power cut after a clean stop of Kafka up to 4.3" in finding.reason
+    assert "cleaner recover" in finding.reason
 
 
 def test_each_bad_entry_of_a_time_index_is_reported(tmp_path: Path) -> None:
@@ -134,6 +161,17 @@ def transactional(path: Path) -> Path:
     log.roll()
     log.append(("c", "d"))
     return write_log_dir(path, log) / "topic-0" / f"{BASE}.txnindex"
+
+
+@pytest.mark.parametrize("version", [1, 256, -1])
+def test_txn_index_of_an_unknown_version_is_damage_that_a_repair_mends(tmp_path: Path, version: int) -> None:
+    """R-303: no release of Kafka writes one; 4.4 does not load such a log."""
+    index = transactional(tmp_path)
+    whole = index.read_bytes()
+    change(index, ">h", 17, version)  # of the second entry
+    assert check(tmp_path).damages == [("transaction-index", index.name, 34, None)]
+    assert check(tmp_path, options=CheckOptions(repair=True)).damages == []
+    assert index.read_bytes() == whole
 
 
 def test_aborted_transaction_without_an_entry_is_reported(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def prove(
     before: Path, after: Path, settings: dict[str, str], *, now_ms: int | None = None, since_ms: int | None = None
 ) -> VerifyReport:
     """Verify the partition."""
-    sources = Sources.of_call("topic", settings, None, None)
+    sources = Sources.of_call("topic", {"cleaner.kafka.version": "4.3"} | settings, None, None)
     options = VerifyOptions(now_ms=now_ms, since_ms=since_ms)
     (report,) = verify_log_dirs(before, after, sources, CallContext.of(), options, [NAME])
     assert isinstance(report, VerifyReport), report

@@ -34,7 +34,7 @@ def documented(column: int) -> dict[str, str]:
 
 
 def verify_finds(before: Path, after: Path) -> bool:
-    sources = Sources.of_call("topic", SETTINGS, None, None)
+    sources = Sources.of_call("topic", SETTINGS | {"cleaner.kafka.version": "4.3"}, None, None)
     options = VerifyOptions(now_ms=NOW_MS)
     (report,) = verify_log_dirs(before, after, sources, CallContext.of(), options, [NAME])
     return isinstance(report, Refusal) or not report.is_proven

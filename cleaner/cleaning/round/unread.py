@@ -1,0 +1,230 @@
+"""
+Leaves segments of the clean section unread, by their key indexes (`state/key_index.py`, `policy/unread.py`).
+
+    may_stay        its segment cannot change, as its index shows: the group is left as it is
+    begin           otherwise it is recopied, and its keys are collected for an index
+    left_in_place   nothing in it has changed: the index is written
+    changes         it is about to be replaced: its indexes go
+
+An index that is missing, damaged, or of something else costs the time to read its segment. So does a disk that refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.cleaning.recopy.segment_keys import SegmentKeys
+from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError
+from cleaner.format.chunks import HEADER_BYTES
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.unread import (
+    FileIdentity,
+    ReadSettings,
+    RoundTerms,
+    SegmentFacts,
+    SegmentIdentity,
+    WhyRead,
+    why_read,
+)
+from cleaner.state.key_index import DamagedIndexError, KeyIndexFile
+from cleaner.state.key_index_dir import LogKeyIndexes
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.segment import Segment
+
+
+class UnreadSegments:
+    """
+    The key indexes of one round; use it in a `with` block.
+
+    Args:
+        log, cleanable, topic, rules, context: of the round.
+        offset_map: complete.
+        batch_limit_bytes: most bytes that a batch may unpack to.
+    Attributes:
+        segments, bytes: left unread.
+        index_bytes_read, index_bytes_written: of indexes.
+    """
+
+    def __init__(
+        self,
+        log: LoadedLog,
+        cleanable: Cleanable,
+        topic: TopicConfig,
+        rules: RecopyRules,
+        context: RoundContext,
+        offset_map: OffsetMap,
+        batch_limit_bytes: int,
+    ) -> None:
+        self.segments = self.bytes = self.index_bytes_read = self.index_bytes_written = 0
+        # A round that keeps damage reads everything to find it.
+        self._indexes: LogKeyIndexes | None = None if context.keep_damaged else context.key_indexes
+        self._log, self._context, self._map = log, context, offset_map
+        self._vain_bytes = 0
+        self._keys: SegmentKeys | None = None
+        if self._indexes is None:
+            return
+        self._worth = self._indexes.load_worth()
+        # A tombstone that gets no horizon now (R-568) stays as it is, and may get one in a later round.
+        self._sets_horizons = rules.new_horizon_ms >= 0
+        self._terms = RoundTerms(
+            key_id=self._indexes.key_id,
+            now_ms=context.now_ms,
+            removal_ms=rules.removal_ms,
+            full_read_days=context.full_read_days,
+            settings=ReadSettings(
+                record_limit_bytes=topic.max_decompressed_message_bytes,
+                batch_limit_bytes=batch_limit_bytes,
+                interval_bytes=topic.index_interval_bytes,
+                max_index_bytes=topic.segment_index_bytes,
+            ),
+            # The batch that ends right below the kept end has a rule of its own.
+            unchanging_end=min(cleanable.first_dirty_offset, rules.kept_end_offset - 1, offset_map.latest_offset + 1),
+        )
+
+    def __enter__(self) -> UnreadSegments:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._drop_keys()
+
+    def _drop_keys(self) -> None:
+        keys, self._keys = self._keys, None
+        if keys is not None and self._indexes is not None:
+            try:
+                keys.runs.close()
+            except CleanerError as error:
+                self._indexes.warn_of(error)
+
+    def may_stay(self, group: Sequence[Segment]) -> bool:
+        """Tell whether a group need not be read: it would stay as it is."""
+        indexes = self._indexes
+        if indexes is None or not self._is_clean(group):
+            return False
+        segment = group[0]
+        try:
+            with indexes.open(segment.base_offset) as index:
+                why = self._why_read(segment, index)
+        except (FileNotFoundError, DamagedIndexError):
+            return False
+        except CleanerError as error:
+            indexes.warn_of(error)
+            return False
+        if why is WhyRead.KEY_IN_COMMON:
+            self._vain_bytes += segment.size
+        if why is None:
+            self.segments += 1
+            self.bytes += segment.size
+        return why is None
+
+    def _is_clean(self, group: Sequence[Segment]) -> bool:
+        """Tell whether a group is one segment of the clean section."""
+        return len(group) == 1 and group[0].size > 0 and self._log.end_of(group) <= self._terms.unchanging_end
+
+    def _why_read(self, segment: Segment, index: KeyIndexFile) -> WhyRead | None:
+        why = why_read(index.facts, self._terms)
+        if why is not None:
+            return why
+        position = index.facts.identity.last_position
+        if identity_of(self._context.fs, segment, position) != index.facts.identity:
+            return WhyRead.NOT_THE_SEGMENT
+        for block in index.blocks():
+            size = block.counts.nbytes + block.lows.nbytes
+            self._context.throttle(size)
+            self.index_bytes_read += size
+            if self._map.has_any(block):
+                return WhyRead.KEY_IN_COMMON
+        return None
+
+    def begin(self, group: Sequence[Segment]) -> SegmentKeys | None:
+        """Return the place for the keys of a group that is about to be recopied; None: it gets no index."""
+        indexes = self._indexes
+        if indexes is None or self._worth.pause or not self._sets_horizons or not self._is_clean(group):
+            return None
+        if not indexes.make_room():
+            return None
+        segment = group[0]
+        runs = indexes.runs(segment.base_offset)
+        self._keys = SegmentKeys(runs, indexes.keys, segment_bytes=segment.size, removal_ms=self._terms.removal_ms)
+        return self._keys
+
+    def left_in_place(self, group: Sequence[Segment]) -> None:
+        """Write the index of the group that was recopied last, and has not changed."""
+        if self._indexes is not None and self._keys is not None:
+            self._write(group[0], self._keys, self._indexes)
+        self._drop_keys()
+
+    def _write(self, segment: Segment, keys: SegmentKeys, indexes: LogKeyIndexes) -> None:
+        if keys.refusal is not None:
+            indexes.warn_of(keys.refusal)
+        if not keys.is_simple or not 0 <= keys.last_offset < self._terms.unchanging_end:
+            return
+        try:
+            identity = identity_of(self._context.fs, segment, keys.last_position)
+        except CleanerError as error:
+            indexes.warn_of(error)
+            return
+        if identity is None or not segment.is_unchanged():
+            return
+        facts = SegmentFacts(
+            identity=identity,
+            key_id=self._terms.key_id,
+            read_ms=self._terms.now_ms,
+            earliest_horizon_ms=keys.earliest_horizon_ms,
+            last_offset=keys.last_offset,
+            keys=len(keys.runs),
+            settings=self._terms.settings,
+        )
+        written = indexes.write(segment.base_offset, facts, keys.runs)
+        self._context.throttle(written)
+        self.index_bytes_written += written
+
+    def changes(self, group: Sequence[Segment]) -> None:
+        """Remove the indexes of the group that was recopied last, and is about to be replaced."""
+        self._drop_keys()
+        if self._indexes is not None:
+            for segment in group:
+                self._indexes.remove(segment.base_offset)
+
+    def finish(self) -> None:
+        """Note what indexes were worth, and remove those of segments that are gone."""
+        if self._indexes is None:
+            return
+        self._indexes.save_worth(self._worth.after(saved_bytes=self.bytes, vain_bytes=self._vain_bytes))
+        self._indexes.keep_only({segment.base_offset for segment in self._log.segments})
+
+
+def identity_of(fs: FileSystem, segment: Segment, last_position: int) -> SegmentIdentity | None:
+    """
+    Return what shows that a segment is the same as before; None if it cannot have an index.
+
+    Args:
+        last_position: of the last batch.
+    """
+    if fs.exists(segment.txn_index_path):
+        return None
+    with segment.open_log() as file:
+        first, last = file.read(HEADER_BYTES, 0), file.read(HEADER_BYTES, last_position)
+    if len(first) != HEADER_BYTES or len(last) != HEADER_BYTES:
+        return None
+    return SegmentIdentity(
+        log=_file_identity(fs, segment.log_path),
+        offset_index=_file_identity(fs, segment.index_path),
+        time_index=_file_identity(fs, segment.time_index_path),
+        first_header=first,
+        last_header=last,
+        last_position=last_position,
+    )
+
+
+def _file_identity(fs: FileSystem, path: Path) -> FileIdentity:
+    try:
+        about = fs.stat(path)
+    except FileNotFoundError:
+        return FileIdentity()
+    return FileIdentity(about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)

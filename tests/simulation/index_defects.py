@@ -1,0 +1,73 @@
+"""Planted defects of key indexes; see `planting.py`. Each breaks a condition under which a segment may stay unread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.cleaning.recopy.segment_keys import SegmentKeys
+from cleaner.cleaning.round import unread
+from cleaner.policy.unread import NO_HORIZON, FileIdentity, SegmentIdentity
+from cleaner.state import key_index
+from tests.simulation.planting import breaks, defect, replaced
+
+
+@breaks(unread, "identity_of")
+def any_segment_is_the_one_that_was_read(real: Any, fs: Any, segment: Any, last_position: int) -> Any:
+    """The identity of a segment is not compared."""
+    nothing = FileIdentity()
+    found = real(fs, segment, last_position)
+    return found and SegmentIdentity(nothing, nothing, nothing, bytes(61), bytes(61), last_position=0)
+
+
+@breaks(unread, "why_read")
+def horizons_in_unread_segments_are_forgotten(real: Any, facts: Any, terms: Any) -> Any:
+    """A tombstone whose time has come stays with its segment."""
+    return real(replace(facts, earliest_horizon_ms=NO_HORIZON), terms)
+
+
+@breaks(unread, "why_read")
+def index_of_another_digest_key_counts(real: Any, facts: Any, terms: Any) -> Any:
+    """After the digest key was lost, indexes made with it are believed."""
+    return real(replace(facts, key_id=terms.key_id), terms)
+
+
+@breaks(OffsetMap, "has_any")
+def only_the_first_key_of_a_bucket_is_compared(real: Any, self: Any, block: Any) -> Any:
+    """A segment stays although another of its keys was written again."""
+    starts = np.cumsum(block.counts, dtype=np.int64) - block.counts
+    first = block.lows[starts[block.counts > 0]]
+    return real(self, block._replace(counts=np.minimum(block.counts, 1).astype(np.uint16), lows=first))
+
+
+@breaks(OffsetMap, "has_any")
+def digests_are_compared_one_bit_off(real: Any, self: Any, block: Any) -> Any:
+    """The lowest bit of what is stored is another one than that of the map."""
+    return real(self, block._replace(lows=block.lows ^ np.uint32(1)))
+
+
+@breaks(SegmentKeys, "add")
+def keys_of_the_last_batch_are_not_noted(real: Any, self: Any, batches: Any, digests: Any) -> None:
+    """An index lacks the keys of a chunk's end."""
+    real(self, batches, [each[:-1] for each in digests])
+
+
+@defect
+def damaged_index_is_believed() -> Iterator[None]:
+    """The checksum of an index's keys is not compared."""
+
+    class Crc:
+        crc32 = staticmethod(lambda _data, _start=0: 0)
+
+    with replaced(key_index, "zlib", Crc):
+        yield
+
+
+@breaks(unread, "why_read")
+def horizons_in_unread_segments_are_due_late(real: Any, facts: Any, terms: Any) -> Any:
+    """A horizon counts only a minute after its time."""
+    return real(facts, replace(terms, removal_ms=terms.removal_ms - 60_000))

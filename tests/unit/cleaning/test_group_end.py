@@ -1,0 +1,136 @@
+"""A group ends while the next one is recopied; in the log's order, and without outlasting the round."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.base import concurrency
+from cleaner.cleaning.round.group_end import GroupEnds
+from cleaner.errors import LogDirOfflineError
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.watched_fs import Operation, WatchedFileSystem
+
+PATIENCE_S = 60
+SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "600"}
+
+
+def log_dir(path: Path) -> Path:
+    """Write a log of three groups of a segment each, which all lose a record, and an active segment."""
+    log = LogBuilder()
+    for number in range(3):
+        log.append(("same", f"{number}"), (f"k{number}", "v" * 400))
+        log.roll()
+    log.append(("same", "last"))
+    log.roll()
+    log.append(("z", "z"))
+    path.mkdir()
+    write_log_dir(path, log)
+    return path
+
+
+class Disk(WatchedFileSystem):
+    """Holds the first group's last fsync until the second group has begun to be written; can fail it."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.has_begun = threading.Event()
+        self.did_overlap = False
+        self.renamed: list[str] = []
+        self._fails = fails
+
+    def before(self, operation: Operation) -> None:
+        name = operation.path.name
+        if operation.kind == "create" and name == "00000000000000000002.log.cleaned":
+            self.has_begun.set()
+        if operation.kind == "fsync" and name == "00000000000000000000.log.cleaned":
+            self.did_overlap = self.has_begun.wait(PATIENCE_S)
+            if self._fails:
+                raise OSError(errno.EIO, "planted")
+        if operation.kind == "rename" and name.endswith(".log.cleaned"):
+            self.renamed.append(name[:20].lstrip("0") or "0")
+
+
+def test_group_is_recopied_while_the_one_before_ends(tmp_path: Path) -> None:
+    """The first group's fsync waits for the second group's file, and groups are swapped in their order."""
+    disk = Disk()
+    report = cleaner.clean(log_dir(tmp_path / "dir"), "topic-0", SETTINGS, fs=disk)
+    assert disk.did_overlap
+    assert disk.renamed == sorted(disk.renamed, key=int)
+    assert len(disk.renamed) == 3
+    assert report.removed.superseded == 3
+
+
+def test_error_of_an_end_stops_the_round_before_the_next_swap(tmp_path: Path) -> None:
+    """It is raised, the next group's files are removed, and neither is swapped in."""
+    disk, path = Disk(fails=True), log_dir(tmp_path / "dir")
+    before = {file.name: file.read_bytes() for file in (path / "topic-0").iterdir()}
+    with pytest.raises(LogDirOfflineError, match=r"0\.log\.cleaned: planted"):
+        cleaner.clean(path, "topic-0", SETTINGS, fs=disk)
+    assert disk.renamed == []
+    assert {file.name: file.read_bytes() for file in (path / "topic-0").iterdir()} == before
+
+
+def test_block_waits_for_the_last_end_and_raises_its_error() -> None:
+    """What follows the block, such as the checkpoint, is not done; the caller's part is left out."""
+    ended: list[str] = []
+
+    def fail() -> None:
+        ended.append("end")
+        raise OSError("planted")
+
+    with pytest.raises(OSError, match="planted"), GroupEnds() as ends:
+        ends.begin("target", fail, after=lambda: ended.append("after"))
+    assert ended == ["end"]
+
+
+def test_interrupt_of_the_block_waits_for_the_end() -> None:
+    """The thread works in the partition: nobody may go on there before it has ended."""
+    may_end, ended = threading.Event(), threading.Event()
+
+    def end() -> None:
+        may_end.wait(PATIENCE_S)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt), GroupEnds() as ends:
+        ends.begin("target", end, after=lambda: None)
+        threading.Timer(0.05, may_end.set).start()
+        raise KeyboardInterrupt
+    assert ended.is_set()
+
+
+class _Interrupted(threading.Thread):
+    """A thread whose start is interrupted, before or after it runs."""
+
+    runs_first = True
+
+    def start(self) -> None:
+        """Start, perhaps, and be interrupted."""
+        if self.runs_first:
+            super().start()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("runs_first", [False, True])
+def test_interrupt_of_a_start_leaves_no_thread_without_an_owner(
+    monkeypatch: pytest.MonkeyPatch, runs_first: bool
+) -> None:
+    """A thread that runs already is waited for, and has the target; one that does not never does."""
+    may_end, ended, owned = threading.Event(), [], []
+
+    def end() -> None:
+        may_end.wait(PATIENCE_S)
+        ended.append("end")
+
+    monkeypatch.setattr(concurrency, "Thread", _Interrupted)
+    monkeypatch.setattr(_Interrupted, "runs_first", runs_first)
+    threading.Timer(0.1, may_end.set).start()
+    with pytest.raises(KeyboardInterrupt), GroupEnds() as ends:
+        try:
+            ends.begin("target", end, after=lambda: None)
+        finally:
+            owned.append(ends.has("target"))
+    assert (ended == ["end"], owned) == (runs_first, [runs_first])

@@ -1,0 +1,239 @@
+"""Segments that a round leaves unread, by their key indexes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cleaner.errors import CorruptBatchError, UsageError
+from cleaner.kernels import key_index as kernel
+from cleaner.log.record import Record
+from cleaner.state import key_index
+from tests.support.growing_log import DAY_MS, GrowingLog
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> GrowingLog:
+    """Return a log whose first two segments, of keys 0 to 29 and 100 to 129, are clean and have indexes."""
+    log = GrowingLog(tmp_path)
+    log.append(log.segment(0), log.segment(100))
+    log.clean()
+    log.round(200)
+    assert len(log.indexes()) == 2
+    return log
+
+
+def test_clean_segment_without_a_key_in_common_is_not_read(log: GrowingLog) -> None:
+    """It is left as it is, and counted; a segment that was clean for the first time was read and indexed."""
+    before = log.contents()
+    report = log.round(300)
+    names = ("00000000000000000000.log", "00000000000000000030.log")
+    assert (report.segments_unread, report.bytes_unread) == (2, sum(len(before[name]) for name in names))
+    assert report.bytes_read < report.bytes_unread + 2 * len(before[names[0]])
+    assert report.index_bytes_read > 0
+    assert len(log.indexes()) == 3
+    after = log.contents()
+    assert {name: after[name] for name in before if name < "00000000000000000060"} == {
+        name: data for name, data in before.items() if name < "00000000000000000060"
+    }
+
+
+def test_clean_segment_with_a_key_in_common_is_read(log: GrowingLog) -> None:
+    """Its record goes, and its index with it; the other segment stays unread."""
+    log.append([*log.segment(300), ("k5", "new")])
+    report = log.clean()
+    assert (report.segments_unread, report.removed.superseded) == (1, 1)
+    assert [path.name[:20] for path in log.indexes()] == ["00000000000000000030", "00000000000000000060"]
+
+
+def _touch_mtime(log: GrowingLog, first: Path) -> None:
+    about = first.stat()
+    os.utime(first, ns=(about.st_atime_ns, about.st_mtime_ns + 1_000_000))
+
+
+def _copy(log: GrowingLog, first: Path) -> None:
+    copied = log.log_dir / "copied"
+    shutil.copy2(first, copied)
+    copied.rename(first)
+
+
+def _touch_index(log: GrowingLog, first: Path) -> None:
+    _touch_mtime(log, first.with_suffix(".index"))
+
+
+def _lose_key(log: GrowingLog, _first: Path) -> None:
+    (log.index_dir / "cleaner-index.key").unlink()
+
+
+def _swap_indexes(log: GrowingLog, _first: Path) -> None:
+    one, other = log.indexes()
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+
+
+def _tear(log: GrowingLog, _first: Path) -> None:
+    for path in log.indexes():
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+def _lose(log: GrowingLog, _first: Path) -> None:
+    for path in log.indexes():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "unread"),
+    [
+        (_touch_mtime, 1),
+        (_copy, 1),
+        (_touch_index, 1),
+        (_lose_key, 0),
+        (_swap_indexes, 0),
+        (_tear, 0),
+        (_lose, 0),
+    ],
+)
+def test_stale_damaged_or_foreign_index_costs_a_read(
+    log: GrowingLog, change: Callable[[GrowingLog, Path], None], unread: int
+) -> None:
+    """The segment is read, and has a right index afterwards."""
+    change(log, log.directory / "00000000000000000000.log")
+    report = log.round(300)
+    assert report.segments_unread == unread
+    assert log.round(400).segments_unread == 3
+
+
+def test_index_of_another_log_is_not_used(tmp_path: Path) -> None:
+    """Even one with the same names and offsets, put in its place, does not keep a superseded record."""
+    logs = []
+    for name, first in (("a", 0), ("b", 5000)):
+        (tmp_path / name).mkdir()
+        log = GrowingLog(tmp_path / name)
+        log.index_dir = tmp_path / "index"
+        log.append(log.segment(first), log.segment(first + 100))
+        log.clean()
+        log.round(first + 200)
+        logs.append(log)
+    one, other = logs
+    of_one, of_other = sorted({path.parent for path in one.indexes()})
+    if "k0" not in str(one.contents()["00000000000000000000.log"]):
+        of_one, of_other = of_other, of_one
+    for source, target in ((of_one, of_other), (of_other, of_one)):
+        for path in source.glob("*.keys"):
+            shutil.copy(path, target / f"{path.name}.new")
+    for path in sorted(tmp_path.glob("index/*/*/*.new")):
+        path.rename(path.with_suffix(""))
+    for log, key in ((one, "k5"), (other, "k5005")):
+        log.append([(key, "new")])
+        report = log.clean()
+        assert (report.segments_unread, report.removed.superseded) == (0, 1)
+
+
+def test_segment_is_read_when_its_horizon_is_due(tmp_path: Path) -> None:
+    """A tombstone goes at its time, although no key in its segment was written again."""
+    log = GrowingLog(tmp_path)
+    log.append([*log.segment(0), ("gone", None)], log.segment(100))
+    log.clean()
+    log.round(200)
+    assert log.round(300).segments_unread == 2
+    log.now_ms += 5 * DAY_MS - 1
+    assert log.round(400).removed.tombstones == 0
+    log.now_ms += 1
+    assert log.round(500, keep_tombstones=True).removed.tombstones == 0
+    assert log.round(600).removed.tombstones == 1
+
+
+def test_segment_is_read_in_full_after_some_days(log: GrowingLog) -> None:
+    """So damage in it is found at the latest then, and not before."""
+    path = log.directory / "00000000000000000000.log"
+    about = path.stat()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    log.now_ms += 30 * DAY_MS - 1
+    assert log.round(300).segments_unread == 2
+    log.now_ms += 1
+    with pytest.raises(CorruptBatchError):
+        log.round(400)
+    with pytest.raises(CorruptBatchError):
+        log.clean(index=False)
+
+
+def test_setting_can_be_turned_off(log: GrowingLog) -> None:
+    """With `cleaner.index.enabled` false, or shorter full reads, everything is read."""
+    assert log.round(300, settings={"cleaner.index.enabled": "false"}).segments_unread == 0
+    log.now_ms += DAY_MS
+    assert log.round(400, settings={"cleaner.full.read.days": "1"}).segments_unread == 0
+
+
+def test_limits_of_a_later_round_are_kept(log: GrowingLog) -> None:
+    """Other sizes of indexes, or a lower limit of records, make a round read."""
+    assert log.round(300, settings={"index.interval.bytes": "1000"}).segments_unread == 0
+
+
+def test_indexes_are_given_up_where_they_never_pay(tmp_path: Path) -> None:
+    """If each round writes a key of every segment again, ever fewer rounds make indexes."""
+    log = GrowingLog(tmp_path)
+    log.append(*(log.segment(100 * number) for number in range(8)))
+    log.clean()
+    written = []
+    for number in range(14):
+        again = [(f"k{100 * each + number}", "x") for each in range(8)]
+        log.append(again if number % 2 else [("again", "x")])
+        written.append(log.clean().index_bytes_written > 0)
+    assert written[0]
+    assert written.count(True) <= 5
+
+
+def test_segments_of_transactions_get_no_index(tmp_path: Path) -> None:
+    """What happens to them depends on more than their keys."""
+    log = GrowingLog(tmp_path)
+    with log.manager() as manager:
+        producer = manager.log("prices", 0).producer("mine")
+        producer.begin()
+        for first in range(0, 30, 10):
+            producer.append([_record(key, value) for key, value in log.segment(first, 10)])
+        producer.commit().result()
+        manager.log("prices", 0).roll()
+    log.append(log.segment(100))
+    log.clean()
+    log.round(200)
+    assert [path.name[:20] for path in log.indexes()] == ["00000000000000000031"]
+
+
+def _record(key: str, value: str | None) -> Record:
+    return Record(key.encode(), value.encode() if value else None)
+
+
+def test_tombstone_that_gets_no_horizon_gets_no_index(tmp_path: Path) -> None:
+    """R-568: a later round, with a shorter retention, sets its horizon, which an unread segment would not get."""
+    log = GrowingLog(tmp_path, {"delete.retention.ms": str(2**63 - 1)})
+    log.append([*log.segment(0), ("gone", None)], log.segment(100))
+    log.clean()
+    log.round(200)
+    assert log.indexes() == []
+    log.settings["delete.retention.ms"] = "1000"
+    before = log.contents()["00000000000000000000.log"]
+    log.round(300)
+    assert log.contents()["00000000000000000000.log"] != before
+
+
+def test_index_dir_in_another_log_dir_of_the_broker_is_refused(log: GrowingLog, tmp_path: Path) -> None:
+    """A broker takes a directory of another name in a log dir for damage."""
+    other = tmp_path / "other"
+    other.mkdir()
+    log.index_dir = other / "index"
+    with pytest.raises(UsageError, match="inside of the log dir"):
+        log.round(300, settings={"log.dirs": f"{log.log_dir},{other}"})
+    assert not log.index_dir.exists()
+
+
+def test_stored_digests_have_the_bits_that_are_compared() -> None:
+    """One number in two files: the kernel's is not loaded where an index is only written."""
+    assert key_index._LOW_BITS == kernel.LOW_BITS

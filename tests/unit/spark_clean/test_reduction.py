@@ -1,0 +1,56 @@
+"""Rows are shared out by key, each share is reduced alone, and together they leave what one reduction would."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleaner.spark.clean.plan import GROUP_SHIFT, JobSettings
+from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_rows, split_rows
+from cleaner.spark.clean.small_log import surviving_codes
+from cleaner.storage.fs.file_system import FileSystem
+from tests.unit.spark_clean.test_small_log import keys, rows_of
+
+
+def _settings(task_entries: int = 1000) -> JobSettings:
+    return JobSettings(Path("t-0"), Path("work"), "", 0, 0, 0, 0, 0, task_entries, 1e9)
+
+
+@given(st.lists(st.tuples(keys, st.booleans(), st.integers(0, 2)), max_size=40), st.integers(1, 3), st.integers(1, 5))
+def test_shares_reduced_alone_leave_what_one_reduction_leaves(
+    records: list[tuple[tuple[int, int], bool, int]], parts: int, reducers: int
+) -> None:
+    """Whatever the number of tasks and reducers, and sorted by group."""
+    rows = [(key, group << GROUP_SHIFT | place << 1 | puts) for place, (key, puts, group) in enumerate(records)]
+    shares: dict[int, list[Shared]] = defaultdict(list)
+    for first in range(parts):
+        for share in split_rows(rows_of(rows[first::parts]), reducers):
+            shares[share[0]].append(share)
+    assert set(shares) <= set(range(reducers))
+    found: list[int] = []
+    for some in shares.values():
+        for group, data in reduce_rows(_settings(), iter(some)):
+            codes = memoryview(data or b"").cast("q").tolist()
+            assert {code >> GROUP_SHIFT for code in codes} == {group}
+            found += codes
+    assert sorted(found) == surviving_codes([rows_of(rows)]).tolist()
+
+
+def test_reducer_with_too_many_rows_voids_the_result(tmp_path: Path) -> None:
+    """Its memory is bounded; Spark's own aggregation spills."""
+    shares = list(split_rows(rows_of([((n, n), n << 1 | 1) for n in range(10)]), 1))
+    assert [data is None for _, data in reduce_rows(_settings(40), iter(shares))] == [False]
+    assert list(reduce_rows(_settings(36), iter(shares))) == [(0, None)]
+    assert list(gather_codes(FileSystem(), tmp_path, (0,), iter([(0, None)]))) == [None]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_group_without_codes_has_no_bits(tmp_path: Path) -> None:
+    """As no record of it stays."""
+    assert list(gather_codes(FileSystem(), tmp_path, (0,), iter(()))) == []
+    (saved,) = gather_codes(FileSystem(), tmp_path, (0, 9), iter([(1, (1 << GROUP_SHIFT | 3).to_bytes(8, "little"))]))
+    assert saved is not None
+    assert (saved.group, saved.count) == (1, 1)

@@ -51,7 +51,8 @@ class CleanReport:
         bytes_written, messages_written: of the segments that replaced them.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
         map_bytes_read, map_messages_read: of the dirty section, read for the offset map.
-        segments_unread, bytes_unread: left as they were without being read, by their key indexes.
+        segments_unread, bytes_unread: left as they were by the second pass without being read: by their key indexes, or
+            because the first pass had found each record to be the last of its key.
         index_bytes_read, index_bytes_written: of key indexes.
         map_utilization: entries of the offset map as a part of its capacity, the highest of all rounds.
         invalid_messages: records without a key that were left out.

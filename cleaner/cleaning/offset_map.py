@@ -151,6 +151,11 @@ class OffsetMap:
         data = np.frombuffer(key + bytes(8), np.uint8).copy()
         return int(kernel.find_offset(data, 0, len(key), self.table, self.slots, self.keys))
 
+    def are_all_latest(self, first_offset: int, last_offset: int, records: int) -> bool:
+        """Tell whether that many offsets of a range are their keys' latest so far; False if it is not in the bitmap."""
+        first, last = first_offset - self.latest_base, last_offset - self.latest_base
+        return records > 0 and int(kernel.count_latest(self.latest, first, last)) == records
+
     def has_any(self, block: IndexBlock) -> bool:
         """Tell whether a key of the map begins like one of an index; if it does not, the map has none of these keys."""
         return bool(

@@ -71,6 +71,11 @@ class KeyDigests:
         """Records without a key, from the first offset on."""
         return int(self._state[kernel.STATE_KEYLESS])
 
+    @property
+    def tombstones(self) -> int:
+        """Records without a value, in all batches read."""
+        return int(self._state[kernel.STATE_TOMBSTONES])
+
     def clear(self) -> None:
         """Remove all rows, and reset the counts."""
         self._state[:] = 0

@@ -47,8 +47,9 @@ DISCARDED = 16
     STATE_BATCH,
     STATE_STATUS,
     STATE_RECORD_POSITION,
-) = range(6)
-STATE_CELLS = 6
+    STATE_TOMBSTONES,
+) = range(7)
+STATE_CELLS = 7
 
 
 @inlined_jit
@@ -98,12 +99,14 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, secret,
         secret: SECRET_WORDS words.
         digests: uint64, room for DIGEST_WORDS a record from STATE_KEYED on: the two words of its key's digest,
             offset + 1, and STATE_MESSAGES before the record.
-        state: int64 cells STATE_...; the first three are advanced, STATE_BATCH is the batch with a bad record.
+        state: int64 cells STATE_...; the first three and STATE_TOMBSTONES are advanced, STATE_BATCH is the batch with a
+            bad record.
     Returns:
         DIGEST_GOOD, or DIGEST_BAD_RECORD with STATE_STATUS.
     """
     # Counted in local variables: for the compiler, `digests` and `state` may overlap.
     keyed, messages, keyless = state[STATE_KEYED], state[STATE_MESSAGES], state[STATE_KEYLESS]
+    tombstones = state[STATE_TOMBSTONES]
     status = RECORD_GOOD
     at = int64(0)
     for b in range(batches.size):
@@ -116,9 +119,12 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, secret,
         base_offset, last_delta = row.base_offset, row.last_offset - row.base_offset
         previous_delta = int64(-1)
         for _ in range(row.count):
-            status, after, delta, key_start, key_size, _ = read_next_record(body, end, last_delta, at, previous_delta)
+            status, after, delta, key_start, key_size, value_size = read_next_record(
+                body, end, last_delta, at, previous_delta
+            )
             if status != RECORD_GOOD:
                 break
+            tombstones += int64(value_size < 0)
             previous_delta = delta
             offset = base_offset + delta
             is_dirty = offset >= first_dirty_offset
@@ -139,6 +145,7 @@ def digest_records(data, unpacked, batches, skipped, first_dirty_offset, secret,
             state[STATE_RECORD_POSITION] = at - row.body_start
             break
     state[STATE_KEYED], state[STATE_MESSAGES], state[STATE_KEYLESS] = keyed, messages, keyless
+    state[STATE_TOMBSTONES] = tombstones
     state[STATE_STATUS] = status
     if status != RECORD_GOOD:
         return DIGEST_BAD_RECORD
@@ -177,6 +184,24 @@ def _any_bit(latest, first, last):
         if byte:
             return True
     return False
+
+
+@jit
+def count_latest(latest, first, last):
+    """Return how many bits of places [first, last] are set; -1 if a place is outside of the bitmap."""
+    if first < 0 or last >= latest.size * 8:
+        return int64(-1)
+    count = int64(0)
+    for at in range(first >> 3, (last >> 3) + 1):
+        byte = int64(latest[at])
+        if at == first >> 3:
+            byte &= 0xFF << (first & 7)
+        if at == last >> 3:
+            byte &= 0xFF >> (7 - (last & 7))
+        byte -= byte >> 1 & 0x55
+        byte = (byte & 0x33) + (byte >> 2 & 0x33)
+        count += (byte + (byte >> 4)) & 0x0F
+    return count
 
 
 @jit

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from cleaner.cleaning.map import all_latest
+from cleaner.cleaning.map.digests import DigestedChunk
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.segment_keys import SegmentKeys
 from cleaner.cleaning.round import unread
+from cleaner.cleaning.round.unread import NewKeys
 from cleaner.policy.unread import NO_HORIZON, FileIdentity, SegmentIdentity
 from cleaner.state import key_index
 from tests.simulation.planting import breaks, defect, replaced
@@ -50,10 +53,41 @@ def digests_are_compared_one_bit_off(real: Any, self: Any, block: Any) -> Any:
     return real(self, block._replace(lows=block.lows ^ np.uint32(1)))
 
 
+@breaks(SegmentKeys, "add_digests")
+def last_keys_of_the_dirty_section_are_not_noted(real: Any, self: Any, digests: Any) -> None:
+    """An index that the first pass makes lacks the last key of a chunk."""
+    real(self, digests[:-1])
+
+
 @breaks(SegmentKeys, "add")
 def keys_of_the_last_batch_are_not_noted(real: Any, self: Any, batches: Any, digests: Any) -> None:
     """An index lacks the keys of a chunk's end."""
     real(self, batches, [each[:-1] for each in digests])
+
+
+@breaks(unread.UnreadSegments, "_is_all_latest")
+def records_superseded_later_are_not_noticed(_real: Any, self: Any, group: Any) -> bool:
+    """A segment of the dirty section stays although a later one has one of its keys."""
+    return len(group) == 1 and self._all_latest is not None and group[0].base_offset in self._all_latest.records
+
+
+@defect
+def tombstones_of_the_dirty_section_are_not_noticed() -> Iterator[None]:
+    """A segment of the dirty section stays although its tombstones need a horizon."""
+    with replaced(DigestedChunk, "tombstones", property(lambda _self: 0)):
+        yield
+
+
+@breaks(all_latest, "has_indexes")
+def indexes_of_the_dirty_section_may_be_others(_real: Any, *_args: Any) -> bool:
+    """A segment of the dirty section stays with whatever indexes it has."""
+    return True
+
+
+@breaks(NewKeys, "__init__")
+def horizons_set_in_the_clean_section_are_due_at_once(real: Any, self: Any, kept: Any, removal_ms: int) -> None:
+    """The index of a rewritten segment knows no horizon of the next minute."""
+    real(self, kept, removal_ms + 60_000)
 
 
 @defect

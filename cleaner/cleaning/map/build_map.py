@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.map.all_latest import AllLatest
 from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
@@ -78,6 +79,7 @@ class MapBuilder:
         damage: batches whose keys are left out.
         unread_indexes: see `SegmentChunks`.
         record_limit_bytes: the largest record that a compressed batch may have (R-511).
+        all_latest: finds segments in which nothing changes; None: the caller does not need them.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class MapBuilder:
         damage: KnownDamage = NO_DAMAGE,
         unread_indexes: Set[int] = frozenset(),
         record_limit_bytes: int = LARGEST_RECORD_BYTES,
+        all_latest: AllLatest | None = None,
     ) -> None:
+        self._all_latest = all_latest
         self._damage = damage
         self._unread_indexes = unread_indexes
         self.record_limit_bytes = record_limit_bytes
@@ -137,6 +141,8 @@ class MapBuilder:
             OrderedPipeline([_Lane(self, memory) for memory in self._lanes], "cleaner-map").run()
         finally:
             self._chunks.close()
+            if self._all_latest is not None:
+                self._all_latest.close()
         if self._ended_in is None:
             self._reach(len(self._segments))
         whole = self._segments[: self._ended_in]
@@ -250,9 +256,13 @@ class MapBuilder:
         if not task.length:
             return
         self._reach(task.number)
+        if self._all_latest is not None:
+            self._all_latest.begin_chunk(task.segment)
         is_full = False
         while True:
             done = 0 if is_full else self.offset_map.put(digested.rows)
+            if self._all_latest is not None:
+                self._all_latest.add_keys(digested.rows)
             if not is_full and done < len(digested.rows):
                 self._end_within(task, digested, done)
                 is_full = True
@@ -264,6 +274,8 @@ class MapBuilder:
         last_offset = int(task.batches[-1]["last_offset"])
         if last_offset >= self.first_dirty_offset:
             self.offset_map.latest_offset = last_offset
+        if self._all_latest is not None and digested.error is None and task.failure is None:
+            self._all_latest.end_chunk(task, digested, self.offset_map)
         self._count(task, digested.messages)
         self._bytes_read += task.length
         self._context.progress("map", self._bytes_read, self._cleanable.cleanable_bytes)

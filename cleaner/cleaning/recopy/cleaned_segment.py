@@ -36,6 +36,30 @@ def add_offsets(offset_sum: int, batches: np.ndarray) -> int:
     return (offset_sum + int(batches["last_offset"].sum())) % 2**64
 
 
+def has_indexes(fs: FileSystem, segment: Segment, indexes: IndexBuilder, txn_index: bytes | None) -> bool:
+    """
+    Tell whether a segment's index files have the content that a recopy gives them.
+
+    Args:
+        fs: access to the disk.
+        segment: which.
+        indexes: closed.
+        txn_index: of its transaction index; None: there is no such file.
+    """
+
+    def content(path: Path) -> bytes | None:
+        try:
+            return fs.read_bytes(path)
+        except FileNotFoundError:
+            return None
+
+    return (
+        content(segment.index_path) == bytes(indexes.offset_index)
+        and content(segment.time_index_path) == bytes(indexes.time_index)
+        and content(segment.txn_index_path) == txn_index
+    )
+
+
 class CleanedSegment:
     """
     A group's output under construction.
@@ -171,16 +195,8 @@ class CleanedSegment:
             and source is not None
             and source.rebuilt is None
             and self.size == source.size
-            and self._content(source.index_path) == bytes(self.indexes.offset_index)
-            and self._content(source.time_index_path) == bytes(self.indexes.time_index)
-            and self._content(source.txn_index_path) == (txn_index_bytes(aborts) if len(aborts) else None)
+            and has_indexes(self._fs, source, self.indexes, txn_index_bytes(aborts) if len(aborts) else None)
         )
-
-    def _content(self, path: Path) -> bytes | None:
-        try:
-            return self._fs.read_bytes(path)
-        except FileNotFoundError:
-            return None
 
     def finish(self, aborts: Aborts | Sequence[AbortedTxn], mtime_ns: int) -> None:
         """

@@ -324,7 +324,7 @@ class _Lane:
                 self._verdicts = np.zeros(records, np.uint8)
             self._survivors.judge(path, block, mine, self._verdicts)
             if keys is not None:
-                keys.digest(path, block, mine.unread, self._memory.digests, self._digests)
+                keys.digest(path, block, mine.unread, self._verdicts, self._memory.digests, self._digests)
             self._writer.write(path, block, mine, self._verdicts)
 
     def commit(self) -> None:

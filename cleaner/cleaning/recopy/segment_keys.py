@@ -1,5 +1,5 @@
 """
-Collects the keys of a segment while it is recopied, for its key index (`state/key_index.py`).
+Collects the keys and batches of a segment for its key index (`state/key_index.py`).
 
 Only simple segments get one: all batches are of magic 2 and have records, none is of a transaction or a marker, and all
 records have keys. What happens to any other segment depends on more than its keys.
@@ -14,6 +14,7 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Batches, Flags
 from cleaner.format.key_digests import FIRST, KeyDigests, Words
 from cleaner.format.records import Block
+from cleaner.kernels.offset_map import KEEP
 from cleaner.policy.unread import LEAST_BYTES_A_KEY, NO_HORIZON
 from cleaner.state.digest_runs import DigestRuns, Digests
 
@@ -21,40 +22,78 @@ _MAGIC = 2
 _MOST_OF_CHUNK = 1 << 19  # 4 MiB of digests a lane; only batches that unpack to far more than usual have more keys
 
 
+def are_simple(batches: Batches) -> bool:
+    """Tell whether batches are of magic 2, have records, and are of no transaction."""
+    attributes = batches["attributes"]
+    is_odd = (batches["magic"] != _MAGIC) | (batches["count"] == 0)
+    is_odd |= attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0
+    return not is_odd.any()
+
+
+class BatchFacts:
+    """
+    What a key index says of a segment's batches.
+
+    Args:
+        due_ms: horizons up to it have had their effect.
+    Attributes:
+        earliest_horizon_ms: the first horizon above `due_ms`.
+        last_position, last_offset: of the last batch; -1 before the first.
+        is_simple: whether the segment can have an index, so far.
+    """
+
+    def __init__(self, due_ms: int) -> None:
+        self._due_ms = due_ms
+        self.earliest_horizon_ms = NO_HORIZON
+        self.last_position = self.last_offset = -1
+        self.is_simple = True
+
+    def add(self, batches: Batches) -> None:
+        """Add the next batches."""
+        if not len(batches):
+            return
+        self.is_simple = self.is_simple and are_simple(batches)
+        horizons = batches["base_timestamp"][batches["attributes"] & DELETE_HORIZON_FLAG != 0]
+        horizons = horizons[horizons > self._due_ms]
+        if len(horizons):
+            self.earliest_horizon_ms = min(self.earliest_horizon_ms, int(horizons.min()))
+        self.last_position, self.last_offset = int(batches["position"][-1]), int(batches["last_offset"][-1])
+
+
 class SegmentKeys:
     """
-    The keys and batches of one segment, chunk by chunk.
+    The keys that one segment keeps, and its batches, chunk by chunk.
 
     Args:
         runs: an empty place for the digests.
         keys: the digest key.
         segment_bytes: size of the `.log`.
-        removal_ms: horizons up to it were due when the segment was read.
+        removal_ms: horizons up to it are due in this round.
     Attributes:
         runs: with all digests, in the end.
-        earliest_horizon_ms: the first horizon above `removal_ms`.
-        last_position, last_offset: of the last batch; -1 before the first.
+        facts: of the batches.
         is_simple: whether the segment can have an index, so far.
         refusal: the disk's, after which there is no index.
     """
 
     def __init__(self, runs: DigestRuns, keys: Words, *, segment_bytes: int, removal_ms: int) -> None:
         self.runs = runs
-        self.earliest_horizon_ms = NO_HORIZON
-        self.last_position = self.last_offset = -1
+        self.facts = BatchFacts(removal_ms)
         self.is_simple = True
         self.refusal: CleanerError | None = None
         self._keys = keys
         self._most_keys = segment_bytes // LEAST_BYTES_A_KEY
-        self._removal_ms = removal_ms
 
-    def digest(self, path: Path, block: Block, unread: Flags, memory: GrowingBuffer, chunk: list[Digests]) -> None:
+    def digest(
+        self, path: Path, block: Block, unread: Flags, verdicts: Flags, memory: GrowingBuffer, chunk: list[Digests]
+    ) -> None:
         """
-        Digest a block of good records; several lanes may call it at once.
+        Digest the keys that stay of a block of good records; several lanes may call it at once.
 
         Args:
             path, block: which.
             unread: uint8 for each batch; 1 if it is not read.
+            verdicts: uint8 for each record of the others.
             memory: of the lane.
             chunk: gets the digests, for `add`.
         """
@@ -66,26 +105,24 @@ class SegmentKeys:
         if digests.keyless or sum(map(len, chunk)) + len(rows) > _MOST_OF_CHUNK:
             self.give_up()
         else:
-            chunk.append(rows[:, FIRST].copy())
+            chunk.append(rows[:, FIRST][verdicts[: len(rows)] & KEEP != 0])
 
     def add(self, batches: Batches, digests: list[Digests]) -> None:
         """Add a chunk with all its digests; call in the order of the chunks."""
-        if not self.is_simple or not len(batches):
-            return
-        attributes = batches["attributes"]
-        is_odd = (batches["magic"] != _MAGIC) | (batches["count"] == 0)
-        is_odd |= attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0
-        if is_odd.any() or len(self.runs) + sum(map(len, digests)) > self._most_keys:
+        self.facts.add(batches)
+        if not self.facts.is_simple:
             self.give_up()
+        for each in digests:
+            self.add_digests(each)
+
+    def add_digests(self, digests: Digests) -> None:
+        """Add some digests of the chunk whose batches come next, or came last."""
+        if self.is_simple and len(self.runs) + len(digests) > self._most_keys:
+            self.give_up()
+        if not self.is_simple:
             return
-        horizons = batches["base_timestamp"][attributes & DELETE_HORIZON_FLAG != 0]
-        horizons = horizons[horizons > self._removal_ms]
-        if len(horizons):
-            self.earliest_horizon_ms = min(self.earliest_horizon_ms, int(horizons.min()))
-        self.last_position, self.last_offset = int(batches["position"][-1]), int(batches["last_offset"][-1])
         try:
-            for each in digests:
-                self.runs.add(each)
+            self.runs.add(digests)
         except CleanerError as error:
             self.refusal = error
             self.give_up()

@@ -15,6 +15,7 @@ import numpy as np
 from cleaner.cleaning.passes.damage import NO_DAMAGE, KnownDamage
 from cleaner.cleaning.passes.pipeline import OrderedPipeline
 from cleaner.cleaning.recopy.cleaned_segment import add_offsets
+from cleaner.cleaning.recopy.segment_keys import BatchFacts
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.chunks import Chunk
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
@@ -49,8 +50,11 @@ class Written(Protocol):
 class _Readback:
     """The figures read back so far."""
 
-    def __init__(self, segment: Written, reader: ParallelSegmentReader, indexes: IndexBuilder) -> None:
+    def __init__(
+        self, segment: Written, reader: ParallelSegmentReader, indexes: IndexBuilder, facts: BatchFacts | None
+    ) -> None:
         self.segment = segment
+        self.facts = facts
         self.reader = reader
         self.indexes = indexes
         self.bytes = self.batches = self.messages = self.offset_sum = 0
@@ -58,6 +62,8 @@ class _Readback:
     def add(self, chunk: Chunk) -> None:
         """Count a chunk with good checksums. Raises the error after it."""
         self.indexes.append(chunk.batches)
+        if self.facts is not None:
+            self.facts.add(chunk.batches)
         self.bytes += chunk.length
         self.batches += len(chunk.batches)
         self.messages += int(chunk.batches["count"].sum())
@@ -116,6 +122,7 @@ def verify_cleaned(
     buffers: Sequence[WindowBuffer],
     leaves_cache: bool = True,
     damage: KnownDamage = NO_DAMAGE,
+    facts: BatchFacts | None = None,
 ) -> None:
     """
     Check checksums, order, counts and indexes of a group's output files.
@@ -127,6 +134,7 @@ def verify_cleaned(
         buffers: as many as `lanes_for` returns.
         damage: batches that may be damaged, if their bytes are unchanged.
         leaves_cache: False drops the segment from the page cache: its sources were not there either.
+        facts: gets the batches; None: they are not needed.
     Raises:
         CorruptBatchError, CorruptIndexError: the files on disk differ from what was written.
     """
@@ -141,7 +149,7 @@ def verify_cleaned(
             window_bytes=buffers[0].window_bytes,
             check_order_from=segment.base_offset,
         )
-        found = _Readback(segment, reader, indexes)
+        found = _Readback(segment, reader, indexes, facts)
         OrderedPipeline([_Lane(found, buffer, damage) for buffer in buffers], "cleaner-verify").run()
         if not leaves_cache:
             file.drop_cache(0, 0)

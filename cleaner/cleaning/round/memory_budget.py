@@ -3,7 +3,7 @@ Checks at the start, not in the middle of a round, that there is enough memory f
 
     base                            the interpreter, libraries, compiled kernels, and the state of the logs
     + log.cleaner.dedupe.buffer.size     offset maps of all workers, if there are enough keys to fill them
-    + for each worker               its map's bits and first small tables
+    + for each worker               its map's bits and first small tables, and the keys of a segment's index
     + for each worker's lanes       windows, unpacked batches, digests, output: see `cleaning/passes/pipeline.py`
 
 The sum is a bound for batches that unpack to at most 1 MiB, or to `message.max.bytes` if that is more;
@@ -26,6 +26,8 @@ from cleaner.storage.fs.memory_limits import MemoryLimit
 BASE_BYTES = 192 * MIB
 # The bits of the latest offsets, at most 16 MiB, and the smaller tables, up to 16 MiB, that a map has grown through.
 _BESIDE_MAP_BYTES = 40 * MIB
+# One run of `state/digest_runs.py`, and what sorting the parts of several takes.
+_KEY_INDEX_BYTES = 12 * MIB
 # Measured with batches of one record, which need most: 22 MB a lane. If windows or blocks grow, measure again.
 _LANE_BYTES = 24 * MIB
 # A window's carried part, the unpacked records and the rebuilt batch grow with the largest batch.
@@ -69,7 +71,7 @@ def _worker_bytes(config: CleanerConfig, pipeline_threads: int) -> int:
     """Return the bytes that a worker needs besides its map."""
     larger_batch_bytes = max(0, config.message_max_bytes - _USUAL_BATCH_BYTES)
     lane_bytes = _LANE_BYTES + _LANE_COPIES_OF_LARGEST_BATCH * larger_batch_bytes
-    return _BESIDE_MAP_BYTES + lanes_for(pipeline_threads) * lane_bytes
+    return _BESIDE_MAP_BYTES + _KEY_INDEX_BYTES + lanes_for(pipeline_threads) * lane_bytes
 
 
 def require_memory(config: CleanerConfig, limit: MemoryLimit | None) -> None:

@@ -46,7 +46,7 @@ from cleaner.cleaning.round.steps import (
     settle_before_swaps,
     unread_indexes,
 )
-from cleaner.cleaning.round.unread import UnreadSegments
+from cleaner.cleaning.round.unread import NewKeys, UnreadSegments
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.policy.cleanable import Cleanable
@@ -72,7 +72,7 @@ class RoundResult:
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
-        segments_unread, bytes_unread: left as they were by their key indexes.
+        segments_unread, bytes_unread: left as they were without being read in the second pass (`unread.py`).
         index_bytes_read, index_bytes_written: of key indexes.
     """
 
@@ -136,19 +136,22 @@ def _clean(
     if context.keep_damaged:
         end = cleanable.first_uncleanable_offset
         damage = find_damage(log.segments_between(0, end), end, lanes[0], context)
-    not_checked, limit_bytes = unread_indexes(log, cleanable, topic, context), topic.max_decompressed_message_bytes
-    built = MapBuilder(log, cleanable, offset_map, lanes, context, damage, not_checked, limit_bytes).build()
+    rules = rules_of(log, cleanable, topic, context)
+    unread = UnreadSegments(log, cleanable, topic, rules, context, offset_map, lanes[0].unpacker.limit_bytes)
+    built = MapBuilder(
+        *(log, cleanable, offset_map, lanes, context, damage, unread_indexes(log, cleanable, topic, context)),
+        record_limit_bytes=topic.max_decompressed_message_bytes,
+        all_latest=unread.first_pass(),
+    ).build()
     mapped_ns = context.clock.monotonic_ns()
     refuse_keyless(log, built.keyless_messages, context)
     settle_before_swaps(log, context)
 
-    rules = rules_of(log, cleanable, topic, context)
     progress = _Progress(context, sum(segment.size for segment in log.segments_between(0, built.end_offset)))
     recopier = _make_recopier(log, rules, offset_map, lanes, context, damage, progress)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     groups = groups_of(log, cleanable, topic, built.end_offset)
-    unread = UnreadSegments(log, cleanable, topic, rules, context, offset_map, lanes[0].unpacker.limit_bytes)
-    with GroupEnds() as ends, unread:
+    with unread, GroupEnds() as ends:
         cleaning = _GroupCleaning(log, topic, recopier, lanes, context, damage, room, ends, unread)
         for group in groups:
             if unread.may_stay(group):
@@ -258,7 +261,7 @@ class _GroupCleaning:
                 self.bytes_in_place += target.size
                 self.unread.left_in_place(group)
                 return
-            self.unread.changes(group)
+            new_keys = self.unread.changes(group)
             self.ends.wait()
             # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
             buffers, threads = [lane.buffer for lane in self.lanes], threads_of(self.lanes) + 1
@@ -267,10 +270,11 @@ class _GroupCleaning:
             leaves_cache, installed = not self.recopier.found_cold, list[Segment]()
 
             def end() -> None:
-                installed.append(self._end(group, target, aborts, messages, leaves_cache, buffers, threads))
+                installed.append(self._end(group, target, aborts, messages, leaves_cache, buffers, threads, new_keys))
 
             def note() -> None:
                 log.replace(group, installed[0])
+                self.unread.replaced(installed[0], new_keys)
 
             if not is_last:
                 self.ends.begin(target, end, after=note)
@@ -302,6 +306,7 @@ class _GroupCleaning:
         leaves_cache: bool,
         buffers: Sequence[WindowBuffer],
         threads: int,
+        new_keys: NewKeys,
     ) -> Segment:
         """Force a group's output to disk, read it back, and swap it in; returns the new segment."""
         topic, context = self.topic, self.context
@@ -317,6 +322,7 @@ class _GroupCleaning:
                     buffers=buffers,
                     leaves_cache=leaves_cache,
                     damage=self.damage,
+                    facts=new_keys.written,
                 )
         except BaseException:
             target.discard()

@@ -1,10 +1,13 @@
 """
-Leaves segments of the clean section unread, by their key indexes (`state/key_index.py`, `policy/unread.py`).
+Leaves segments unread in the second pass: those of the clean section by their key indexes (`state/key_index.py`,
+`policy/unread.py`), those of the dirty section by what the first pass has found (`map/all_latest.py`).
 
-    may_stay        its segment cannot change, as its index shows: the group is left as it is
+    first_pass      finds the segments of the dirty section, and writes their indexes
+    may_stay        the group's segment cannot change: it is left as it is
     begin           otherwise it is recopied, and its keys are collected for an index
     left_in_place   nothing in it has changed: the index is written
     changes         it is about to be replaced: its indexes go
+    replaced        it was: the new segment's index is written
 
 An index that is missing, damaged, or of something else costs the time to read its segment. So does a disk that refuses.
 """
@@ -15,9 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.map.all_latest import AllLatest
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.group import RecopyRules
-from cleaner.cleaning.recopy.segment_keys import SegmentKeys
+from cleaner.cleaning.recopy.segment_keys import BatchFacts, SegmentKeys
+from cleaner.cleaning.round.steps import groups_of
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError
 from cleaner.format.chunks import HEADER_BYTES
@@ -38,16 +43,34 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
 
 
+class NewKeys:
+    """
+    The keys of a group's new segment.
+
+    Args:
+        kept: those that stay; None: the segment gets no index.
+        removal_ms: horizons up to it were due.
+    Attributes:
+        kept: as given.
+        written: the new segment's batches, added when it is read back.
+    """
+
+    def __init__(self, kept: SegmentKeys | None, removal_ms: int) -> None:
+        self.kept = kept
+        # A horizon that was set in this round may be due in the next one, even at the same time.
+        self.written = BatchFacts(removal_ms - 1)
+
+
 class UnreadSegments:
     """
     The key indexes of one round; use it in a `with` block.
 
     Args:
         log, cleanable, topic, rules, context: of the round.
-        offset_map: complete.
+        offset_map: complete when the second pass begins.
         batch_limit_bytes: most bytes that a batch may unpack to.
     Attributes:
-        segments, bytes: left unread.
+        segments, bytes: left unread in the second pass.
         index_bytes_read, index_bytes_written: of indexes.
     """
 
@@ -64,9 +87,12 @@ class UnreadSegments:
         self.segments = self.bytes = self.index_bytes_read = self.index_bytes_written = 0
         # A round that keeps damage reads everything to find it.
         self._indexes: LogKeyIndexes | None = None if context.keep_damaged else context.key_indexes
-        self._log, self._context, self._map = log, context, offset_map
-        self._vain_bytes = 0
-        self._keys: SegmentKeys | None = None
+        self._log, self._context, self._topic, self._rules = log, context, topic, rules
+        self._cleanable, self._map = cleanable, offset_map
+        self._saved_bytes = self._vain_bytes = 0
+        self._keys: SegmentKeys | None = None  # of the group that is being recopied
+        self._places: list[SegmentKeys] = []
+        self._all_latest: AllLatest | None = None
         if self._indexes is None:
             return
         self._worth = self._indexes.load_worth()
@@ -84,18 +110,34 @@ class UnreadSegments:
                 max_index_bytes=topic.segment_index_bytes,
             ),
             # The batch that ends right below the kept end has a rule of its own.
-            unchanging_end=min(cleanable.first_dirty_offset, rules.kept_end_offset - 1, offset_map.latest_offset + 1),
+            unchanging_end=min(cleanable.first_dirty_offset, rules.kept_end_offset - 1),
         )
+
+    def first_pass(self) -> AllLatest | None:
+        """Return what finds the segments of the dirty section that will stay."""
+        if self._context.keep_damaged:
+            return None
+        first, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
+        groups = groups_of(self._log, self._cleanable, self._topic, end)
+        alone = {group[0].base_offset for group in groups if len(group) == 1 and group[0].base_offset >= first}
+        self._all_latest = AllLatest(self._context.fs, self._topic, alone, self._place, self._end_first_keys)
+        return self._all_latest
+
+    def _end_first_keys(self, segment: Segment, keys: SegmentKeys, is_all_latest: bool) -> None:
+        if is_all_latest:
+            self._write(segment, keys, keys.facts)
+        self._drop(keys)
 
     def __enter__(self) -> UnreadSegments:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._drop_keys()
+        for keys in tuple(self._places):
+            self._drop(keys)
 
-    def _drop_keys(self) -> None:
-        keys, self._keys = self._keys, None
+    def _drop(self, keys: SegmentKeys | None) -> None:
         if keys is not None and self._indexes is not None:
+            self._places.remove(keys)
             try:
                 keys.runs.close()
             except CleanerError as error:
@@ -103,6 +145,26 @@ class UnreadSegments:
 
     def may_stay(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group need not be read: it would stay as it is."""
+        stays = self._is_all_latest(group) or self._has_nothing_in_common(group)
+        if stays:
+            self.segments += 1
+            self.bytes += group[0].size
+        return stays
+
+    def _is_all_latest(self, group: Sequence[Segment]) -> bool:
+        """Tell whether a group is one segment of the dirty section in which each record is the last one of its key."""
+        segment = group[0]
+        if self._all_latest is None or len(group) > 1:
+            return False
+        records = self._all_latest.records.get(segment.base_offset, 0)
+        return (
+            records > 0
+            and self._map.are_all_latest(segment.base_offset, self._log.end_of(group) - 1, records)
+            and segment.is_unchanged()
+        )
+
+    def _has_nothing_in_common(self, group: Sequence[Segment]) -> bool:
+        """Tell whether a group is one segment of the clean section that has no key of the dirty one, by its index."""
         indexes = self._indexes
         if indexes is None or not self._is_clean(group):
             return False
@@ -118,8 +180,7 @@ class UnreadSegments:
         if why is WhyRead.KEY_IN_COMMON:
             self._vain_bytes += segment.size
         if why is None:
-            self.segments += 1
-            self.bytes += segment.size
+            self._saved_bytes += segment.size
         return why is None
 
     def _is_clean(self, group: Sequence[Segment]) -> bool:
@@ -143,59 +204,73 @@ class UnreadSegments:
 
     def begin(self, group: Sequence[Segment]) -> SegmentKeys | None:
         """Return the place for the keys of a group that is about to be recopied; None: it gets no index."""
-        indexes = self._indexes
-        if indexes is None or self._worth.pause or not self._sets_horizons or not self._is_clean(group):
-            return None
-        if not indexes.make_room():
-            return None
-        segment = group[0]
-        runs = indexes.runs(segment.base_offset)
-        self._keys = SegmentKeys(runs, indexes.keys, segment_bytes=segment.size, removal_ms=self._terms.removal_ms)
+        is_clean = self._indexes is not None and self._is_clean(group)
+        self._keys = self._place(group[0]) if is_clean else None
         return self._keys
+
+    def _place(self, segment: Segment) -> SegmentKeys | None:
+        """Return a place for the keys of a segment; None: it gets no index."""
+        indexes = self._indexes
+        if indexes is None or self._worth.pause or not self._sets_horizons or not indexes.make_room():
+            return None
+        runs = indexes.runs(segment.base_offset)
+        keys = SegmentKeys(runs, indexes.keys, segment_bytes=segment.size, removal_ms=self._terms.removal_ms)
+        self._places.append(keys)
+        return keys
 
     def left_in_place(self, group: Sequence[Segment]) -> None:
         """Write the index of the group that was recopied last, and has not changed."""
-        if self._indexes is not None and self._keys is not None:
-            self._write(group[0], self._keys, self._indexes)
-        self._drop_keys()
+        keys = self._keys
+        if keys is not None and keys.facts.last_offset < self._terms.unchanging_end:
+            self._write(group[0], keys, keys.facts)
+        self._drop(keys)
 
-    def _write(self, segment: Segment, keys: SegmentKeys, indexes: LogKeyIndexes) -> None:
+    def changes(self, group: Sequence[Segment]) -> NewKeys:
+        """Remove the indexes of the group that was recopied last, and is about to be replaced; returns its keys."""
+        if self._indexes is not None:
+            for segment in group:
+                self._indexes.remove(segment.base_offset)
+        return NewKeys(self._keys, self._rules.removal_ms)
+
+    def replaced(self, new: Segment, keys: NewKeys) -> None:
+        """Write the index of a group's new segment."""
+        if keys.kept is not None and keys.written.last_offset < self._terms.unchanging_end:
+            self._write(new, keys.kept, keys.written)
+        self._drop(keys.kept)
+
+    def _write(self, segment: Segment, keys: SegmentKeys, facts: BatchFacts) -> None:
+        indexes = self._indexes
+        if indexes is None:
+            return
         if keys.refusal is not None:
             indexes.warn_of(keys.refusal)
-        if not keys.is_simple or not 0 <= keys.last_offset < self._terms.unchanging_end:
+        if not keys.is_simple or not facts.is_simple or facts.last_offset < 0 or not len(keys.runs):
             return
         try:
-            identity = identity_of(self._context.fs, segment, keys.last_position)
+            identity = identity_of(self._context.fs, segment, facts.last_position)
         except CleanerError as error:
             indexes.warn_of(error)
             return
         if identity is None or not segment.is_unchanged():
             return
-        facts = SegmentFacts(
+        about = SegmentFacts(
             identity=identity,
             key_id=self._terms.key_id,
             read_ms=self._terms.now_ms,
-            earliest_horizon_ms=keys.earliest_horizon_ms,
-            last_offset=keys.last_offset,
+            earliest_horizon_ms=facts.earliest_horizon_ms,
+            last_offset=facts.last_offset,
             keys=len(keys.runs),
             settings=self._terms.settings,
         )
-        written = indexes.write(segment.base_offset, facts, keys.runs)
+        written = indexes.write(segment.base_offset, about, keys.runs)
         self._context.throttle(written)
         self.index_bytes_written += written
-
-    def changes(self, group: Sequence[Segment]) -> None:
-        """Remove the indexes of the group that was recopied last, and is about to be replaced."""
-        self._drop_keys()
-        if self._indexes is not None:
-            for segment in group:
-                self._indexes.remove(segment.base_offset)
 
     def finish(self) -> None:
         """Note what indexes were worth, and remove those of segments that are gone."""
         if self._indexes is None:
             return
-        self._indexes.save_worth(self._worth.after(saved_bytes=self.bytes, vain_bytes=self._vain_bytes))
+        self._indexes.save_worth(self._worth.after(saved_bytes=self._saved_bytes, vain_bytes=self._vain_bytes))
         self._indexes.keep_only({segment.base_offset for segment in self._log.segments})
 
 

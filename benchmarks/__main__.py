@@ -23,6 +23,7 @@ from benchmarks.daemon import tables as daemon_tables
 from benchmarks.frames import frames_table
 from benchmarks.inputs import INPUTS
 from benchmarks.latency import latency_table
+from benchmarks.limits import limits_table
 from benchmarks.linear import linear_tables
 from benchmarks.lives import lives_table, one_round_table
 from benchmarks.look import PARTITIONS, look_table
@@ -37,7 +38,7 @@ from benchmarks.sweep import sweep_table
 from tests.kafka.rig import VERSIONS, Rig
 
 SECTIONS = (
-    *("rounds", "processes", "memory", "start", "look", "check", "daemon", "status"),
+    *("rounds", "limits", "processes", "memory", "start", "look", "check", "daemon", "status"),
     *("append", "commit", "read", "restore", "opening", "latency"),
     *("frames", "linear", "lives", "bulk", "sweep"),
 )
@@ -57,12 +58,10 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
     """Return the sections by name: each measures in a scratch directory and returns its tables."""
     runs = options.runs
 
-    def rounds(scratch: Path) -> str:
-        chosen = [log.scaled(options.scale) for log in INPUTS if re.search(options.input, log.name)]
-        return tables(measure_all(rig, chosen, scratch, runs, _report))
-
+    chosen = [log.scaled(options.scale) for log in INPUTS if re.search(options.input, log.name)]
     return {
-        "rounds": rounds,
+        "rounds": lambda scratch: tables(measure_all(rig, chosen, scratch, runs, _report)),
+        "limits": lambda scratch: limits_table(rig, chosen, scratch, runs),
         "processes": lambda scratch: cold_table(rig, scratch, runs),
         "memory": lambda scratch: memory_table(rig, scratch),
         "start": lambda _: start_table(runs=2 * runs),
@@ -89,8 +88,8 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--only", action="append", choices=SECTIONS, help="default: all sections")
     parser.add_argument("--runs", type=int, default=5, help="measured runs of each input")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of section rounds")
-    parser.add_argument("--input", default="", help="only inputs of section rounds whose names have this pattern")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of rounds and limits")
+    parser.add_argument("--input", default="", help="only inputs of rounds and limits whose names have this pattern")
     parser.add_argument("--large", action="store_true", help="section linear: 16 GB too; takes 40 GB of disk")
     parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
     parser.add_argument("--seed", type=int, default=1, help="of the first random shape")

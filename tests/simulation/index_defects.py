@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cleaner.cleaning.map import all_latest
 from cleaner.cleaning.map.digests import DigestedChunk
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.segment_keys import SegmentKeys
@@ -76,12 +75,6 @@ def tombstones_of_the_dirty_section_are_not_noticed() -> Iterator[None]:
     """A segment of the dirty section stays although its tombstones need a horizon."""
     with replaced(DigestedChunk, "tombstones", property(lambda _self: 0)):
         yield
-
-
-@breaks(all_latest, "has_indexes")
-def indexes_of_the_dirty_section_may_be_others(_real: Any, *_args: Any) -> bool:
-    """A segment of the dirty section stays with whatever indexes it has."""
-    return True
 
 
 @breaks(NewKeys, "__init__")

@@ -5,7 +5,7 @@ Keeps data before it is removed: for `clean --keep-old DIR` and `recover --save-
 
 For each group, before its swap: the old files get second names below `DIR/TOPIC-PARTITION/`, durably; then the manifest
 lists them, durably; then comes the swap. After any crash, a group that is swapped is in the manifest with all its old
-files.
+files. A round that swaps none still has a manifest before it writes its checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from cleaner.app.session import Session
 from cleaner.errors import UsageError
 from cleaner.state.kept_manifest import GROUP_DIGITS, KeptFile, KeptGroup, KeptPartition, manifest
-from cleaner.state.state_file import BadStateError
+from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment import names
@@ -129,19 +129,36 @@ class Keeper:
         with self._fs.hold(self._directory):
             self._keep(group)
 
-    def _keep(self, group: Sequence[Segment]) -> None:
+    def keep_checkpoint(self) -> None:
+        """
+        Record the earlier cleaner checkpoint, which is about to be replaced: a round may replace nothing else.
+
+        Raises:
+            UsageError, NoSpaceError, LogDirOfflineError: as `keep`.
+        """
+        make_directory(self._fs, self._directory)
+        with self._fs.hold(self._directory):
+            file, found = self._manifest()
+            if found is None:
+                file.save(self._kept)
+
+    def _manifest(self) -> tuple[StateFile[KeptPartition], KeptPartition | None]:
+        """Return the manifest and what it holds."""
         file = manifest(self._fs, self._directory)
         try:
             found = file.peek()
         except BadStateError as error:
             raise UsageError(f"{file.path}: {error}; keep old segments in another directory") from error
-        if found is None:
-            found = self._kept
-        elif replace(found, checkpoint=None, groups=()) != replace(self._kept, checkpoint=None):
+        if found is not None and replace(found, checkpoint=None, groups=()) != replace(self._kept, checkpoint=None):
             raise UsageError(
                 f"{self._directory}: keeps segments of another log, or older ones of this log; undo or remove "
                 "those, or keep these in another directory"
             )
+        return file, found
+
+    def _keep(self, group: Sequence[Segment]) -> None:
+        file, found = self._manifest()
+        found = found or self._kept
         name = str(len(found.groups) + 1).zfill(GROUP_DIGITS)
         make_directory(self._fs, self._directory / name)
         source = self._log.directory

@@ -120,7 +120,13 @@ class Work:
         )
         if self.options.keep_old is None:
             return context
-        return replace(context, keep_old=Keeper(self.session, self.log, self.options.keep_old).keep)
+        keeper = Keeper(self.session, self.log, self.options.keep_old)
+
+        def write_checkpoint(offset: int) -> None:
+            keeper.keep_checkpoint()
+            self.write_checkpoint(offset)
+
+        return replace(context, keep_old=keeper.keep, write_checkpoint=write_checkpoint)
 
 
 @contextmanager

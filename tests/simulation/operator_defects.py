@@ -15,10 +15,11 @@ from cleaner.app.session import Session
 from cleaner.daemon import log_watch, retention_pass
 from cleaner.daemon.choices import Pauses
 from cleaner.daemon.service import Service
-from cleaner.errors import CorruptBatchError, ZeroTailError
+from cleaner.errors import CorruptBatchError, TruncationRefusedError, ZeroTailError
 from cleaner.log import reader, tasks
 from cleaner.state import journal
 from cleaner.state.lock_file import LockFile
+from cleaner.storage.load import recovery
 from cleaner.storage.segment import indexes, names, segment
 from cleaner.storage.swap import swap
 from tests.simulation.planting import breaks, defect, replaced
@@ -108,9 +109,20 @@ def recover_trusts_torn_logs() -> Iterator[None]:
 
 
 @breaks(recover_log_dir, "_why_no_marker")
-def recover_marks_what_it_refused(real: Any, session: Any, partitions: Any, _: Any) -> Any:
+def recover_marks_what_it_refused(real: Any, session: Any, partitions: Any, _: Any, **named: Any) -> Any:
     """The log dir counts as closed in order whatever was refused."""
-    return real(session, partitions, ())
+    return real(session, partitions, (), **named)
+
+
+@breaks(recovery, "_refuse_unless_torn")
+def recover_cuts_what_it_refused(real: Any, segment: Any, rebuilt: Any, *args: Any, **named: Any) -> None:
+    """A log that is refused has been cut all the same."""
+    try:
+        real(segment, rebuilt, *args, **named)
+    except TruncationRefusedError:
+        with segment._fs.open(segment.log_path, write=True) as file:
+            file.truncate(rebuilt.valid_bytes)
+        raise
 
 
 @breaks(undo_clean, "_groups_to_undo")

@@ -135,9 +135,13 @@ class Operators:
         return not bench.topics.missing() and not any(left_overs(bench.directory(name)) for name in bench.topics.names)
 
     def _files_of(self, topic: str) -> Contents:
-        """Return a partition's logs, indexes and snapshots."""
-        paths = sorted(self._bench.directory(topic).iterdir())
-        return {path.name: path.read_bytes() for path in paths if path.name[:20].isdigit()}
+        """
+        Return a partition's logs, indexes and snapshots, without what a failed fsync has lost of them.
+
+        The page cache may still show that, until a command drops it: nothing on the disk is changed then.
+        """
+        paths, journal = sorted(self._bench.directory(topic).iterdir()), self._bench.world.disk.journal
+        return {path.name: journal.without_lost_pages(path) for path in paths if path.name[:20].isdigit()}
 
     def _leave_zeros(self, number: int, *, with_log: bool) -> None:
         """Leave zeros behind an active segment's files, as a power cut after a stop of Kafka 4.3 can."""

@@ -108,6 +108,16 @@ def test_world_that_failed_once_fails_no_more(path: Path) -> None:
     assert not report.failure, told(report)
 
 
+def test_refused_log_that_is_cut_is_noticed_beside_lost_pages() -> None:
+    """What a failed fsync has lost is no change; what the command changes is one."""
+    world = World.from_json(
+        (_ROOT / "tests/simulation/plans" / "a failed fsync is no change by recover.json").read_text()
+    )
+    with DEFECTS["recover cuts what it refused"]():
+        report = run_seed(world.seed, world.plan)
+    assert "recover has refused log-0, and changed it" in report.failure
+
+
 def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
     """Some accidents are left out, and at least half of the operations; the text of it replays it."""
     with DEFECTS["flush without fsync"]():

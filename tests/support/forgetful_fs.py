@@ -233,6 +233,14 @@ class ForgetfulFileSystem(WatchedFileSystem):
             file.truncate(len(data))
         os.utime(descriptor, ns=(about.st_atime_ns, about.st_mtime_ns))
 
+    def without_lost_pages(self, path: Path) -> bytes:
+        """Return what a file shows once its cache has been dropped; nothing is dropped."""
+        about = path.stat()
+        number = self._number_of_inode.get(about.st_ino)
+        if number not in self._stale:
+            return path.read_bytes()
+        return self._content(number, NO_FILE, 0, len(self.journal)).data
+
     def _content(self, number: int, content: FileState, first: int, end: int) -> FileState:
         """Apply the changes of a file's content from one place in the journal up to another."""
         nothing_torn = random.Random(0)

@@ -300,5 +300,6 @@ def test_pages_lost_by_an_fsync_are_on_no_disk_whatever_is_synced_later(tmp_path
         file.fsync()
         after = fs.power_cut().draw(random.Random(seed)).files[0][1].data
         assert after in (b"old\0\0\0\0new", b"oldlostnew")
+        assert (fs.without_lost_pages(tmp_path / "a"), file.read(20, 0)) == (after, b"oldlostnew")
         fs.drop_cache(file.fileno())
         assert file.read(20, 0) == after

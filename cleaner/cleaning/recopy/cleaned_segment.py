@@ -181,6 +181,10 @@ class CleanedSegment:
     def _open_file(self) -> File:
         return self._begin() if self._file is None else self._file
 
+    def begin(self) -> None:
+        """Write what was not written because it equals the source; after the last batch, if not all files do."""
+        self._open_file()
+
     def equals_source(self, aborts: Aborts | Sequence[AbortedTxn]) -> bool:
         """
         Tell, after the last batch, whether every file would be what the source's already is: it can stay in place.

@@ -262,6 +262,7 @@ class _GroupCleaning:
                 self.unread.left_in_place(group)
                 return
             new_keys = self.unread.changes(group)
+            target.begin()  # here, as it may wait for the end of the group before: an end cannot wait for itself
             self.ends.wait()
             # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
             buffers, threads = [lane.buffer for lane in self.lanes], threads_of(self.lanes) + 1

@@ -12,6 +12,7 @@ import cleaner
 from cleaner.base import concurrency
 from cleaner.cleaning.round.group_end import GroupEnds
 from cleaner.errors import LogDirOfflineError
+from cleaner.storage.fs.file_system import FileSystem
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
@@ -72,6 +73,30 @@ def test_error_of_an_end_stops_the_round_before_the_next_swap(tmp_path: Path) ->
         cleaner.clean(path, "topic-0", SETTINGS, fs=disk)
     assert disk.renamed == []
     assert {file.name: file.read_bytes() for file in (path / "topic-0").iterdir()} == before
+
+
+class NearlyFullDisk(FileSystem):
+    """Has room for one group, and not for a second one before the first one's old files are gone."""
+
+    def free_bytes(self, path: Path) -> int:
+        return 3000
+
+
+def test_only_indexes_change_on_a_nearly_full_disk(tmp_path: Path) -> None:
+    """Each group's records are copied as a whole, once the old files of the group before are gone."""
+    log = LogBuilder(index_interval_bytes=4096)
+    for number in range(4):
+        log.append((f"k{number}", "v" * 400))
+        log.append((f"l{number}", "v" * 400))
+        log.roll()
+    (tmp_path / "dir").mkdir()
+    write_log_dir(tmp_path / "dir", log)
+    partition = tmp_path / "dir" / "topic-0"
+    before = {file.name: file.read_bytes() for file in partition.glob("*.log")}
+    report = cleaner.clean(tmp_path / "dir", "topic-0", SETTINGS | {"index.interval.bytes": "0"}, fs=NearlyFullDisk())
+    assert (report.end_offset, report.bytes_in_place) == (8, 0)
+    assert {file.name: file.read_bytes() for file in partition.glob("*.log")} == before
+    assert [file.stat().st_size for file in sorted(partition.glob("*.index"))[:4]] == [8, 8, 8, 8]
 
 
 def test_block_waits_for_the_last_end_and_raises_its_error() -> None:

@@ -130,13 +130,16 @@ class KeyIndexDir:
 
     def _sweep(self, above: Path, log_dir: Path) -> None:
         """Remove the indexes of partitions that are gone; what cannot be removed stays, after a warning."""
-        if not self._fs.exists(above):
+        try:
+            names = self._fs.list_dirs(above)
+        except FileNotFoundError:
             return
         there = set(self._fs.list_dirs(log_dir))
-        for name in self._fs.list_dirs(above):
+        for name in names:
             if name not in there:
                 try:
-                    self._fs.remove_all(above / name, self._fs.list_files(above / name))
+                    with contextlib.suppress(FileNotFoundError):  # another process was faster
+                        self._fs.remove_all(above / name, self._fs.list_files(above / name))
                     self._fs.remove_dir(above / name)
                 except CleanerError as error:
                     self.warn(f"key indexes of a partition that is gone stay: {error}")
@@ -223,7 +226,7 @@ class LogKeyIndexes:
         """Remove the indexes of all other segments, and what a crash has left."""
         kept = {self.path(base).name for base in base_offsets} | {_WORTH}
         try:
-            if self._fs.exists(self.directory):
+            with contextlib.suppress(FileNotFoundError):  # no directory, or not any more
                 names = [name for name in self._fs.list_files(self.directory) if name not in kept]
                 self._fs.remove_all(self.directory, names)
         except CleanerError as error:

@@ -248,6 +248,8 @@ class UnreadSegments:
             return
         try:
             identity = identity_of(self._context.fs, segment, facts.last_position)
+        except FileNotFoundError:
+            return  # a writer has just deleted it
         except CleanerError as error:
             indexes.warn_of(error)
             return

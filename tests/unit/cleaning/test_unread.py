@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cleaning.map.build_map import MapEnd
+from cleaner.cleaning.round import unread
 from cleaner.errors import CorruptBatchError, UsageError
 from cleaner.kernels import key_index as kernel
 from cleaner.log.record import Record
@@ -168,6 +169,17 @@ def test_stale_damaged_or_foreign_index_costs_a_read(
     report = log.round(300)
     assert report.segments_unread == unread
     assert log.round(400).segments_unread == 5
+
+
+def test_segment_that_a_writer_deletes_gets_no_index(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was read and stays as it is; that it is gone when its index would be written is no error of the round."""
+
+    def gone(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(unread, "identity_of", gone)
+    report = log.round(300)
+    assert (report.segments_unread, report.index_bytes_written, report.end_offset) == (0, 0, 120)
 
 
 def test_index_of_another_log_is_not_used(tmp_path: Path) -> None:

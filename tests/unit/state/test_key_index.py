@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -201,6 +202,31 @@ def test_indexes_of_gone_partitions_and_segments_are_removed(tmp_path: Path) -> 
     (log_dir / str(LOG)).rmdir()
     indexes(tmp_path / "index", [], log_dir)
     assert not mine.directory.exists()
+
+
+class _OthersClearUp(FileSystem):
+    """Another process, or an operator, removes each directory of indexes right before it is listed."""
+
+    def list_files(self, path: Path) -> list[str]:
+        shutil.rmtree(path)
+        return super().list_files(path)
+
+
+def test_directories_that_vanish_are_no_error(tmp_path: Path) -> None:
+    """Those of a partition that is gone, and of a log that is cleaned."""
+    log_dir = tmp_path / "logs"
+    (log_dir / str(LOG)).mkdir(parents=True)
+    gone = indexes(tmp_path / "index", [], log_dir)
+    assert gone.make_room()
+    (log_dir / str(LOG)).rmdir()
+    warned: list[str] = []
+    mine = KeyIndexDir(_OthersClearUp(), tmp_path / "index", [], warned.append).of(log_dir, TopicPartition("other", 0))
+    assert mine is not None
+    assert not gone.directory.exists()
+    assert mine.make_room()
+    mine.keep_only({0})
+    assert not mine.directory.exists()
+    assert warned == []
 
 
 def test_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

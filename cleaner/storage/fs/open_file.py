@@ -15,8 +15,8 @@ from types import TracebackType
 
 from cleaner.errors import disk_error
 
-# `copy_file_range` is not known, or not between these two files.
-_NOT_WITHIN_THE_SYSTEM = (errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL)
+# `copy_file_range` is not known, not between these two files, or forbidden (EPERM: by a container's filter of calls).
+_NOT_WITHIN_THE_SYSTEM = (errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
 _COPY_BYTES = 1 << 20
 _SEEK_DATA: int | None = getattr(os, "SEEK_DATA", None)  # not on every system that reads archives
 
@@ -136,12 +136,14 @@ class File:
 
     def _copy_some(self, source: File, position: int, size: int) -> int:
         """Copy what one call of the system takes; where there is no such call, what a buffer holds."""
+        copied = 0
         try:
-            return os.copy_file_range(source.fileno(), self._descriptor, size, position, position)
+            copied = os.copy_file_range(source.fileno(), self._descriptor, size, position, position)
         except OSError as error:
             if error.errno not in _NOT_WITHIN_THE_SYSTEM:
                 raise
-            return self._write_some(memoryview(source.read(min(size, _COPY_BYTES), position)), position)
+        # Some file systems copy nothing although there is something: only a read shows the end of a file.
+        return copied or self._write_some(memoryview(source.read(min(size, _COPY_BYTES), position)), position)
 
     def begin_writeback(self, position: int, size: int) -> None:
         """Ask the system to begin writing a range to disk without waiting for it; promises nothing."""

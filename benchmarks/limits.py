@@ -118,7 +118,7 @@ def measure(source: Path, scratch: Path) -> tuple[Limit, CleanReport]:
     segments = sorted((parts / PARTITION).glob("*.log"))
     buffer = memoryview(bytearray(_WINDOW_BYTES))
     reading = checking = 0.0
-    dirty_bytes, first_bytes = report.map_bytes_read, report.bytes_read
+    dirty_bytes, first_bytes = report.map_bytes_read, report.bytes_read - report.bytes_read_once
     written = report.bytes_written - report.bytes_in_place
     _read_and_check(segments[0], segments[0].stat().st_size, buffer)  # so that its memory is there
     for left, newest_first in ((dirty_bytes, True), (first_bytes, False)):

@@ -123,7 +123,7 @@ def _io_bytes() -> int:
 def our_bytes(report: CleanReport) -> int:
     """Return what a round of ours has read and written."""
     written = report.bytes_written - report.bytes_in_place
-    of_segments = report.map_bytes_read + report.bytes_read + 2 * written
+    of_segments = report.map_bytes_read + report.bytes_read - report.bytes_read_once + 2 * written
     return of_segments + report.index_bytes_read + report.index_bytes_written
 
 

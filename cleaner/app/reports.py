@@ -13,8 +13,8 @@ SUMS = (
 )
 """Fields of `CleanReport` that add up, over rounds and over logs."""
 
-UNREAD_SUMS = ("segments_unread", "bytes_unread", "index_bytes_read", "index_bytes_written")
-"""The same for key indexes."""
+UNREAD_SUMS = ("bytes_read_once", "segments_unread", "bytes_unread", "index_bytes_read", "index_bytes_written")
+"""The same for what was not read, and for key indexes."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ class CleanReport:
         bytes_written, messages_written: of the segments that replaced them.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
         map_bytes_read, map_messages_read: of the dirty section, read for the offset map.
-        segments_unread, bytes_unread: left as they were by the second pass without being read: by their key indexes, or
-            because the first pass had found each record to be the last of its key.
+        bytes_read_once: of `bytes_read`, those of segments that were read for the offset map alone: nothing in them
+            changes, which it showed.
+        segments_unread, bytes_unread: left as they were without being read, by their key indexes.
         index_bytes_read, index_bytes_written: of key indexes.
         map_utilization: entries of the offset map as a part of its capacity, the highest of all rounds.
         invalid_messages: records without a key that were left out.
@@ -81,6 +82,7 @@ class CleanReport:
     messages_written: int = 0
     map_bytes_read: int = 0
     map_messages_read: int = 0
+    bytes_read_once: int = 0
     segments_unread: int = 0
     bytes_unread: int = 0
     index_bytes_read: int = 0

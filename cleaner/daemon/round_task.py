@@ -238,6 +238,7 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
         "messages_written": view.messages_written,
         "map_bytes_read": view.map_bytes_read,
         "map_messages_read": view.map_messages_read,
+        "bytes_read_once": view.bytes_read_once,
         "segments_unread": view.segments_unread,
         "bytes_unread": view.bytes_unread,
         "index_bytes_read": view.index_bytes_read,

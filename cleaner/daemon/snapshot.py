@@ -325,7 +325,7 @@ class RoundView:
         first_dirty_offset, end_offset: the dirty section covered.
         bytes_read, bytes_written, bytes_in_place, messages_read, messages_written, map_bytes_read, map_messages_read,
             invalid_messages: see `CleanReport`.
-        segments_unread, bytes_unread, index_bytes_read, index_bytes_written: likewise.
+        bytes_read_once, segments_unread, bytes_unread, index_bytes_read, index_bytes_written: likewise.
         removed: records removed, by reason (the names of `Removed`).
         kafka, kafka_origin: see `CleanReport`.
     """
@@ -351,6 +351,7 @@ class RoundView:
     messages_written: int = 0
     map_bytes_read: int = 0
     map_messages_read: int = 0
+    bytes_read_once: int = 0
     segments_unread: int = 0
     bytes_unread: int = 0
     index_bytes_read: int = 0

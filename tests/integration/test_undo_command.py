@@ -15,7 +15,6 @@ from cleaner.cli.main import main
 from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets
 from tests.integration.test_recover_command import ACTIVE, logs, tear, unclean
-from tests.support.growing_log import GrowingLog
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
@@ -64,18 +63,24 @@ def test_undo_brings_back_every_file_and_the_checkpoint(log_dir: Path, tmp_path:
 
 def test_undo_of_a_round_that_replaced_nothing_brings_back_the_checkpoint(tmp_path: Path, run: Run) -> None:
     """All of its segments stayed in place; `verify` takes them for the log before."""
-    log, kept = GrowingLog(tmp_path), tmp_path / "kept"
-    log.append(log.segment(0), log.segment(100))
-    before = everything(log.log_dir)
-    report = log.clean(keep_old=kept)
-    assert (report.end_offset, report.bytes_written) == (60, 0)
-    assert everything(log.log_dir) != before
-    assert run("verify", kept, log.log_dir, "prices-0", "--set", "prices:cleanup.policy=compact")[0] == 0
+    log, kept = LogBuilder(), tmp_path / "kept"
+    for number in range(3):
+        log.append((f"a{number}", "v" * 300), (f"b{number}", "v" * 100))
+        log.roll()
+    log.append(("z", "z"))
+    (tmp_path / "logs").mkdir()
+    log_dir = write_log_dir(tmp_path / "logs", log)
+    before = everything(log_dir)
+    settings = ("--set", "topic:cleanup.policy=compact", "--set", "topic:internal.segment.bytes=600")
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *settings)[0] == 0
+    after = everything(log_dir)
+    assert {name for name in after[0] if after[0][name] != before[0].get(name)} == {"cleaner-offset-checkpoint"}
+    assert run("verify", kept, log_dir, "topic-0", *settings)[0] == 0
     code, out, err = run("undo", kept)
 
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == "prices-0: 0 segments put back (0 B), cleaner checkpoint none"
-    assert everything(log.log_dir) == before
+    assert out.splitlines()[0] == "topic-0: 0 segments put back (0 B), cleaner checkpoint none"
+    assert everything(log_dir) == before
     assert list(kept.iterdir()) == []
 
 

@@ -162,7 +162,7 @@ def test_segments_that_stayed_in_place_are_of_the_log_before(
     log_dir, kept = write_log_dir(tmp_path / "logs", log), tmp_path / "kept"
     settings = ("--set", "topic:cleanup.policy=compact", "--set", "topic:internal.segment.bytes=600")
     assert main(["clean", str(log_dir), "topic-0", *settings, "--keep-old", str(kept), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["bytes_unread"] == 3 * 483
+    assert json.loads(capsys.readouterr().out)["bytes_in_place"] == 3 * 483
     assert run(capsys, kept, log_dir, *settings)[0] == 0
     segment = log_dir / "topic-0" / "00000000000000000004.log"
     segment.write_bytes(b"")

@@ -34,6 +34,7 @@ from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.expected_output import ExpectedOutput
 from cleaner.cleaning.recopy.group import GroupRecopier, RecopyRules
+from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.recopy.survivors import MapSurvivors
 from cleaner.cleaning.recopy.verify import verify_cleaned
 from cleaner.cleaning.round.find_damage import find_damage
@@ -72,7 +73,9 @@ class RoundResult:
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
-        segments_unread, bytes_unread: left as they were without being read in the second pass (`unread.py`).
+        bytes_read_once: of `bytes_read`, those of segments that only the first pass has read: it had found that nothing
+            in them changes.
+        segments_unread, bytes_unread: left as they were by their key indexes.
         index_bytes_read, index_bytes_written: of key indexes.
     """
 
@@ -91,6 +94,7 @@ class RoundResult:
     copy_seconds: float
     kept_damage: tuple[DamagedBatch, ...] = ()
     bytes_in_place: int = 0
+    bytes_read_once: int = 0
     segments_unread: int = 0
     bytes_unread: int = 0
     index_bytes_read: int = 0
@@ -169,8 +173,9 @@ def _clean(
         map_bytes_read=built.bytes_read,
         map_messages_read=built.messages_read,
         map_entries=offset_map.entries,
-        **vars(recopier.counts),
-        bytes_in_place=cleaning.bytes_in_place,
+        **vars(CopyCounts.total((recopier.counts, unread.read_once))),
+        bytes_in_place=cleaning.bytes_in_place + unread.read_once.bytes_written,
+        bytes_read_once=unread.read_once.bytes_read,
         segments_unread=unread.segments,
         bytes_unread=unread.bytes,
         index_bytes_read=unread.index_bytes_read,

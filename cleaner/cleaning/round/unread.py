@@ -21,6 +21,7 @@ from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.all_latest import AllLatest
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.recopy.segment_keys import BatchFacts, SegmentKeys
 from cleaner.cleaning.round.steps import groups_of
 from cleaner.config.values import TopicConfig
@@ -70,7 +71,8 @@ class UnreadSegments:
         offset_map: complete when the second pass begins.
         batch_limit_bytes: most bytes that a batch may unpack to.
     Attributes:
-        segments, bytes: left unread in the second pass.
+        segments, bytes: of the clean section, left unread.
+        read_once: counts of the dirty section's segments that the second pass left unread, as if it had copied them.
         index_bytes_read, index_bytes_written: of indexes.
     """
 
@@ -84,12 +86,13 @@ class UnreadSegments:
         offset_map: OffsetMap,
         batch_limit_bytes: int,
     ) -> None:
+        self.read_once = CopyCounts()
         self.segments = self.bytes = self.index_bytes_read = self.index_bytes_written = 0
         # A round that keeps damage reads everything to find it.
         self._indexes: LogKeyIndexes | None = None if context.keep_damaged else context.key_indexes
         self._log, self._context, self._topic, self._rules = log, context, topic, rules
         self._cleanable, self._map = cleanable, offset_map
-        self._saved_bytes = self._vain_bytes = 0
+        self._vain_bytes = 0
         self._keys: SegmentKeys | None = None  # of the group that is being recopied
         self._places: list[SegmentKeys] = []
         self._all_latest: AllLatest | None = None
@@ -145,11 +148,7 @@ class UnreadSegments:
 
     def may_stay(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group need not be read: it would stay as it is."""
-        stays = self._is_all_latest(group) or self._has_nothing_in_common(group)
-        if stays:
-            self.segments += 1
-            self.bytes += group[0].size
-        return stays
+        return self._is_all_latest(group) or self._has_nothing_in_common(group)
 
     def _is_all_latest(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group is one segment of the dirty section in which each record is the last one of its key."""
@@ -157,11 +156,14 @@ class UnreadSegments:
         if self._all_latest is None or len(group) > 1:
             return False
         records = self._all_latest.records.get(segment.base_offset, 0)
-        return (
-            records > 0
-            and self._map.are_all_latest(segment.base_offset, self._log.end_of(group) - 1, records)
-            and segment.is_unchanged()
-        )
+        last_offset = self._log.end_of(group) - 1
+        if not self._map.are_all_latest(segment.base_offset, last_offset, records) or not segment.is_unchanged():
+            return False
+        self.read_once.bytes_read += segment.size
+        self.read_once.bytes_written += segment.size
+        self.read_once.messages_read += records
+        self.read_once.messages_written += records
+        return True
 
     def _has_nothing_in_common(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group is one segment of the clean section that has no key of the dirty one, by its index."""
@@ -180,7 +182,8 @@ class UnreadSegments:
         if why is WhyRead.KEY_IN_COMMON:
             self._vain_bytes += segment.size
         if why is None:
-            self._saved_bytes += segment.size
+            self.segments += 1
+            self.bytes += segment.size
         return why is None
 
     def _is_clean(self, group: Sequence[Segment]) -> bool:
@@ -272,7 +275,7 @@ class UnreadSegments:
         """Note what indexes were worth, and remove those of segments that are gone."""
         if self._indexes is None:
             return
-        self._indexes.save_worth(self._worth.after(saved_bytes=self._saved_bytes, vain_bytes=self._vain_bytes))
+        self._indexes.save_worth(self._worth.after(saved_bytes=self.bytes, vain_bytes=self._vain_bytes))
         self._indexes.keep_only({segment.base_offset for segment in self._log.segments})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -33,11 +34,9 @@ def test_round_whose_bitmap_ends_anywhere_leaves_the_same_files(
     monkeypatch.setattr(offset_map_module, "_MAX_BITS", most)
     bounded_files, bounded = outcome(log, tmp_path / "bounded", 2, checkpoint=checkpoint)
     assert isinstance(bounded, RoundResult)
-    assert bounded_files == files
-    assert (bounded.removed, bounded.map_entries) == (result.removed, result.map_entries)
-    # Without the bits, segments in which nothing changes are read to find that out.
-    assert bounded.bytes_read + bounded.bytes_unread == result.bytes_read + result.bytes_unread
-    assert bounded.segments_unread <= result.segments_unread
+    # Without their bits, segments in which nothing changes are read twice to find that out.
+    assert bounded.bytes_read_once <= result.bytes_read_once
+    assert (bounded_files, replace(bounded, bytes_read_once=0)) == (files, replace(result, bytes_read_once=0))
 
 
 SETTINGS = {

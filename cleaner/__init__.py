@@ -1,7 +1,7 @@
 """
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
-The front door for libraries. `clean`, `plan`, `explain`, `check`, `verify`, `undo`, `recover` and `warm` do what the
+The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `undo`, `recover` and `warm` do what the
 commands of the same names do; `LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is
 loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from cleaner.app import check as check
     from cleaner.app import clean as clean
     from cleaner.app import explain as explain
+    from cleaner.app import gaps as gaps
     from cleaner.app import plan as plan
     from cleaner.app import recover as recover
     from cleaner.app import undo as undo
     from cleaner.app import verify as verify
     from cleaner.app import warm as warm
     from cleaner.app.check_log_dir import CheckReport as CheckReport
+    from cleaner.app.gaps_log_dir import GapReport as GapReport
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
     from cleaner.app.reports import CleanReport as CleanReport
@@ -54,12 +56,14 @@ if TYPE_CHECKING:
     from cleaner.log.record import Record as Record
     from cleaner.log.record import RecordColumns as RecordColumns
     from cleaner.log.topics import Topic as Topic
+    from cleaner.verification.gaps.reasons import GapReason as GapReason
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean explain plan recover undo verify warm",
+    "app": "check clean explain gaps plan recover undo verify warm",
     "app.check_log_dir": "CheckReport",
+    "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
     "app.plan_report": "PlanEntry",
     "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
@@ -78,6 +82,7 @@ _ROOMS = {
     "log.reader": "LogReader open_reader",
     "log.record": "Appended ProducerStamp Record RecordColumns",
     "log.topics": "Topic",
+    "verification.gaps.reasons": "GapReason",
 }
 _HOME = {name: f"cleaner.{room}" for room, names in _ROOMS.items() for name in names.split()}
 

@@ -33,6 +33,7 @@ from cleaner.storage.fs.file_system import FileSystem
 if TYPE_CHECKING:
     # These modules load kernels.
     from cleaner.app.check_log_dir import CheckReport
+    from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
 
@@ -252,6 +253,44 @@ def check(
     )
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
     return check_all(directories, sources, CallContext.of(fs, now_ms, progress, check_done), options)
+
+
+def gaps(
+    log_dir: str | PathLike[str],
+    partition: str | None = None,
+    settings: Settings | None = None,
+    *,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[GapReport | Refusal]:
+    """
+    Account for every offset of partitions: it has a record, or a reason why it has none. Locks and changes nothing.
+
+    Args:
+        log_dir: the log dir, or a partition's directory.
+        partition: the only one to read, by its directory's name, `prices-0`; None: all of them.
+        settings: with a partition as for `clean`, without one as for `plan`. `cleanup.policy` is what matters: in a
+            topic that is known to be never compacted a hole is a loss.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called before each chunk; raises CleaningAborted to stop.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        The account of each partition, or why it cannot be read.
+    Raises:
+        UsageError: there is no such directory or partition.
+        CleanerError: the log dir as a whole cannot be read.
+    """
+    from cleaner.app.gaps_log_dir import gaps_log_dir
+    from cleaner.app.session import parse_names
+
+    directory = arguments.path("log_dir", log_dir)
+    names = None if partition is None else [arguments.text("partition", partition)]
+    sources = Sources.of_call(parse_names(names)[0].topic if names else None, settings, topics_dir, metadata_dir)
+    return list(gaps_log_dir(directory, sources, CallContext.of(fs, None, progress, check_done), names))
 
 
 def verify(

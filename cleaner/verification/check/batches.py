@@ -74,8 +74,8 @@ class BatchChecker:
         checked = CheckedChunk(chunk, np.ones(len(chunk.batches), bool))
         self._digests.clear()
         for row, failure in bad_checksums(path, chunk):
-            _note(path, checked, row, FindingKind.BATCH_CHECKSUM, failure.reason)
-        _check_headers(path, checked)
+            note(path, checked, row, FindingKind.BATCH_CHECKSUM, failure.reason)
+        check_headers(path, checked)
         for first, end in runs(checked.good):
             self._check_records(path, checked, first, end, digest_from)
         if self._record_limit_bytes < self._unpacker.limit_bytes:
@@ -91,7 +91,7 @@ class BatchChecker:
             if found is None:
                 return
             first += found[0]
-            _note(path, checked, first, _kind_of(found[1]), found[1].reason)
+            note(path, checked, first, kind_of(found[1]), found[1].reason)
             first += 1
 
     def _first_bad(self, path: Path, chunk: Chunk, digest_from: int) -> tuple[int, CorruptBatchError] | None:
@@ -143,26 +143,28 @@ def _row_of(chunk: Chunk, error: CorruptBatchError) -> int:
     return int(np.searchsorted(chunk.batches["position"], error.position))
 
 
-def _kind_of(error: CorruptBatchError) -> FindingKind:
+def kind_of(error: CorruptBatchError) -> FindingKind:
+    """Return the kind of damage that keeps records from being read."""
     cause = error.__cause__
     if isinstance(cause, DecompressedTooLargeError):
         return FindingKind.BATCH_TOO_LARGE
     return FindingKind.BATCH_STREAM if isinstance(cause, DecompressionError) else FindingKind.BATCH_RECORDS
 
 
-def _note(path: Path, checked: CheckedChunk, row: int, kind: FindingKind, reason: str) -> None:
+def note(path: Path, checked: CheckedChunk, row: int, kind: FindingKind, reason: str) -> None:
+    """Add a finding for a batch, which then counts as damaged."""
     batch = checked.chunk.batches[row]
     checked.good[row] = False
     checked.findings.append(Finding(kind, path, reason, int(batch["position"]), int(batch["base_offset"])))
 
 
-def _check_headers(path: Path, checked: CheckedChunk) -> None:
+def check_headers(path: Path, checked: CheckedChunk) -> None:
     """Check what a checksum does not cover: whether a header is consistent (R-210, R-240)."""
     rows = checked.chunk.batches
     for code, bad in _header_faults(rows):
         for row in np.flatnonzero(bad & checked.good).tolist():
             reason = f"{REASONS[code]} (batch of {rows[row]['size']} bytes)"
-            _note(path, checked, row, FindingKind.BATCH_HEADER, reason)
+            note(path, checked, row, FindingKind.BATCH_HEADER, reason)
 
 
 def _header_faults(rows: Batches) -> list[tuple[int, Mask]]:

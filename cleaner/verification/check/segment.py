@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.model import AbortedTxn
-from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.errors import CorruptIndexError
 from cleaner.format.chunks import CONTROL_FLAG, control_batches
 from cleaner.format.key_digests import NO_OFFSET
@@ -38,6 +37,7 @@ from cleaner.storage.segment.segment import Segment
 from cleaner.verification.check.batches import CheckedChunk, runs
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
+from cleaner.verification.check.order import OffsetOrder
 from cleaner.verification.check.time_index import TimeIndexCheck
 from cleaner.verification.check.transactions import TransactionFollower
 
@@ -164,6 +164,9 @@ class SegmentCheck:
         segment = self._segment
         slots = self._ascending(names.INDEX, offsets, "position")
         self.findings_of_batches: list[Finding] = []
+        self._order = OffsetOrder(
+            segment.log_path, segment.base_offset, self._context.end_offset, self.findings_of_batches.append
+        )
         self._offset_check = OffsetIndexCheck(
             offsets[slots], segment.index_path, segment.base_offset, self._index_reporter(names.INDEX), slots
         )
@@ -281,7 +284,8 @@ class SegmentCheck:
 
     def _take(self, checked: CheckedChunk) -> None:
         rows, path = checked.chunk.batches, self._segment.log_path
-        self._check_order(checked)
+        self._order.add(checked)
+        self.next_offset = self._order.next_offset
         end_of_bad = 0
         for first, end in runs(checked.good):
             if first:
@@ -300,29 +304,6 @@ class SegmentCheck:
             self._aborted += self._transactions.take(path, checked.chunk, checked.good, self.findings_of_batches.append)
         if self._keys is not None:
             self._keys.add(self._segment, checked)
-
-    def _check_order(self, checked: CheckedChunk) -> None:
-        """Find the batches whose offsets do not ascend, or are outside the segment."""
-        rows, good = checked.chunk.batches, checked.good
-        base, last = rows["base_offset"], rows["last_offset"]
-        start = self._segment.base_offset
-        limit = min(self._context.end_offset, start + MAX_RELATIVE_OFFSET + 1)
-        below = good & (base < start)
-        self._note_offsets(checked, below, "its offset lies below the segment's base offset")
-        self._note_offsets(checked, good & (last >= limit), f"its offset lies beyond the segment's end, {limit}")
-        seen = np.where(good, last, start - 1)
-        before = np.maximum.accumulate(np.concatenate(([self.next_offset - 1], seen)))
-        self._note_offsets(checked, good & (base <= before[:-1]), "its offset is not above the one before")
-        if good.any():
-            self.next_offset = max(self.next_offset, int(last[good][-1]) + 1)
-
-    def _note_offsets(self, checked: CheckedChunk, bad: npt.NDArray[np.bool_], reason: str) -> None:
-        for row in np.flatnonzero(bad).tolist():
-            batch = checked.chunk.batches[row]
-            checked.good[row] = False
-            position, offset = int(batch["position"]), int(batch["base_offset"])
-            finding = Finding(FindingKind.BATCH_OFFSETS, self._segment.log_path, reason, position, offset)
-            self.findings_of_batches.append(finding)
 
     def _pass_over(self, _start: int, end: int) -> None:
         self._offset_check.pass_over(end)

@@ -220,6 +220,12 @@ FUNCTIONS: Table = {
         "allow_truncate": FLAG,
         "save_cut": PATH,
     },
+    "gaps": {
+        "log_dir": (*PATH, None),
+        "partition": (5, ["prices-0"], "prices", THING),
+        **{name: values for name, values in FOUND.items() if name != "now_ms"},
+        **LENT,
+    },
 }
 USUAL: dict[str, dict[str, object]] = {
     "read": {"offset": 0},

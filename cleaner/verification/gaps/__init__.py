@@ -1,0 +1,1 @@
+"""Which offsets of a partition have no record for a reader, and why; see `docs/gaps.md`."""

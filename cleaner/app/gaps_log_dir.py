@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
+from cleaner.app.session import (
+    SettingsLike,
+    as_cleaner_errors,
+    attempt,
+    choose_partitions,
+    open_session,
+    parse_names,
+)
 from cleaner.app.trust import is_trusted, origin_of_policy, policy_words
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.errors import UsageError
 from cleaner.format.parallel_reader import WindowBuffer
-from cleaner.settings import ResolvedTopic
+from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
+from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import real_path
-from cleaner.storage.log_dir import CachedLogDir
+from cleaner.storage.log_dir import CachedLogDir, LogDir
 from cleaner.storage.segment import names
 from cleaner.storage.which_dir import is_partition_dir
 from cleaner.verification.check.log_dirs import is_in_use
@@ -43,6 +51,8 @@ ELSEWHERE = (
 )
 BARE = "there are no checkpoints beside the partition, so nothing says up to where it was cleaned"
 BY_TRACES = "batches show that it was cleaned up to {traces}, beyond {checkpoint}"
+NO_END = "the log ends at {end}; checkpoints and snapshots say that it had come to {reached}"
+LATE_START = "the first segment begins at {start}; other files say that the log begins at {begins_at}"
 TIERED = "the log dir has tiered storage, which may hold the offsets below the first segment"
 IN_USE = "in use while read: the account is that of a moment"
 
@@ -170,32 +180,34 @@ def gaps_log_dir(
     if is_partition_dir(context.fs, path):
         if named is not None:
             raise UsageError(
-                f"{path}: the directory of a partition, and names of partitions; give its log dir, or none"
+                f"{path}: the directory of a partition, and names of partitions; give its log dir, or no names"
             )
-        path = real_path(path)
-        named = parse_names([path.name])
-        path = path.parent
+        directory = real_path(path)
+        (topic_partition,) = parse_names([directory.name])
+        with as_cleaner_errors(path):
+            # What else is beside an archived partition does not matter.
+            log_dir = CachedLogDir(context.fs, directory.parent)
+            work = _Work(log_dir, SettingsResolver(context.fs, log_dir.path, sources), context, is_named=True)
+        yield attempt(topic_partition, directory, lambda: work.report(topic_partition, directory))
+        return
     with as_cleaner_errors(path), open_session(path, sources, context, mode=None) as session:
-        session = replace(session, log_dir=CachedLogDir(context.fs, session.log_dir.path))
-        work = _Work(session, is_named=named is not None)
-        chosen = choose_partitions(session, named)
-        for topic_partition, directory in chosen.items():
-            context.check_done()
-            yield attempt(
-                topic_partition,
-                directory,
-                lambda name=topic_partition, place=directory: work.report(name, place),  # type: ignore[misc]
-            )
+        log_dir = CachedLogDir(context.fs, session.log_dir.path)
+        work = _Work(log_dir, session.settings, session.context, is_named=named is not None)
+        for each, place in choose_partitions(session, named).items():
+            session.check_done()
+            yield attempt(each, place, lambda each=each, place=place: work.report(each, place))  # type: ignore[misc]
 
 
 class _Work:
     """The accounts of one log dir."""
 
-    def __init__(self, session: Session, *, is_named: bool) -> None:
-        self._session = session
+    def __init__(self, log_dir: LogDir, settings: SettingsLike, context: CallContext, *, is_named: bool) -> None:
+        self._log_dir = log_dir
+        self._settings = settings
+        self._context = context
         self._is_named = is_named
-        self._buffers = [WindowBuffer() for _ in range(lanes_for(session.settings.cleaner.pipeline_threads))]
-        fs, log_dir = session.context.fs, session.log_dir
+        self._buffers = [WindowBuffer() for _ in range(lanes_for(settings.cleaner.pipeline_threads))]
+        fs = context.fs
         self._is_in_use = is_in_use(fs, log_dir.path)
         self._is_clean = log_dir.has_clean_shutdown_marker()
         self._is_bare = not any(fs.exists(log_dir.path / name) for name in _OF_LOG_DIR)
@@ -203,16 +215,17 @@ class _Work:
 
     def report(self, topic_partition: TopicPartition, directory: Path) -> GapReport:
         """Account for one partition."""
-        session = self._session
-        resolved = session.topic(topic_partition, directory)
-        trusted = is_trusted(resolved, trust_default=session.settings.trusts_default_policy)
+        context, settings = self._context, self._settings
+        topic_id = read_topic_id(context.fs, directory / names.PARTITION_METADATA)
+        resolved = settings.topic(topic_partition.topic, topic_id)
+        trusted = is_trusted(resolved, trust_default=settings.trusts_default_policy)
         # With a partition named, a `--set` without a topic is meant for it.
         trusted |= self._is_named and resolved.policy_is_unscoped_set
         is_deleted_only = trusted and not resolved.config.compact
         facts = self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
-        limit_bytes = session.settings.cleaner.batch_limit_bytes(resolved.config)
+        limit_bytes = settings.cleaner.batch_limit_bytes(resolved.config)
         lanes = [GapLane(buffer, GapChecker(limit_bytes)) for buffer in self._buffers]
-        found = scan_gaps(session.context.fs, facts, lanes, session.context.progress, session.check_done)
+        found = scan_gaps(context.fs, facts, lanes, context.progress, context.check_done)
         return GapReport(
             partition=str(topic_partition),
             policy=policy_words(resolved.config),
@@ -242,7 +255,7 @@ class _Work:
         )
 
     def _facts(self, topic_partition: TopicPartition, directory: Path, *, is_deleted_only: bool) -> LogFacts:
-        log_dir = self._session.log_dir
+        log_dir = self._log_dir
         cleaner_offset = log_dir.cleaner_offsets.get(topic_partition)
         return LogFacts(
             str(topic_partition),
@@ -276,8 +289,12 @@ def _notes(
         yield ELSEWHERE
     if is_doubtful and not is_policy_known:
         yield NO_POLICY.format(origin=origin_of_policy(resolved), topic=topic_partition.topic)
-    if is_doubtful and facts.is_tiered:
-        yield TIERED
+    if found.end_offset > found.log_end_offset:
+        yield NO_END.format(end=found.log_end_offset, reached=found.end_offset)
+    if found.begins_at is not None and found.begins_at < found.log_start_offset:
+        yield LATE_START.format(start=found.log_start_offset, begins_at=found.begins_at)
+        if facts.is_tiered:
+            yield TIERED
     if found.traces_end:
         checkpoint = "the start" if facts.cleaner_offset is None else f"its checkpoint, {facts.cleaner_offset}"
         yield BY_TRACES.format(traces=found.traces_end, checkpoint=checkpoint)

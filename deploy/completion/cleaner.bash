@@ -6,13 +6,14 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(doctor clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(doctor clean bulk plan check gaps dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_doctor_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
 _shtab_cleaner_clean_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --index-dir --no-index --max-seconds)
 _shtab_cleaner_bulk_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
 _shtab_cleaner_plan_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --high-watermark --estimate --sample --trust-default-policy)
 _shtab_cleaner_check_option_strings=(-h --help --wide --clean-section --memory --repair --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root)
+_shtab_cleaner_gaps_option_strings=(-h --help --wide --trust-default-policy --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
 _shtab_cleaner_dump_option_strings=(-h --help --wide --files --deep-iteration --print-data-log --skip-record-metadata --offsets-decoder --transaction-log-decoder --cluster-metadata-decoder --share-group-state-decoder --key-decoder-class --value-decoder-class --max-bytes --max-message-size --index-sanity-check --verify-index-only --format)
 _shtab_cleaner_recover_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --allow-truncate --save-cut)
 _shtab_cleaner_verify_option_strings=(-h --help --wide --end --now --since --delete-retention-ms --memory --temp-dir --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
@@ -64,6 +65,10 @@ _shtab_cleaner_check_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_check___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_check___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_check___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_gaps_pos_0_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_gaps___topics_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_gaps___config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_gaps___metadata_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_recover___config_COMPGEN=_shtab_compgen_files
@@ -146,6 +151,8 @@ _shtab_cleaner_plan___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_plan___format_choices=(table json)
 _shtab_cleaner_check___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_check___format_choices=(table json)
+_shtab_cleaner_gaps___as_kafka_choices=(auto 4.3 4.4)
+_shtab_cleaner_gaps___format_choices=(table json)
 _shtab_cleaner_dump___format_choices=(text json)
 _shtab_cleaner_recover___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_recover___format_choices=(table json)
@@ -178,7 +185,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check gaps dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_doctor_pos_0_nargs='*'
 _shtab_cleaner_doctor__h_nargs=0
@@ -225,6 +232,12 @@ _shtab_cleaner_check___wide_nargs=0
 _shtab_cleaner_check___clean_section_nargs=0
 _shtab_cleaner_check___repair_nargs=0
 _shtab_cleaner_check___as_root_nargs=0
+_shtab_cleaner_gaps_pos_1_nargs='*'
+_shtab_cleaner_gaps__h_nargs=0
+_shtab_cleaner_gaps___help_nargs=0
+_shtab_cleaner_gaps___wide_nargs=0
+_shtab_cleaner_gaps___trust_default_policy_nargs=0
+_shtab_cleaner_gaps___as_root_nargs=0
 _shtab_cleaner_dump_pos_0_nargs='*'
 _shtab_cleaner_dump__h_nargs=0
 _shtab_cleaner_dump___help_nargs=0

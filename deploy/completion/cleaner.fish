@@ -50,7 +50,7 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands doctor clean bulk plan check dump recover verify undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
 set -g _shtab_cleaner_opts_with_value --add-config --as-kafka --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
@@ -155,6 +155,18 @@ complete -c cleaner -n '_shtab_cleaner_using check' -l now -x -d 'the time to us
 complete -c cleaner -n '_shtab_cleaner_using check' -l format -xka "table json" -d 'json: one object a line (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using check' -l as-root -d 'started as root, stay root instead of becoming the directory'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using check; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'what to read'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a gaps -d 'Accounts for every offset of a partition from 0 to its end: it has a record, or a reason why it has none. Cleaning removed it, it was part of an aborted transaction, it is a transaction marker, it lies below the log'"'"'s start, it is in a damaged batch, or no rule explains that it is gone: it is lost.'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l trust-default-policy -d 'take a cleanup.policy that is only a default for the topic'"'"'s own'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l as-kafka -xka "auto 4.3 4.4" -d 'the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l format -xka "table json" -d 'json: one object a partition, see docs/gaps.md (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using gaps' -l as-root -d 'started as root, stay root instead of becoming the directory'"'"'s owner'
+complete -c cleaner -n '_shtab_cleaner_using gaps; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs, or a partition'"'"'s directory'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a dump -d 'Shows the batches and records of .log files, the entries of .index, .timeindex and .txnindex files, of producer .snapshot files, of leader-epoch-checkpoint, of a log dir'"'"'s four checkpoints, of partition.metadata and meta.properties, and the .checkpoint files of KRaft'"'"'s metadata log.'
 complete -c cleaner -n '_shtab_cleaner_using dump' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using dump' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'

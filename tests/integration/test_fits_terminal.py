@@ -164,6 +164,7 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("DAMAGED", *COMPACT),
         ("/no/such/directory" * 10,),
     ],
+    ("gaps",): [("LOGS", *COMPACT), ("DAMAGED", *COMPACT), ("LOGS", "nothing-0")],
     ("check",): [("LOGS",), ("DAMAGED",), ("DAMAGED", "--repair")],
     ("dump",): [(), ("x", "--verify-index-onyl"), ("--files", "x", "--max-message-size", "x" * 200)],
     ("recover",): [("LOGS",), ("DAMAGED",), ("DAMAGED", "--allow-truncate")],

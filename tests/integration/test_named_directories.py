@@ -45,10 +45,11 @@ COMMANDS = {
     "keep-old": ["clean", "{good}", PARTITION, "--set", "cleanup.policy=compact", "--keep-old", "{}"],
     "save-cut": ["recover", "{good}", "--save-cut", "{}"],
     "check": ["check", "{}"],
+    "gaps": ["gaps", "{}"],
 }
 # What is no mistake there.
 MEANT = {
-    "partition": ("check",),
+    "partition": ("check", "gaps"),
     "parent": ("topics-dir", "keep-old", "save-cut"),
     "empty": ("topics-dir", "keep-old", "save-cut"),
     "missing": ("keep-old", "save-cut"),

@@ -36,6 +36,8 @@ def commands(before: Path, log_dir: Path) -> list[list[str]]:
         ["plan", str(log_dir), "--estimate", *COMPACT],
         ["check", str(log_dir)],
         ["check", str(log_dir), "--format", "json"],
+        ["gaps", str(log_dir), *COMPACT],
+        ["gaps", str(log_dir), "--format", "json", *COMPACT],
         ["dump", str(log), "--deep-iteration", "--skip-record-metadata"],
         ["verify", str(before), str(log_dir), "--end", "12", *COMPACT],
         ["clean", str(log_dir), "topic-0", "--now", str(NOW), *COMPACT],

@@ -79,6 +79,7 @@ def _commands(log_dir: Path) -> dict[str, tuple[str | Path, ...]]:
     return {
         "clean": ("clean", log_dir, "topic-0", *COMPACT),
         "check": ("check", log_dir),
+        "gaps": ("gaps", log_dir),
         "verify": ("verify", log_dir, log_dir),
         "dump": ("dump", "--print-data-log", log_dir / "topic-0" / f"{0:020d}.log"),
         "plan": ("plan", log_dir, "--estimate", *COMPACT),
@@ -135,7 +136,7 @@ def full_pipe() -> Iterator[int]:
     os.close(writer)
 
 
-@pytest.mark.parametrize("name", ["check", "consume", "dump", "plan", "verify"])
+@pytest.mark.parametrize("name", ["check", "consume", "dump", "gaps", "plan", "verify"])
 def test_command_whose_output_is_not_read_ends_at_once(log_dir: Path, full_pipe: int, name: str) -> None:
     """It waits in a write that never ends."""
     with Started(*_commands(log_dir)[name], stdout=full_pipe) as command:

@@ -16,8 +16,8 @@ class GapReason(enum.Enum):
     UNEXPLAINED = "lost, or removed by a cleaning of which this directory has no record"
     UNREADABLE = "in or beside damaged batches, whose own offsets cannot be trusted"
     RETENTION = "below the log's start: deleted by retention or by a request to delete records"
-    COMPACTED = "removed by cleaning: superseded records, expired tombstones, markers and what aborted ones left"
-    ABORTED = "removed by cleaning, within a transaction that was aborted"
+    COMPACTED = "removed by cleaning: superseded records, expired tombstones and markers"
+    ABORTED = "removed by cleaning, between the first record and the marker of an aborted transaction"
     HIDDEN = "still there, of an aborted transaction: read_committed readers skip them"
     MARKERS = "transaction markers, which no reader is given"
 

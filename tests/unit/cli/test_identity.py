@@ -67,6 +67,8 @@ COMMANDS = {
     "check of several": "check missing theirs",
     "check of a partition": "check theirs/topic-0 --repair",
     "check of what is configured": "check --config config",
+    "gaps": "gaps theirs",
+    "gaps of a partition": "gaps theirs/topic-0",
     "verify": "verify kept theirs",
     "undo": "undo kept",
     "run": "run --config config",

@@ -158,12 +158,18 @@ class GapAccount:
             rows: of BATCH_DTYPE, those of magic 0 and 1 with count and base offset; all at or above the start.
             good: for each, whether it can be read.
         """
+        if good.all():
+            if len(rows):
+                is_damaged = np.zeros(len(rows), bool)
+                is_damaged[0], self._is_damaged = self._is_damaged, False
+                self._add_good(rows, is_damaged)
+            return
         # The last bad batch before each good one; -1 without one.
         bad = np.maximum.accumulate(np.where(good, -1, np.arange(len(rows))))
-        is_left_damaged = bool(len(rows)) and not good[-1]
+        is_left_damaged = not good[-1]
         kept = np.flatnonzero(good)
         if not len(kept):
-            self._is_damaged |= len(rows) > 0
+            self._is_damaged = True
             return
         earlier = np.concatenate([[-1], kept[:-1]])
         is_damaged = bad[kept] > earlier

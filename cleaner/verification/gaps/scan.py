@@ -260,7 +260,9 @@ class _Scan:
             if len(whole):
                 good_end = int(rows["position"][whole[-1]] + rows["size"][whole[-1]])
             wanted = ~good | (rows["last_offset"] >= self._lanes[0].checker.start_offset)
-            account.add(rows[wanted], good[wanted])
+            if not wanted.all():  # rows are wide, and their copies would take most of the time
+                rows, good = rows[wanted], good[wanted]
+            account.add(rows, good)
 
         with OpenSegment(self._fs, place) as segment:
             size = segment.file.size()

@@ -49,8 +49,8 @@ class Spans(NamedTuple):
 
     def joined(self, other: Spans) -> Spans:
         """Return both, in the order of their offsets."""
-        if not len(other.firsts):
-            return self
+        if not len(other.firsts) or not len(self.firsts):
+            return other if len(other.firsts) else self
         firsts, lasts, counts = (np.concatenate(both) for both in zip(self, other, strict=True))
         order = np.argsort(firsts, kind="stable")
         return Spans(firsts[order], lasts[order], counts[order])

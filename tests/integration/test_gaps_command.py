@@ -128,9 +128,19 @@ def test_trace_of_cleaning_behind_a_hole_explains_it(tmp_path: Path, trace: str)
     assert report.traces_end_offset == end
 
 
-def test_log_that_ends_before_what_its_files_say_has_lost_its_end(tmp_path: Path) -> None:
-    """The high watermark, the recovery point and the producer snapshots are evidence."""
-    log_dir = write_log_dir(tmp_path, log_of(4, 5))
+@pytest.mark.parametrize("evidence", ["high watermark", "recovery point", "snapshot"])
+def test_log_that_ends_before_what_its_files_say_has_lost_its_end(tmp_path: Path, evidence: str) -> None:
+    """Any of them is enough."""
+    log = log_of(4, 5)
+    line = {log.topic_partition: 9}
+    log_dir = write_log_dir(
+        tmp_path,
+        log,
+        high_watermarks=line if evidence == "high watermark" else {},
+        recovery_points=line if evidence == "recovery point" else {},
+    )
+    if evidence != "snapshot":
+        (log_dir / "topic-0" / "00000000000000000009.snapshot").unlink()
     (log_dir / "topic-0" / "00000000000000000004.log").unlink()
     report = account(log_dir, COMPACT)
     assert reasons(report) == {"lost": [(4, 8)]}
@@ -197,6 +207,28 @@ def test_aborted_records_are_hidden_until_they_are_removed(tmp_path: Path) -> No
     assert reasons(account(log_dir, COMPACT)) == {"aborted": [(0, 2)], "markers": [(3, 3), (5, 5)]}
 
 
+def test_aborted_data_is_gone_from_the_whole_segment_in_which_a_round_ended(tmp_path: Path) -> None:
+    """A map that was full ends within a segment, which is recopied whole; the next one is not touched."""
+    log = LogBuilder()
+    log.append((b"a", b"1"))
+    for producer in (7, 8):
+        for number in range(3):
+            log.append((b"a", b"2"), producer=Producer(producer, 0, number, True))
+        log.end_transaction(producer, 0, commit=False)
+        log.append((b"a", b"3"))
+        if producer == 7:
+            log.roll()
+    log_dir = write_log_dir(tmp_path, log, cleaner_offsets={log.topic_partition: 1})
+    cut_batch(log_dir / "topic-0" / FIRST, 2)
+    cut_batch(log_dir / "topic-0" / "00000000000000000006.log", 1)
+    found = reasons(account(log_dir, COMPACT))
+    assert (found["aborted"], found["unexplained"], found["hidden"]) == (
+        [(2, 2)],
+        [(7, 7)],
+        [(1, 1), (3, 3), (6, 6), (8, 8)],
+    )
+
+
 # ---- damage --------------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +257,19 @@ def test_bytes_that_are_no_batch_hide_what_lies_in_their_place(tmp_path: Path) -
     report = account(log_dir, DELETE)
     assert reasons(report) == {"unreadable": [(2, 3)]}
     assert report.records == 6
+
+
+def test_damage_hides_only_what_lies_next_to_it(tmp_path: Path) -> None:
+    """At a segment's end it says nothing of the next one's holes, and two damages in a row are two."""
+    log_dir = write_log_dir(tmp_path, log_of(8, 4))
+    first, second = (log_dir / "topic-0" / name for name in (FIRST, "00000000000000000008.log"))
+    batches = split_batches(first.read_bytes())
+    broken = [bytes([*batch[:-2], batch[-2] ^ 1, batch[-1]]) for batch in batches]
+    first.write_bytes(b"".join([*batches[:2], b"\xff" * 150, batches[4], broken[5], batches[6], broken[7]]))
+    cut_batch(second, 0)
+    report = account(log_dir, DELETE)
+    assert reasons(report) == {"lost": [(8, 8)], "unreadable": [(2, 3), (5, 5), (7, 7)]}
+    assert report.records == 7
 
 
 def test_torn_end_of_a_log_that_was_not_closed_is_a_note(tmp_path: Path) -> None:

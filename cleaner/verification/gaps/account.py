@@ -223,7 +223,7 @@ class GapAccount:
         is_below = others.lasts < self._cleaned.end
         by_cleaning = holes.where(~is_damaged & is_traced).joined(others.where(is_below))
         within, outside = self._spans.split(by_cleaning)
-        beyond = others.where(~is_below).cut_at(self._cleaned.recopied_end)
+        beyond = others.where(~is_below)  # within one segment, and so on one side of the recopied end
         is_recopied = beyond.lasts < self._cleaned.recopied_end
         recopied_within, recopied_outside = self._spans.split(beyond.where(is_recopied))
         self._tallies[GapReason.ABORTED].add(within.joined(recopied_within).joined(aborted))

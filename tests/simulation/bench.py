@@ -41,6 +41,7 @@ class Bench:
         stopping: clients are to end.
         writer: whose log is open and loaded now.
         stops_clock: see `Plan`.
+        holds_accidents: none may come now; they come later.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
         has_noted: called when checkpoints were written.
@@ -60,6 +61,7 @@ class Bench:
         self._troubles = 0
         self.lacks_descriptors = False
         self.stopping = False
+        self.holds_accidents = False
         self.operations: dict[int, deque[tuple[int, Operation]]] = {}
         for place, operation in enumerate(plan.operations):
             self.operations.setdefault(operation.client, deque()).append((place, operation))

@@ -261,7 +261,7 @@ class Life:
         world, bench = self._world, self._bench
         if self._is_healing:
             return
-        if self._is_trying:
+        if self._is_trying or bench.holds_accidents:
             world.scheduler.at_step(world.scheduler.step + _LATER_STEPS, partial(self._happen, accident))
             return
         if world.scheduler.trace:

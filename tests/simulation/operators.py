@@ -12,7 +12,9 @@ of a closed log dir, zeros may come back behind an active segment's files (D-02)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -82,7 +84,8 @@ class Operators:
             bench.clock.sleep(rest.number)
             return
         bench.has_errors = bench.world.disk.trouble is not None
-        if rest.kind in ("recover", "repair") and self._is_closed and not self._has_daemon:
+        can_damage = self._is_closed and not self._has_daemon and not bench.has_errors
+        if rest.kind in ("recover", "repair") and can_damage:
             self._leave_zeros(rest.number, with_log=rest.kind == "recover")
         getattr(self, f"_{rest.kind}")(rest)
 
@@ -99,17 +102,9 @@ class Operators:
 
             def main(fs: SimFiles = fs, process: Process = process) -> None:
                 nonlocal has_ended
-                try:
+                with self._errors_explained(rest.kind, calm):
                     command(fs)
                     process.closed_in_order = has_ended = True
-                except LogDirLockedError:
-                    bench.count(f"{rest.kind}: locked")
-                    if not self._has_daemon:
-                        raise
-                except (CleanerError, OSError) as error:
-                    bench.count(f"{rest.kind}: {type(error).__name__}")
-                    if bench.is_calm_since(calm):
-                        raise
                 require_closed(fs)
 
             self._run_process(process, main)
@@ -120,6 +115,21 @@ class Operators:
                 bench.count(rest.kind)
                 return bench.is_calm_since(calm)
         return False
+
+    @contextlib.contextmanager
+    def _errors_explained(self, kind: str, calm: int) -> Iterator[None]:
+        """Count the error that ends a command's `with` block; it has to be explained by an accident since `calm`."""
+        bench = self._bench
+        try:
+            yield
+        except LogDirLockedError:
+            bench.count(f"{kind}: locked")
+            if not self._has_daemon:
+                raise
+        except (CleanerError, OSError) as error:
+            bench.count(f"{kind}: {type(error).__name__}")
+            if bench.is_calm_since(calm):
+                raise
 
     def _context(self, fs: SimFiles) -> CallContext:
         return CallContext(fs=fs, clock=self._bench.clock)
@@ -158,8 +168,17 @@ class Operators:
                     file.write(bytes(_ZEROS - file.size() % _ZEROS), file.size())
                     file.fsync()
 
-        self._run_process(process, main)
-        self._restore()
+        with self._undisturbed():
+            self._run_process(process, main)
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Hold accidents back for a `with` block: what an operator or a disk does there is done as a whole."""
+        self._bench.holds_accidents = True
+        try:
+            yield
+        finally:
+            self._bench.holds_accidents = False
 
     # ---- recover ---------------------------------------------------------------------------------------------------
 
@@ -198,8 +217,9 @@ class Operators:
     def _repair(self, rest: Rest) -> None:
         bench = self._bench
         was_closed, sound = self._is_closed, list[bool]()
-        if was_closed and not bench.topics.missing():
-            self._lose_an_index(rest.number, is_whole=not rest.accident)
+        suffix = ""
+        if was_closed and not bench.topics.missing() and not self._has_daemon and not bench.has_errors:
+            suffix = self._lose_an_index(rest.number, is_whole=not rest.accident)
 
         def command(fs: SimFiles) -> None:
             options = CheckOptions(repair=True, clean_section=True)
@@ -208,20 +228,22 @@ class Operators:
             if was_closed and not report.is_sound and not self._has_daemon and not bench.has_errors:
                 raise Wrong(f"the logs were closed in order, and after a repair there is damage: {report.findings}")
 
-        if self._carry_out(rest, command) and was_closed and self._is_settled and not self._has_daemon:
+        with self._undisturbed() if suffix == names.TXN_INDEX else contextlib.nullcontext():
+            is_done = self._carry_out(rest, command)
+        if is_done and was_closed and self._is_settled and not self._has_daemon:
             self._judge(bench.topics.names)
 
-    def _lose_an_index(self, number: int, *, is_whole: bool) -> None:
+    def _lose_an_index(self, number: int, *, is_whole: bool) -> str:
         """
-        Remove an index file, by a process that does not forget to sync; or none.
+        Remove an index file, by a process that does not forget to sync; or none. Returns which kind, by its suffix.
 
         A transaction index only if the repair `is_whole`: before its end nothing tells that there was one.
         """
         topic = self._bench.topics.names[number % len(self._bench.topics.names)]
-        suffix = (".index", ".timeindex", ".txnindex" if is_whole else "", "")[number // 8 % 4]
+        suffix = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX if is_whole else "", "")[number // 8 % 4]
         paths = sorted(self._bench.directory(topic).glob(f"*{suffix}"))
-        if not suffix or not paths or self._has_daemon:
-            return
+        if not suffix or not paths:
+            return ""
         process, fs = self._begin("operator")
         path = paths[number // 32 % len(paths)]
 
@@ -230,8 +252,9 @@ class Operators:
                 fs.remove(path)
                 fs.fsync_dir(path.parent)
 
-        self._run_process(process, main)
-        self._restore()
+        with self._undisturbed():
+            self._run_process(process, main)
+        return suffix
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 
@@ -240,6 +263,9 @@ class Operators:
         if self._has_daemon or not self._is_closed or not self._is_settled:
             return
         log_dir, topics = bench.log_dir, bench.topics
+        # What a round has kept that nobody has undone is of a log as it was then.
+        places = (self._kept.with_name(f"kept-{number}") for number in itertools.count())
+        self._kept = next(place for place in places if not list(place.glob(f"*/{names.KEPT_MANIFEST}")))
         before = {name: self._files_of(name) for name in topics.compacted}
         lines = {name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint") for name in topics.compacted}
         truth = topics.copy()
@@ -248,8 +274,9 @@ class Operators:
         def clean(fs: SimFiles) -> None:
             partitions = [str(TopicPartition(name, 0)) for name in bench.topics.compacted]
             options = CleanOptions(keep_old=self._kept)
-            with bench.topics.rounds_run():
-                for outcome in clean_log_dir(log_dir, partitions, self._sources, options, self._context(fs)):
+            outcomes = clean_log_dir(log_dir, partitions, self._sources, options, self._context(fs))
+            with bench.topics.rounds_run(), contextlib.closing(outcomes):
+                for outcome in outcomes:
                     if isinstance(outcome, Refusal):
                         raise outcome.error
 
@@ -259,16 +286,23 @@ class Operators:
             if rest.number % 2:
                 self._undo_with_damage(fs)
                 self._mend(fs)
-            for outcome in undo_clean(self._kept, self._sources, self._context(fs)):
-                if isinstance(outcome, Refusal):
-                    raise outcome.error
+            with contextlib.closing(undo_clean(self._kept, self._sources, self._context(fs))) as outcomes:
+                for outcome in outcomes:
+                    if isinstance(outcome, Refusal):
+                        raise outcome.error
 
         quiet = Rest(rest.kind, rest.number)
         if is_in_round:
             process, fs = self._begin("clean")
             happen = self._cut if rest.accident == "power" else partial(bench.world.kill, process)
             process.accidents.append((rest.changes, happen))
-            self._run_process(process, lambda: clean(fs))
+            calm = bench.calm()
+
+            def main() -> None:
+                with self._errors_explained(rest.kind, calm):
+                    clean(fs)
+
+            self._run_process(process, main)
             self._restore()
         elif not self._carry_out(quiet, clean):
             return
@@ -287,7 +321,8 @@ class Operators:
     def _undo_with_damage(self, fs: SimFiles) -> None:
         """Try it with a kept file damaged: it is refused, and changes nothing."""
         bench = self._bench
-        kept = sorted(self._kept.glob(f"*/{'[0-9]' * GROUP_DIGITS}/*.log"))
+        found = sorted(self._kept.glob(f"*/{'[0-9]' * GROUP_DIGITS}/*.log"))
+        kept = [path for path in found if path.stat().st_size]
         if not kept or self._damaged:
             return
         before = {name: self._files_of(name) for name in bench.topics.names}

@@ -217,7 +217,8 @@ class Client:
     def _remake(self, _operation: Operation) -> None:
         old = self._oracle
         old.is_deleted_soon = True
-        self._manager.delete_topic(self._topic)
+        with self._bench.topics.being_deleted(self._topic):
+            self._manager.delete_topic(self._topic)
         old.is_deleted = True
         self._bench.has_deleted()
         make_topic(self._bench, self._manager, self._topic)
@@ -242,10 +243,8 @@ def records_of(sent: list[Sent]) -> list[Record]:
 def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
     """Make a topic that is not there."""
     topic_id = uuid.uuid4()
-    made = bench.topics.remember(name, topic_id)
-    manager.create_topic(name, settings=SETTINGS[name], topic_id=topic_id)
-    made.is_made = True
-    bench.topics.now[name] = made
+    with bench.topics.being_made(name, topic_id):
+        manager.create_topic(name, settings=SETTINGS[name], topic_id=topic_id)
 
 
 def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None:

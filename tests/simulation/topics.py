@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class Topics:
         self._defaults = defaults
         self._now_ms = now_ms
         self._round_counts: list[float] = []  # of the rounds that run
+        self._deletions: Counter[str] = Counter()  # that are under way, by name
+        self._deletions_begun: Counter[str] = Counter()
         self._known: dict[str, dict[uuid.UUID | None, Oracle]] = {name: {} for name in names}
         self.names = names
         self.damaged_checkpoints: set[str] = set()
@@ -94,6 +97,32 @@ class Topics:
             for oracle in self._all():
                 oracle.rounds_end()
 
+    @contextlib.contextmanager
+    def being_deleted(self, name: str) -> Iterator[None]:
+        """
+        Note that somebody asks to delete the topic that has a name: when it is his turn, another one may have it.
+
+        What is made meanwhile may go, too; see `being_made`.
+        """
+        self._deletions[name] += 1
+        self._deletions_begun[name] += 1
+        for each in self._known[name].values():
+            each.is_deleted_soon |= each.is_made and not each.is_deleted
+        try:
+            yield
+        finally:
+            self._deletions[name] -= 1
+
+    @contextlib.contextmanager
+    def being_made(self, name: str, topic_id: uuid.UUID) -> Iterator[None]:
+        """Note that somebody makes a topic, and at the end of a `with` block without an error that it is made."""
+        made, begun = self.remember(name, topic_id), self._deletions_begun[name]
+        yield
+        made.is_made = True
+        was_deleted = self._deletions_begun[name] > begun and self.there(name) is not made
+        made.is_deleted_soon = was_deleted or self._deletions[name] > 0
+        self.now[name] = made
+
     def _all(self) -> Iterator[Oracle]:
         for known in self._known.values():
             yield from known.values()
@@ -108,6 +137,7 @@ class Topics:
         other = Topics.__new__(Topics)
         other.__dict__ |= self.__dict__
         other._round_counts = []
+        other._deletions, other._deletions_begun = Counter(), Counter()
         other._known = {
             name: {topic_id: oracle.copy() for topic_id, oracle in known.items()} for name, known in self._known.items()
         }

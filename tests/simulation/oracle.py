@@ -214,9 +214,9 @@ class Oracle:
         if rots.has_hit(LOG_STARTS):
             below_start = self.start.judge_damaged(line, max(self._by_offset, default=-1) + 1)
         else:
-            below_start = self.start.judge(
-                line, None if only_durable or (self._round_count and self._is_compacted) else found.size
-            )
+            # Less is left if something else has removed records since: a power cut, a round, a cut of damage.
+            is_less = only_durable or rots.has_hit(".log") or (self._round_count and self._is_compacted)
+            below_start = self.start.judge(line, None if is_less else found.size)
         self._judge_presence(found)
         for append in self._appends:
             offsets = [sent.offset for sent in append]
@@ -393,7 +393,11 @@ class Oracle:
         if clean_to > max(self._cleaned_to, self.start.offset):
             raise Wrong(f"it says that it is cleaned up to {clean_to}, rounds came to {self._cleaned_to} at most")
         keys: dict[bytes | None, int] = {}
+        # While its transaction index was damaged, an aborted record may have counted as any other one, or as none.
+        is_any_aborted = self.rots.has_hit(".txnindex")
         for offset, record in found.records.items():
+            if is_any_aborted and not may_count(self._by_offset[offset]):
+                continue
             if self.start.offset <= offset < clean_to:
                 if record.key in keys:
                     raise Wrong(f"{record.key!r} is at {keys[record.key]} and {offset}, both below {clean_to}")

@@ -179,8 +179,9 @@ def read_txn_index(fs: ReadableFiles, path: Path, on_fault: OnFault = refuse, *,
     falls = _falls(last_offsets, strictly=True)
     _report(path, size, falls, "a last offset that is not above the one before", on_fault)
     first_offsets, stable_offsets = entries["first_offset"], entries["last_stable_offset"]
-    is_backward = (first_offsets < 0) | (first_offsets > last_offsets)
-    _report(path, size, is_backward, "a first offset that is not in the log or above the last one", on_fault)
+    # The data comes before its marker: at equal offsets the entry is none, such as one of zeros in the first segment.
+    is_backward = (first_offsets < 0) | (first_offsets >= last_offsets)
+    _report(path, size, is_backward, "a first offset that is not in the log or not below the last one", on_fault)
     beyond = stable_offsets > last_offsets + 1
     _report(path, size, beyond, "a last stable offset beyond its marker", on_fault)
     return np.stack([entries[name].astype(np.int64) for name in AbortedTxn._fields], axis=1)

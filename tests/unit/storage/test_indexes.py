@@ -97,11 +97,22 @@ def test_txn_index_ignores_a_partial_entry_at_its_end(tmp_path: Path) -> None:
     assert read_txn_index(FS, path, log_bytes=1 << 20).tolist() == [list(txn) for txn in txns]
 
 
-@pytest.mark.parametrize("entry", [(7, 6, 5, 6), (7, -1, 5, 6), (7, 1, 5, 7)], ids=["backward", "negative", "stable"])
+@pytest.mark.parametrize(
+    "entry",
+    [(7, 6, 5, 6), (7, 5, 5, 6), (7, -1, 5, 6), (7, 1, 5, 7)],
+    ids=["backward", "empty", "negative", "stable"],
+)
 def test_txn_index_with_offsets_that_no_marker_leaves_is_refused(tmp_path: Path, entry: tuple[int, ...]) -> None:
     """A search for aborts would end at a last stable offset that is too high, and a round take them for committed."""
     with pytest.raises(CorruptIndexError, match="34: "):
         path = written(tmp_path, ">hqqqq", (0, 7, 1, 2, 3), (0, *entry))
+        read_txn_index(FS, path, log_bytes=1 << 20)
+
+
+def test_txn_index_of_zeros_is_refused(tmp_path: Path) -> None:
+    """In the segment that begins at 0 its last offset is one of the segment, and it would hide nothing."""
+    path = written(tmp_path, ">hqqqq", (0, 0, 0, 0, 0))
+    with pytest.raises(CorruptIndexError, match="0: a first offset"):
         read_txn_index(FS, path, log_bytes=1 << 20)
 
 

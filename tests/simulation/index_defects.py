@@ -67,7 +67,7 @@ def keys_of_the_last_batch_are_not_noted(real: Any, self: Any, batches: Any, dig
 @breaks(unread.UnreadSegments, "_is_all_latest")
 def records_superseded_later_are_not_noticed(_real: Any, self: Any, group: Any) -> bool:
     """A segment of the dirty section stays although a later one has one of its keys."""
-    return len(group) == 1 and self._all_latest is not None and group[0].base_offset in self._all_latest.records
+    return len(group) == 1 and group[0].base_offset in self._all_latest
 
 
 @defect
@@ -77,10 +77,18 @@ def tombstones_of_the_dirty_section_are_not_noticed() -> Iterator[None]:
         yield
 
 
+@breaks(SegmentKeys, "digest")
+def keys_that_go_are_noted_and_not_those_that_stay(
+    real: Any, self: Any, path: Any, block: Any, unread: Any, verdicts: Any, *rest: Any
+) -> None:
+    """The index of a replaced segment has the keys that it has lost."""
+    real(self, path, block, unread, verdicts ^ 1, *rest)
+
+
 @breaks(NewKeys, "__init__")
-def horizons_set_in_the_clean_section_are_due_at_once(real: Any, self: Any, kept: Any, removal_ms: int) -> None:
-    """The index of a rewritten segment knows no horizon of the next minute."""
-    real(self, kept, removal_ms + 60_000)
+def horizons_of_a_replaced_segment_are_forgotten(real: Any, self: Any, kept: Any, _removal_ms: int) -> None:
+    """Its index knows none, so that its tombstones stay."""
+    real(self, kept, 2**62)
 
 
 @defect

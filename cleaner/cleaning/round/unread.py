@@ -14,7 +14,7 @@ An index that is missing, damaged, or of something else costs the time to read i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cleaner.cleaning.context import RoundContext
@@ -95,7 +95,7 @@ class UnreadSegments:
         self._vain_bytes = 0
         self._keys: SegmentKeys | None = None  # of the group that is being recopied
         self._places: list[SegmentKeys] = []
-        self._all_latest: AllLatest | None = None
+        self._all_latest: Mapping[int, int] = {}  # records of the segments that the first pass has found
         if self._indexes is None:
             return
         self._worth = self._indexes.load_worth()
@@ -123,8 +123,9 @@ class UnreadSegments:
         first, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
         groups = groups_of(self._log, self._cleanable, self._topic, end)
         alone = {group[0].base_offset for group in groups if len(group) == 1 and group[0].base_offset >= first}
-        self._all_latest = AllLatest(self._context.fs, self._topic, alone, self._place, self._end_first_keys)
-        return self._all_latest
+        found = AllLatest(self._context.fs, self._topic, alone, self._place, self._end_first_keys)
+        self._all_latest = found.records  # not `found`, which refers to this object
+        return found
 
     def _end_first_keys(self, segment: Segment, keys: SegmentKeys, is_all_latest: bool) -> None:
         if is_all_latest:
@@ -153,9 +154,7 @@ class UnreadSegments:
     def _is_all_latest(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group is one segment of the dirty section in which each record is the last one of its key."""
         segment = group[0]
-        if self._all_latest is None or len(group) > 1:
-            return False
-        records = self._all_latest.records.get(segment.base_offset, 0)
+        records = self._all_latest.get(segment.base_offset, 0) if len(group) == 1 else 0
         last_offset = self._log.end_of(group) - 1
         if not self._map.are_all_latest(segment.base_offset, last_offset, records) or not segment.is_unchanged():
             return False

@@ -241,7 +241,8 @@ class Segment:
         Return the largest timestamp (ms): the last of the time index, else the `.log`'s mtime (R-324).
 
         Unlike in Kafka, zeros at the end of the index do not count (D-02): they would make today's records expire as
-        those of 1970. Without zeros only the last entry is read, so that listing many segments stays cheap.
+        those of 1970. A single entry of zeros is real only if the first batch is that old. Without zeros only the last
+        entry is read, so that listing many segments stays cheap.
         """
         used = self.time_index_bytes
         if not used:
@@ -251,8 +252,9 @@ class Segment:
         else:
             with self._fs.open(self.time_index_path) as file:
                 last = np.frombuffer(file.read(TIME_ENTRY.itemsize, used - TIME_ENTRY.itemsize), TIME_ENTRY)
-            if used > TIME_ENTRY.itemsize and last == np.zeros(1, TIME_ENTRY):
-                last = self.time_index()[-1:]
+            if last == np.zeros(1, TIME_ENTRY):
+                is_real = used == TIME_ENTRY.itemsize and self.first_batch_timestamp() <= 0
+                last = last if is_real else self.time_index()[-1:] if used > TIME_ENTRY.itemsize else last[:0]
         timestamp = int(last["timestamp"][0]) if len(last) else -1
         return timestamp if timestamp >= 0 else self.mtime_ms
 

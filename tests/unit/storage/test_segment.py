@@ -116,6 +116,19 @@ def test_zeros_behind_the_indexes_count_as_room_and_not_as_entries(tmp_path: Pat
     assert Segment.open(FS, segment.directory, 0).largest_timestamp() == START_MS
 
 
+def test_single_time_entry_of_zeros_is_that_of_a_record_of_1970_only(tmp_path: Path) -> None:
+    """D-02: a segment with one entry, which a power cut has left as zeros, must not expire for it."""
+    segment = small(tmp_path / "now")
+    segment.time_index_path.write_bytes(bytes(12))
+    FS.set_mtime_ns(segment.log_path, START_MS * 1_000_000)
+    assert Segment.open(FS, segment.directory, 0).largest_timestamp() == START_MS
+    old = LogBuilder()
+    old.append(("k", "v"), timestamp_ms=0)
+    old.roll()
+    old.append(("k", "w"))
+    assert Segment.open(FS, old.write(tmp_path / "then"), 0).largest_timestamp() == 0
+
+
 def test_index_bytes_count_whole_entries(tmp_path: Path) -> None:
     """R-310: a file counts as used up to its last whole entry."""
     segment = small(tmp_path)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.errors import CleanerError
+from cleaner.log.manager import LogManager
 from tests.simulation.bench import Bench
 from tests.simulation.clients import Client, clean_once, make_topic
 from tests.simulation.daemon import SimDaemon, lose_lock, serve_second
@@ -158,9 +159,7 @@ class Life:
             if manager.failed and bench.has_errors:
                 self._close(process, manager)
                 return
-            for name in bench.topics.missing():
-                make_topic(bench, manager, name)
-            self._judge(loaded)
+            self._judge(set(loaded) - self._make_missing(manager))
             bench.writer = process
             numbers = [number for number in bench.operations if bench.topic_of(number) in loaded]
             clients = [Client(bench, manager, number) for number in numbers]
@@ -172,6 +171,19 @@ class Life:
             self._close(process, manager)
 
         self._run_process(process, main)
+
+    def _make_missing(self, manager: LogManager) -> set[str]:
+        """Make the topics that are not there; returns those that could not be made, which their clients will."""
+        bench, failed = self._bench, set[str]()
+        for name in bench.topics.missing():
+            try:
+                make_topic(bench, manager, name)
+            except (CleanerError, OSError) as error:
+                bench.count(f"make: {type(error).__name__}")
+                if not bench.has_errors:
+                    raise
+                failed.add(name)
+        return failed
 
     def _run_process(self, process: Process, main: Callable[[], None]) -> None:
         """Run a process from its beginning to its end; one that was closed in order has no other thread left."""

@@ -354,13 +354,20 @@ class Oracle:
     def _may_be_compacted(self, sent: Sent, last: dict[str, int]) -> bool:
         if sent.offset is None or sent.offset >= self._cleaned_to or not self._is_compacted:
             return False
-        return sent.value is None or not may_count(sent) or sent.offset < last.get(sent.key, -1)
+        is_hidden = self._may_count_wrongly and sent.transaction is not None
+        return sent.value is None or is_hidden or not may_count(sent) or sent.offset < last.get(sent.key, -1)
+
+    @property
+    def _may_count_wrongly(self) -> bool:
+        """Whether a round may have taken aborted records for committed ones, or the other way: only indexes tell it."""
+        return self.rots.has_hit(".txnindex")
 
     def _last_of_keys(self, present: Set[int]) -> dict[str, int]:
         """Return `last` for `_may_be_gone`: only what a round could see supersedes."""
         last: dict[str, int] = {}
         for offset, sent in self._by_offset.items():
-            if offset < self._cleaned_to and may_count(sent) and (sent.value is None or offset in present):
+            can_supersede = may_count(sent) or self._may_count_wrongly
+            if offset < self._cleaned_to and can_supersede and (sent.value is None or offset in present):
                 last[sent.key] = max(last.get(sent.key, -1), offset)
         return last
 
@@ -395,10 +402,8 @@ class Oracle:
         if clean_to > max(self._cleaned_to, self.start.offset):
             raise Wrong(f"it says that it is cleaned up to {clean_to}, rounds came to {self._cleaned_to} at most")
         keys: dict[bytes | None, int] = {}
-        # While its transaction index was damaged, an aborted record may have counted as any other one, or as none.
-        is_any_aborted = self.rots.has_hit(".txnindex")
         for offset, record in found.records.items():
-            if is_any_aborted and not may_count(self._by_offset[offset]):
+            if self._may_count_wrongly and self._by_offset[offset].transaction is not None:
                 continue
             if self.start.offset <= offset < clean_to:
                 if record.key in keys:

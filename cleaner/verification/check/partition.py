@@ -116,7 +116,7 @@ class PartitionCheck:
             CleaningAborted: from `check_done`.
         """
         here = self._surveyed
-        transactions = TransactionFollower(self._context.fs, here.directory)
+        transactions = TransactionFollower(self._context.fs, here.directory, here.log_start_offset)
         sieve = self._new_sieve(0)
         self._walk(transactions, sieve)
         self._findings += check_small_files(self._context.fs, here.directory, self._next_offset, here.is_in_use)

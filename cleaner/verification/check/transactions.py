@@ -25,9 +25,16 @@ _WANTED = CONTROL_FLAG | TRANSACTIONAL_FLAG
 
 
 class TransactionFollower:
-    """Follows the transactions of one partition, segment after segment."""
+    """
+    Follows the transactions of one partition, segment after segment.
 
-    def __init__(self, fs: FileSystem, directory: Path) -> None:
+    Args:
+        log_start_offset: data below it needs no entry. Nobody reads it, and a recovery looks at transactions from there
+            on; its segments may be there still, after a power cut.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path, log_start_offset: int) -> None:
+        self._log_start_offset = log_start_offset
         self._state = ProducerState(Snapshots(fs, directory, ()), now_ms=0, expiration_ms=0)
 
     def take(self, path: Path, chunk: Chunk, good: Mask, on_finding: OnFinding) -> list[AbortedTxn]:
@@ -38,7 +45,9 @@ class TransactionFollower:
         """
         if not chunk.kinds & _WANTED:
             return []
-        rows = np.flatnonzero(good & (chunk.batches["attributes"] & _WANTED != 0))
+        attributes, last_offsets = chunk.batches["attributes"], chunk.batches["last_offset"]
+        counts = (attributes & CONTROL_FLAG != 0) | (last_offsets >= self._log_start_offset)
+        rows = np.flatnonzero(good & counts & (attributes & _WANTED != 0))
         part = replace(chunk, batches=chunk.batches[rows], failure=None)
 
         def note(error: CorruptBatchError) -> None:

@@ -182,6 +182,20 @@ def test_aborted_transaction_without_an_entry_is_reported(tmp_path: Path) -> Non
     assert check(tmp_path).damages == [("transaction-index", index.name, None, 5)]
 
 
+@pytest.mark.parametrize(("log_start", "damages"), [(0, 1), (2, 1), (3, 0)])
+def test_aborted_data_below_the_log_start_needs_no_entry(tmp_path: Path, log_start: int, damages: int) -> None:
+    """A power cut may leave a segment below the log start, and not those of its markers; a recovery passes over it."""
+    log = LogBuilder()
+    log.append(("a", "v"), ("b", "v"), producer=Producer(7, 0, 0, transactional=True))
+    log.append(("c", "v"), producer=Producer(7, 0, 2, transactional=True))
+    second = log.roll().base_offset
+    log.end_transaction(7, 0, commit=False)
+    write_log_dir(tmp_path, log, log_start_offsets={TopicPartition("topic", 0): log_start})
+    index = tmp_path / "topic-0" / f"{second:020d}.txnindex"
+    index.unlink()
+    assert len(check(tmp_path).damages) == damages
+
+
 def test_bad_entries_of_a_transaction_index_are_reported(tmp_path: Path) -> None:
     """An unknown version, and a transaction that is not in the segment."""
     index = transactional(tmp_path)

@@ -264,7 +264,8 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
     Raises:
         Wrong: the phases are mixed.
     """
-    names = {path.name for path, _ in state.files if path.parent == directory} - begun.left_overs
+    there = {path.name for path, _ in state.files if path.parent == directory}
+    names = there - begun.left_overs
     unfinished = sorted(name for name in names if name.endswith((".cleaned", ".swap")))
     for path, file in state.files:
         if path.name == "cleaner-offset-checkpoint" and unfinished:
@@ -277,7 +278,8 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
         is_decided = not any(name.endswith(".cleaned") for name in names)
         if ".log" not in has and any(name.endswith(".cleaned") for name in has):
             raise Wrong(f"{stem}.log is retired before the swap is decided: {sorted(has)}")
-        if ".log.swap" in has and is_decided and not {".index", ".timeindex"} <= indexes:
+        # Of a swap that was interrupted after its logs had their names, a power cut may bring the logs' suffixes back.
+        if ".log.swap" in has and is_decided and not {f"{stem}.index.swap", f"{stem}.timeindex.swap"} <= there:
             raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
         if ".log" in has and ".log.deleted" not in has and is_decided and unfinished:
             retired = [name for name in has if name.endswith("index.deleted")]

@@ -122,7 +122,8 @@ LEFT_OUT = {
     "recovered log without fsync": LeftOut(load_changes._write_segment, "fsync("),
     "closed without directory fsync": LeftOut(WritableLog.finish, "fsync_dir"),
     "rolled without fsync": LeftOut(ActiveSegment._force, "fsync(", caller=ActiveSegment.fsync_all),
-    "leftovers completed without first fence": LeftOut(leftovers.complete_swap, "fsync_dir"),
+    "leftovers completed without first fence": LeftOut(leftovers.complete_swap, "fsync_dir", 0),
+    "leftovers completed without second fence": LeftOut(leftovers.complete_swap, "fsync_dir", 1),
     "small file replaced without fsync": LeftOut(FileSystem.write_atomically, "fsync("),
     "small file replaced without directory fsync": LeftOut(FileSystem.write_atomically, "fsync_dir"),
 }

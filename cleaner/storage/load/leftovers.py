@@ -118,6 +118,9 @@ def complete_swap(
         CorruptBatchError: a new segment is damaged; nothing was changed.
     """
     logs = [name for name in swaps if name.endswith(names.LOG + names.SWAP)]
+    # A killed process may have given these names without a fence. If a power cut took one back after what follows here,
+    # a `.cleaned` file would condemn a swap whose old files are gone, or a `.log.swap` new indexes as old ones.
+    fs.fsync_dir(directory)
     ranges = [_offset_range(fs, directory / name) for name in logs]
     if ranges:
         swaps = [*swaps, *_create_missing_indexes(fs, directory, logs, swaps, index_bytes)]

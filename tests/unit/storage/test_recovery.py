@@ -308,6 +308,51 @@ def test_old_files_are_removed_durably_before_the_suffix_is(tmp_path: Path) -> N
     assert removed < fs.operations.index("fence", removed) < renamed
 
 
+def without_old(directory: Path, old: dict[str, bytes]) -> None:
+    """Remove what is to be replaced."""
+    for name in old:
+        if name[:20] in ("0" * 20, f"{6:020d}"):
+            (directory / name).unlink()
+
+
+def names_after_cuts(fs: ForgetfulFileSystem, directory: Path) -> list[set[str]]:
+    """Return the names in a directory after power cuts at any moment."""
+    states = [state for point in fs.crash_points() for state in fs.states_at(point, limit=200, seed=1)]
+    return [{path.name for path, _ in state.files if path.parent.name == directory.name} for state in states]
+
+
+def test_name_that_a_killed_process_gave_a_log_is_durable_before_those_of_its_indexes(tmp_path: Path) -> None:
+    """Beside a `.log.swap` that a power cut brings back, the next load would remove the new indexes as old ones."""
+    directory, old, new = swapping(tmp_path)
+    without_old(directory, old)
+    put(directory, new, ".swap")
+    fs = ForgetfulFileSystem(directory.parent)
+    log = f"{0:020d}.log"
+    fs.rename(directory / (log + ".swap"), directory / log)  # then it was killed
+    load(directory, fs=fs, recovery_point=12)
+    found = names_after_cuts(fs, directory)
+    indexes = {name for name in new if name.endswith("index")}
+    assert {log + ".swap" in names for names in found} == {True, False}
+    assert [names for names in found if log + ".swap" in names and names & indexes] == []
+
+
+def test_names_of_a_swap_that_a_killed_process_decided_are_durable_before_old_files_go(tmp_path: Path) -> None:
+    """A `.cleaned` file that a power cut brings back condemns the swap: without the old files nothing would be left."""
+    directory, old, new = swapping(tmp_path)
+    put(directory, new, ".cleaned")
+    fs = ForgetfulFileSystem(directory.parent)
+    for name in new:
+        fs.rename(directory / (name + ".cleaned"), directory / (name + ".swap"))  # then it was killed
+    load(directory, fs=fs, recovery_point=12)
+    found = names_after_cuts(fs, directory)
+    logs = {name for name in old if name.endswith(".log")}
+    is_undecided = [any(name.endswith(".cleaned") for name in names) for names in found]
+    assert set(is_undecided) == {True, False}
+    assert [
+        names for names, undecided in zip(found, is_undecided, strict=True) if undecided and not logs <= names
+    ] == []
+
+
 def test_new_logs_lose_their_suffix_one_by_one_from_the_lowest(tmp_path: Path) -> None:
     """The next load would delete a final log between two `.log.swap` files."""
     directory, old, new = swapping(tmp_path)

@@ -39,7 +39,9 @@ from cleaner.settings.sources import Sources
 from tests.simulation.bench import Bench, Kept
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, left_overs, number_of
+from tests.simulation.oracle import Oracle
 from tests.simulation.plan import Operation
+from tests.simulation.retained import LOG_STARTS
 from tests.simulation.sent import Sent, Transaction
 from tests.simulation.topics import MAIN, SETTINGS
 
@@ -250,7 +252,7 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
 def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None:
     """Read a log from its start, as another process that only sees its files; `pause`: seconds, behind some records."""
     oracle, calm = bench.topics.now[topic], bench.calm()
-    (expected, stable), start = oracle.must_be_shown(), oracle.start.offset
+    (expected, stable), start = oracle.must_be_shown(), _log_start(bench, topic, oracle)
     writer = bench.writer  # without one, readers know an older high watermark
     shown = []
     try:
@@ -266,7 +268,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
                     pause = 0
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
-        has_expired = isinstance(error, OffsetOutOfRangeError) and oracle.start.look() > start
+        has_expired = isinstance(error, OffsetOutOfRangeError) and _log_start(bench, topic, oracle) > start
         is_expected = oracle.is_deleted_soon or has_expired or bool(oracle.rots.names)
         if bench.is_calm_since(calm) and not is_expected:
             raise
@@ -281,6 +283,11 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("shown")
     bench.has_read()
+
+
+def _log_start(bench: Bench, topic: str, oracle: Oracle) -> int:
+    """Return where readers may begin: what has expired is in the checkpoint before its segments go."""
+    return max(oracle.start.look(), oracle.start.offset, checkpoints_of(bench.log_dir, topic).get(LOG_STARTS, 0))
 
 
 def clean_once(bench: Bench, fs: SimFiles) -> None:

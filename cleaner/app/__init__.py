@@ -163,6 +163,7 @@ def recover(
     *,
     allow_truncate: bool = False,
     save_cut: str | PathLike[str] | None = None,
+    trust_marker: bool = True,
     now_ms: int | None = None,
     progress: Progress | None = None,
     check_done: Callable[[], None] | None = None,
@@ -179,6 +180,8 @@ def recover(
         settings: as for `plan`.
         allow_truncate: let recovery cut more than the torn end of a last segment.
         save_cut: a directory outside of the log dir that keeps the bytes cut off.
+        trust_marker: False recovers as if there were neither a clean-shutdown marker nor a recovery point: every
+            segment is read. The marker is removed first, and written again only if all partitions were recovered.
         now_ms: idle producers expire by this moment; None: now.
         progress: called with what is being recovered, bytes done and total bytes.
         check_done: called before each partition; raises CleaningAborted to stop.
@@ -202,6 +205,7 @@ def recover(
         context,
         allow_truncate=arguments.flag("allow_truncate", allow_truncate),
         save_cut=cuts,
+        trust_marker=arguments.flag("trust_marker", trust_marker),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +18,15 @@ from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.sizes import human_bytes
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleanerError, NoSpaceError, UncleanableError, describe, disk_error
+from cleaner.errors import (
+    CleanerError,
+    CorruptBatchError,
+    CorruptLogError,
+    NoSpaceError,
+    UncleanableError,
+    describe,
+    disk_error,
+)
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
@@ -25,10 +34,13 @@ from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.mounts import kind_of_file_system, missing_guarantee
 from cleaner.storage.fs.ownership import Owner, can_own, code_closed_to
+from cleaner.storage.fs.readable import is_zero_from
 from cleaner.storage.fs.space import require_room
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
 from cleaner.storage.log_dir import LogDir, Use, find_conflicts
-from cleaner.storage.segment.names import PARTITION_METADATA
+from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, refuse, without_zero_tail
+from cleaner.storage.segment.names import LOG, PARTITION_METADATA
+from cleaner.storage.segment.segment import Segment
 from cleaner.storage.which_dir import why_no_log_dir
 
 Result = TypeVar("Result")
@@ -41,6 +53,8 @@ _DESCRIPTORS_OF_PROCESS = 32
 _DESCRIPTORS_OF_ROUND = 32
 # Measured: a writer has the active segment, its index and its time index of each log open.
 _DESCRIPTORS_OF_WRITTEN_LOG = 3
+
+_A_FEW = 8  # bytes: a batch seldom ends in as many zeros, so that few logs are read to see what they are
 
 _SKEW_MS = 60_000  # synchronised clocks differ by less
 
@@ -126,6 +140,13 @@ class _Examination:
         """Was it left in order?"""
         is_held = self._lock.holder is not LockHolder.NOBODY
         match self._log_dir.use(has_writer=self._lock.has_writer, is_held=is_held):
+            case Use.CLOSED if not is_held and (zeros := self._zeros_at_ends()):
+                do = f"`cleaner recover --trust-no-marker {quote(str(self._path))}`: a power cut came after its stop"
+                logs = [path for path in zeros if path.suffix == LOG]
+                grade = failed if logs else warned
+                others = f", and {len(zeros) - 1} more" if len(zeros) > 1 else ""
+                first = (logs or zeros)[0]
+                return grade("marker", f"zeros beside the marker, at the end of {_in_log(first)}{others}", do)
             case Use.CLOSED:
                 return passed("marker", "closed cleanly: it has its clean-shutdown marker")
             case Use.TORN if self._seen:
@@ -135,6 +156,24 @@ class _Examination:
                 return passed("marker", "none, but there is no log that could be torn")
             case _:
                 return passed("marker", "none while it is open, which is normal")
+
+    def _zeros_at_ends(self) -> list[Path]:
+        """Return the files of active segments that end in zeros, which a load cuts or refuses (D-02)."""
+        found: list[Path] = []
+        for name, seen in self._seen.items():
+            if not seen.segments:
+                continue
+            segment = Segment.open(self._fs, self._log_dir.path / name, seen.segments[-1].base_offset)
+            # Damage of other kinds is for `check`, which reads everything.
+            with suppress(CorruptLogError):
+                if _ends_in_zeros(segment):
+                    found.append(segment.log_path)
+            for path, entry in ((segment.index_path, OFFSET_ENTRY), (segment.time_index_path, TIME_ENTRY)):
+                with suppress(CorruptLogError, FileNotFoundError):
+                    entries = read_entries(self._fs, path, entry, refuse, segment.size)
+                    if len(without_zero_tail(entries)) < len(entries):
+                        found.append(path)
+        return found
 
     def space(self) -> Answer:
         """Is there room for the round of the largest log?"""
@@ -213,6 +252,21 @@ class _Examination:
         if reason:
             return warned("file-system", f"{kind}: {reason}", "keep logs on a local disk, with ext4 or XFS")
         return passed("file-system", kind or "its type is not known")
+
+
+def _ends_in_zeros(segment: Segment) -> bool:
+    with segment.open_log() as file:
+        if not segment.size or any(file.read(_A_FEW, max(0, segment.size - _A_FEW))):
+            return False
+        try:
+            segment.next_offset(check_order=False)
+        except CorruptBatchError as damage:
+            return is_zero_from(file, damage.position)
+    return False
+
+
+def _in_log(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
 
 
 def examine_log_dir(

@@ -34,6 +34,7 @@ def load(
     allow_truncate: bool = False,
     read_only: bool = False,
     save_cut: SaveCut | None = None,
+    trust_recovery_point: bool = True,
 ) -> LoadedLog:
     """
     Load a log as a starting broker would. After a clean shutdown nothing on disk changes before `LoadedLog.settle`.
@@ -52,6 +53,7 @@ def load(
         allow_truncate: let recovery cut more than a torn tail.
         read_only: change nothing at all.
         save_cut: keeps the bytes that a recovery is about to cut.
+        trust_recovery_point: False recovers from the first segment on, wherever the recovery point is.
     Raises:
         CorruptLogError: damage; nothing has changed.
         TruncationRefusedError: see `allow_truncate`.
@@ -63,7 +65,7 @@ def load(
         topic_partition,
         topic=topic,
         log_start_offset=log_dir.log_start_offsets.get(topic_partition, 0),
-        recovery_point=log_dir.recovery_points.get(topic_partition, 0),
+        recovery_point=log_dir.recovery_points.get(topic_partition, 0) if trust_recovery_point else 0,
         high_watermark=high_watermark_of(session, topic_partition, high_watermark),
         clean_shutdown=clean_shutdown,
         producer_id_expiration_ms=session.settings.cleaner.producer_id_expiration_ms,

@@ -42,6 +42,7 @@ def recover_log_dir(
     *,
     allow_truncate: bool = False,
     save_cut: Path | None = None,
+    trust_marker: bool = True,
 ) -> RecoverReport:
     """
     Load, recover and close partitions in order.
@@ -50,6 +51,8 @@ def recover_log_dir(
     But a log whose `.log` ends in zeros (D-02) is recovered all the same: the marker is removed first, and written
     again at the end unless a log was refused.
 
+    With `trust_marker=False` the directory is taken for one of an unclean stop: see `recover_partitions`.
+
     Args:
         log_dir: the directory.
         partitions: names; None or empty: all of them.
@@ -57,6 +60,7 @@ def recover_log_dir(
         context: the caller's file system, clock, progress and stop check.
         allow_truncate: let recovery cut more than the torn end of a last segment.
         save_cut: a directory outside of all log dirs that keeps the bytes cut off.
+        trust_marker: believe the marker and the recovery points; otherwise every segment is read.
     Raises:
         UsageError: no such directory or partition; `save_cut` is in a log dir.
         LogDirLockedError: the log dir is in use.
@@ -71,7 +75,11 @@ def recover_log_dir(
         if save_cut is not None:
             check_outside(session, save_cut, "--save-cut")
         return recover_partitions(
-            session, choose_partitions(session, named), allow_truncate=allow_truncate, save_cut=save_cut
+            session,
+            choose_partitions(session, named),
+            allow_truncate=allow_truncate,
+            save_cut=save_cut,
+            trust_marker=trust_marker,
         )
 
 
@@ -81,18 +89,29 @@ def recover_partitions(
     *,
     allow_truncate: bool,
     save_cut: Path | None = None,
+    trust_marker: bool = True,
 ) -> RecoverReport:
     """
     Recover partitions of an open log dir, and write the marker if none was refused.
 
     If it had no marker before, these must also be all its partitions.
+
+    With `trust_marker=False` a marker counts as none, and is removed first. The stop that wrote it wrote the recovery
+    points too, so they are not believed either, with or without a marker: every segment is read and its indexes are
+    rebuilt. The checkpoint's lines stay until a log is recovered: a broker that was started on a log that is refused
+    here would read, and cut, from a lower line.
     """
-    had_marker = session.log_dir.has_clean_shutdown_marker()
+    had_marker = trust_marker and session.log_dir.has_clean_shutdown_marker()
+    if not trust_marker:
+        # Before the first change, as in `_recover_one`.
+        session.log_dir.remove_marker()
     recovered: list[RecoveredPartition] = []
     refused: list[Refusal] = []
     for topic_partition, directory in with_progress(session, partitions, "recover"):
         saver = None if save_cut is None else CutSaver(session.context.fs, save_cut / str(topic_partition)).save
-        work = partial(_recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver)
+        work = partial(
+            _recover_one, session, topic_partition, directory, had_marker, allow_truncate, saver, trust_marker
+        )
         outcome = attempt(topic_partition, directory, work)
         if isinstance(outcome, Refusal):
             refused.append(outcome)
@@ -114,6 +133,7 @@ def _recover_one(
     had_marker: bool,
     allow_truncate: bool,
     save_cut: SaveCut | None,
+    trust_marker: bool,
 ) -> RecoveredPartition:
     began = time.monotonic()
     with session.context.fs.hold(directory):
@@ -127,6 +147,7 @@ def _recover_one(
             now_ms=session.context.clock.now_ms(),
             allow_truncate=allow_truncate,
             save_cut=save_cut,
+            trust_recovery_point=trust_marker,
         )
         try:
             log = load(clean_shutdown=had_marker)
@@ -135,7 +156,9 @@ def _recover_one(
             session.log_dir.remove_marker()
             log = load(clean_shutdown=False)
         # Also if all is flushed: Kafka up to 4.3 cuts the active segment's files after its last fsync (R-310, D-02).
-        fsync_sources(session.context.fs, directory, [log.active_segment.base_offset])
+        # And if the recovery point is not believed, nothing is known to be flushed.
+        unflushed = [log.active_segment] if trust_marker else log.segments
+        fsync_sources(session.context.fs, directory, [segment.base_offset for segment in unflushed])
         load_partition.close(session, log)
         return RecoveredPartition(
             partition=str(topic_partition),

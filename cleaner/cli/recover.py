@@ -27,12 +27,18 @@ a broker starts on it without recovering it again. With named partitions, or aft
 a broker recovers the log dir.
 
 A recovery that would cut off more than the torn end of a last segment stops and lists what it would cut, unless
---allow-truncate is given: a broker would cut it without asking."""
+--allow-truncate is given: a broker would cut it without asking.
+
+A clean-shutdown marker is believed: then nothing is recovered but logs whose end is zeros. After a power cut it may be
+false, as Kafka up to 4.3 writes it before everything is on disk. --trust-no-marker removes it first and reads every
+batch of every segment of the partitions, also below the recovery points, which the same stop wrote; it cuts by the same
+rules, rebuilds all indexes and forces everything to disk. If it was interrupted, give it again with the option."""
 
 EXAMPLES = """\
 examples:
   cleaner recover /var/lib/kafka --config /etc/kafka/server.properties
   cleaner recover /var/lib/kafka prices-0 --allow-truncate
+  cleaner recover /var/lib/kafka --trust-no-marker
 
 exit status:
   0  recovered      1  some partition was refused, the others are done
@@ -54,6 +60,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="keep what is cut off there, as TOPIC-PARTITION/SEGMENT.log.FROM-TO (positions in bytes)",
     )
+    parser.add_argument(
+        "--trust-no-marker",
+        dest="trust_marker",
+        action="store_false",
+        help="recover as if there were no clean-shutdown marker and no recovery point: read every segment",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -72,6 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
             context,
             allow_truncate=arguments.allow_truncate,
             save_cut=arguments.save_cut,
+            trust_marker=arguments.trust_marker,
         )
 
     return _show(run_work(work, bar, arguments.now), arguments.format)

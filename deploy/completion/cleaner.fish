@@ -198,6 +198,7 @@ complete -c cleaner -n '_shtab_cleaner_using recover' -l format -xka "table json
 complete -c cleaner -n '_shtab_cleaner_using recover' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l allow-truncate -d 'allow cutting off more than the torn end of a last segment'
 complete -c cleaner -n '_shtab_cleaner_using recover' -l save-cut -xka "(__fish_complete_directories)" -d 'keep what is cut off there, as TOPIC-PARTITION/SEGMENT.log.FROM-TO (positions in bytes)'
+complete -c cleaner -n '_shtab_cleaner_using recover' -l trust-no-marker -d 'recover as if there were no clean-shutdown marker and no recovery point: read every segment'
 complete -c cleaner -n '_shtab_cleaner_using recover; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a verify -d 'Proves that AFTER is a correct result of cleaning BEFORE: the last record of every key is still there, the remaining records are unchanged, only records that may be removed are gone, everything behind the cleaned range is the same, and readers of committed records see the same. It sorts all keys, on disk if necessary, and uses no code of the cleaner; so it also proves the work of a broker, in one round or in many.'
 complete -c cleaner -n '_shtab_cleaner_using verify' -s h -l help -d 'show this help message and exit'

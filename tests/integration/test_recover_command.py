@@ -94,6 +94,49 @@ def test_zeros_beside_the_marker_leave_none_when_another_log_is_refused(
     assert not (tmp_path / MARKER).exists()
 
 
+def test_marker_that_is_not_trusted_hides_no_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also below the recovery point, which the same stop wrote: every segment is read, and cut by the same rules."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
+    flip_bit(tmp_path / "topic-0" / "00000000000000000020.log")
+    before = logs(tmp_path / "topic-0")
+    assert run(capsys, tmp_path)[0] == 0
+    code, [report, refused], err = run(capsys, tmp_path, "--trust-no-marker")
+    assert (code, report["partition"], refused["partition"]) == (1, "topic-1", "topic-0")
+    assert "--allow-truncate" in err
+    assert logs(tmp_path / "topic-0") == before
+    assert not (tmp_path / MARKER).exists()
+    # Given again there is no marker, and the recovery points are believed as little.
+    kept = tmp_path.with_name("kept")
+    code, reports, _ = run(capsys, tmp_path, "--trust-no-marker", "--allow-truncate", "--save-cut", kept)
+    assert (code, [r["log_end_offset"] for r in reports]) == (0, [39, 80])
+    assert any((kept / "topic-0").iterdir())
+    assert (tmp_path / MARKER).exists()
+
+
+def test_torn_end_beside_a_marker_that_is_not_trusted_is_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A marker has a log of half a batch refused, since a clean stop leaves none."""
+    write_log_dir(tmp_path, keyed_log())
+    tear(tmp_path / "topic-0" / ACTIVE)
+    assert run(capsys, tmp_path)[0] == 1
+    code, [report], _ = run(capsys, tmp_path, "--trust-no-marker")
+    assert (code, report["log_end_offset"]) == (0, 79)
+    assert offsets(tmp_path, "recovery-point") == {"topic-0": 79}
+    assert (tmp_path / MARKER).exists()
+
+
+def test_named_partitions_leave_no_marker_that_was_not_trusted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is as little true of the others."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"))
+    code, _, err = run(capsys, tmp_path, "topic-0", "--trust-no-marker")
+    assert code == 0
+    assert "topic-1 not recovered in this run" in err
+    assert not (tmp_path / MARKER).exists()
+
+
 def test_refused_partition_leaves_no_marker_and_the_others_are_recovered(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.log_dirs import contents, flip_bit, keyed_log
+from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets
 from tests.integration.test_recover_command import unclean
 from tests.support.log_builder import write_log_dir
 
@@ -59,6 +59,18 @@ def test_commands_of_the_section_do_what_it_says(tmp_path: Path) -> None:
     assert contents(places["LOG_DIR"]) == before
     cut = sorted((places["CUTS"] / "prices-0").iterdir())
     assert [path.name[:20] for path in cut] == ["00000000000000000040", "00000000000000000060"]
+
+
+def test_command_after_a_power_cut_believes_no_marker(tmp_path: Path) -> None:
+    """The torn end is cut though there is a marker, which is there again."""
+    places = {"UNTRUSTED_LOG_DIR": tmp_path / "logs"}
+    write_log_dir(places["UNTRUSTED_LOG_DIR"], keyed_log("prices-0"))
+    last = max((places["UNTRUSTED_LOG_DIR"] / "prices-0").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-5])
+    (command,) = commands("A power cut after a stop that looked clean")
+    done = run_command(command, places, tmp_path / "bin")
+    assert "the log dir has a clean-shutdown marker" in done.stderr
+    assert offsets(places["UNTRUSTED_LOG_DIR"], "recovery-point") == {"prices-0": 79}
 
 
 def test_command_against_a_damaged_batch_cleans_around_it(tmp_path: Path) -> None:

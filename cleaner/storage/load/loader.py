@@ -42,7 +42,7 @@ from cleaner.storage.load.snapshots import Snapshots
 from cleaner.storage.lock.waiting import go_on
 from cleaner.storage.segment import names
 from cleaner.storage.segment.batch_source import batch_headers, checked_batches, stoppable
-from cleaner.storage.segment.indexes import LAST_OFFSET, ZERO_TAIL
+from cleaner.storage.segment.indexes import CUTS_ZEROS, LAST_OFFSET, ZERO_TAIL
 from cleaner.storage.segment.segment import Segment
 
 Exclusive = Callable[[], contextlib.AbstractContextManager[object]]
@@ -296,7 +296,7 @@ def _next_offset(loading: Loading, active: Segment) -> int:
             is_zero_tail = loading.is_clean and is_zero_from(file, damage.position)
         if not is_zero_tail:
             raise
-        raise ZeroTailError(damage.path, damage.position, f"{ZERO_TAIL}; cleaner recover cuts them off") from damage
+        raise ZeroTailError(damage.path, damage.position, f"{ZERO_TAIL}; {CUTS_ZEROS}") from damage
 
 
 def new_segment(fs: FileSystem, directory: Path, base_offset: int, changes: LoadChanges) -> Segment:

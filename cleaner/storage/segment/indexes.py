@@ -61,6 +61,8 @@ OnFault = Callable[[CorruptIndexError], None]
 ZEROS = "zeros from here to its end"
 ZERO_TAIL = f"{ZEROS}, as a power cut after a clean stop of Kafka up to 4.3 can leave"
 """Of files beside a clean-shutdown marker (D-02)."""
+CUTS_ZEROS = "`cleaner recover --trust-no-marker` cuts them off"
+"""What to do about either."""
 
 
 OnZeros = Callable[[int], None]

@@ -16,6 +16,7 @@ from cleaner.format.key_digests import NO_OFFSET
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
+    CUTS_ZEROS,
     FIRST_OFFSET,
     LAST_OFFSET,
     OFFSET_ENTRY,
@@ -217,7 +218,7 @@ class SegmentCheck:
             if position == 0 and suffix == names.INDEX:
                 reason = "zeros alone: it leads nowhere, and every look-up begins at the first batch"
             else:
-                reason = ZERO_TAIL
+                reason = f"{ZERO_TAIL}; {CUTS_ZEROS}"
             report(CorruptIndexError(path, position, reason))
 
         try:
@@ -314,7 +315,7 @@ class SegmentCheck:
         if not context.is_active:
             return damage
         if not (context.is_in_use or context.is_remade):
-            mended = f"{ZERO_TAIL}; cleaner recover cuts them off"
+            mended = f"{ZERO_TAIL}; {CUTS_ZEROS}"
             return [replace(each, reason=mended) if each.reason == ZEROS else each for each in damage]
         tail = [finding for finding in damage if (finding.position or 0) >= self._good_end]
         if not tail:

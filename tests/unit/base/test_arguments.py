@@ -219,6 +219,7 @@ FUNCTIONS: Table = {
         **LENT,
         "allow_truncate": FLAG,
         "save_cut": PATH,
+        "trust_marker": FLAG,
     },
     "gaps": {
         "log_dir": (*PATH, None),

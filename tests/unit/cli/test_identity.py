@@ -63,6 +63,7 @@ COMMANDS = {
     "clean --keep-old to be made": "clean theirs topic-0 --keep-old theirs-to-be/kept",
     "recover": "recover theirs",
     "recover --save-cut": "recover theirs --save-cut kept",
+    "recover --trust-no-marker": "recover theirs --trust-no-marker",
     "check": "check theirs",
     "check of several": "check missing theirs",
     "check of a partition": "check theirs/topic-0 --repair",

@@ -46,7 +46,10 @@ def _of_batch(error: CleanerError) -> str:
 
 
 def _of_index(error: CleanerError) -> str:
-    return f"`cleaner check --repair {_place(error)}` rebuilds the indexes from the segments"
+    return (
+        f"`cleaner check --repair {_place(error)}` rebuilds the indexes from the segments; after a power cut, "
+        "`cleaner recover --trust-no-marker LOG_DIR` those of all logs"
+    )
 
 
 def _of_checkpoint(error: CleanerError) -> str:

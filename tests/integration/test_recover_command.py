@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cleaner import recover
 from cleaner.cli.main import main
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
@@ -123,6 +125,25 @@ def test_torn_end_beside_a_marker_that_is_not_trusted_is_cut(
     code, [report], _ = run(capsys, tmp_path, "--trust-no-marker")
     assert (code, report["log_end_offset"]) == (0, 79)
     assert offsets(tmp_path, "recovery-point") == {"topic-0": 79}
+    assert (tmp_path / MARKER).exists()
+
+
+def test_marker_that_is_not_trusted_goes_before_the_first_change_and_comes_back_after_the_last_fsync(
+    tmp_path: Path,
+) -> None:
+    """Every segment's log is forced to disk although the recovery point is at the end; the marker is true then."""
+    write_log_dir(tmp_path, keyed_log())
+    forced: dict[str, bool] = {}
+
+    class Watched(FileSystem):
+        def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
+            forced.update((name, (tmp_path / MARKER).exists()) for name in names)
+            super().fsync_all(directory, names)
+
+    assert recover(tmp_path, trust_marker=False, fs=Watched(), now_ms=NOW).has_marker
+    assert {name: forced.get(name) for name in logs(tmp_path / "topic-0")} == dict.fromkeys(
+        logs(tmp_path / "topic-0"), False
+    )
     assert (tmp_path / MARKER).exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -150,9 +151,10 @@ def _wait_until_it_sleeps(pid: int) -> None:
     pause = threading.Event()
     while time.monotonic() < until:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            # "1 0x1 ...": the system call is write, to standard output.
-            if task.joinpath("syscall").read_text().split()[:2] == ["1", "0x1"]:
-                return
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended since
+                # "1 0x1 ...": the system call is write, to standard output.
+                if task.joinpath("syscall").read_text().split()[:2] == ["1", "0x1"]:
+                    return
         pause.wait(0.02)
     raise AssertionError("it did not come to write")
 

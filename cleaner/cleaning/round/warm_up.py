@@ -171,5 +171,6 @@ def warm_up() -> None:
         written.append(writer.end().written)
     written.close()
     offset_map.get(b"k")
+    offset_map.are_all_latest(0, 0, 1)
     offset_map.has_any(IndexBlock(0, 0, np.zeros(1, np.uint16), np.zeros(0, np.uint32)))
     map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)

@@ -20,15 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, Batches
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, Batches, Mask
 from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
 from cleaner.verification.gaps.reasons import GapReason
 from cleaner.verification.gaps.tally import NO_SPANS, Longs, Spans, Tally
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

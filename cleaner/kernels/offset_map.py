@@ -169,21 +169,27 @@ def _in_bitmap(latest, place):
     return place >= 0 and place < latest.size * 8
 
 
+@inlined_jit
+def _bits_between(latest, at, first, last):
+    """Return byte `at` of the bitmap without the bits of places outside of [first, last]."""
+    byte = int64(latest[at])
+    if at == first >> 3:
+        byte &= 0xFF << (first & 7)
+    if at == last >> 3:
+        byte &= 0xFF >> (7 - (last & 7))
+    return byte
+
+
 @jit
 def _any_bit(latest, first, last):
     """Tell whether a bit of places [first, last] is set; places outside of the bitmap have none."""
     if first >= latest.size * 8 or last < 0:
         return False
     first, last = max(first, int64(0)), min(last, latest.size * 8 - 1)
-    for at in range(first >> 3, (last >> 3) + 1):
-        byte = int64(latest[at])
-        if at == first >> 3:
-            byte &= 0xFF << (first & 7)
-        if at == last >> 3:
-            byte &= 0xFF >> (7 - (last & 7))
-        if byte:
-            return True
-    return False
+    at = first >> 3
+    while at <= last >> 3 and _bits_between(latest, at, first, last) == 0:
+        at += 1
+    return at <= last >> 3
 
 
 @jit
@@ -193,11 +199,7 @@ def count_latest(latest, first, last):
         return int64(-1)
     count = int64(0)
     for at in range(first >> 3, (last >> 3) + 1):
-        byte = int64(latest[at])
-        if at == first >> 3:
-            byte &= 0xFF << (first & 7)
-        if at == last >> 3:
-            byte &= 0xFF >> (7 - (last & 7))
+        byte = _bits_between(latest, at, first, last)
         byte -= byte >> 1 & 0x55
         byte = (byte & 0x33) + (byte >> 2 & 0x33)
         count += (byte + (byte >> 4)) & 0x0F

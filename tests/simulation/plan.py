@@ -48,6 +48,7 @@ _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
 _DAEMON_SHARE = 0.1  # of the worlds have a daemon: it costs half as much again, with retention twice as much
 _REST_SHARE = 0.12  # of the worlds have operators between lives
 _INDEX_SHARE = 0.15  # of the worlds have key indexes, and some rounds more
+_LATER_RESTS: dict[str, float] = {}  # kinds that came later, each with its share; drawn apart, so that plans stay
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
@@ -186,7 +187,8 @@ class Plan:
             *(topics, counts_objects),
         )
         plan = _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
-        return replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
+        plan = replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
+        return _with_later_rests(seed, plan)
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -246,6 +248,18 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
         accidents += [Accident("stop", rng.randrange(count), 0) for _ in rests]
     accidents.sort(key=lambda accident: accident.after_operation)
     return replace(plan, accidents=tuple(accidents), rests=rests)
+
+
+def _with_later_rests(seed: int | str, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, operators also do what they came to know later."""
+    for kind, share in _LATER_RESTS.items():
+        rng = Random(f"{seed}/{kind}")
+        if rng.random() < share and not any(each.kind == "rot" for each in plan.accidents):
+            stop = Accident("stop", rng.randrange(len(plan.operations)), 0)
+            accidents = tuple(sorted((*plan.accidents, stop), key=lambda accident: accident.after_operation))
+            # First, as most worlds come to one rest.
+            plan = replace(plan, rests=(_rest(rng, kind), *plan.rests), accidents=accidents)
+    return plan
 
 
 def _rest(rng: Random, kind: str) -> Rest:

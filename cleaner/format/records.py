@@ -23,8 +23,9 @@ from cleaner.format.compression import decompress
 from cleaner.format.legacy import convert_legacy
 from cleaner.kernels import batches as batch_kernel
 from cleaner.kernels import codecs as kernel
+from cleaner.kernels import inflate
 from cleaner.kernels import records as record_kernel
-from cleaner.kernels.codec_table import KERNEL_CODECS, NONE
+from cleaner.kernels.codec_table import GZIP, KERNEL_CODECS, NONE
 from cleaner.kernels.scan_status import KIND_LEGACY, LARGEST_RECORD_BYTES, SMALLEST_RECORD_BYTES
 
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
@@ -118,6 +119,7 @@ class Unpacker:
         self.library_calls = 0
         self._buffer = GrowingBuffer()
         self._scratch = GrowingBuffer()
+        self._work = inflate.new_work()
 
     def blocks(
         self,
@@ -149,7 +151,8 @@ class Unpacker:
         if unwanted is not None:
             packed &= ~unwanted
         packed |= batches["magic"] < 2
-        by_kernel = (batches["magic"] == 2) & (KERNEL_CODECS >> codecs & 1 == 1)
+        is_small = (codecs == GZIP) & (batches["size"] <= HEADER_BYTES + inflate.MOST_PACKED_BYTES)
+        by_kernel = (batches["magic"] == 2) & ((KERNEL_CODECS >> codecs & 1 == 1) | is_small)
         ways = np.zeros(len(batches), np.uint8)
         ways[packed] = kernel.BY_CALLER
         ways[packed & by_kernel] = kernel.BY_KERNEL
@@ -225,6 +228,7 @@ class Unpacker:
             used,
             _USUAL_BYTES,
             self.limit_bytes,
+            self._work,
         )
         return int(index), int(used)
 

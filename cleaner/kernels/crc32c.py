@@ -22,10 +22,10 @@ _LONG_LANE = 2048  # bytes a lane; three of them and their tables fit into the f
 _SHORT_LANE = 256
 
 
-def _shift_byte(states: np.ndarray) -> np.ndarray:
+def _shift_byte(states: np.ndarray, polynomial: int = _POLYNOMIAL) -> np.ndarray:
     """Return checksum states after one zero byte."""
     for _ in range(8):
-        states = np.where(states & 1, (states >> 1) ^ _POLYNOMIAL, states >> 1)
+        states = np.where(states & 1, (states >> 1) ^ polynomial, states >> 1)
     return states
 
 
@@ -50,8 +50,9 @@ def _append_zeros_table(count: int) -> np.ndarray:
     return _apply(matrix, words).astype(np.uint64)
 
 
-def _slicing_table() -> np.ndarray:
-    rows = [_shift_byte(np.arange(256))]
+def slicing_table(polynomial: int) -> np.ndarray:
+    """Return eight rows of 256 words: a byte's effect on a checksum's state, and that with 1 to 7 zeros after it."""
+    rows = [_shift_byte(np.arange(256), polynomial)]
     for _ in range(7):
         rows.append((rows[-1] >> 8) ^ rows[0][rows[-1] & 255])
     return np.concatenate(rows).astype(np.uint64)
@@ -59,7 +60,7 @@ def _slicing_table() -> np.ndarray:
 
 _LONG_ONE, _LONG_TWO = _append_zeros_table(_LONG_LANE), _append_zeros_table(2 * _LONG_LANE)
 _SHORT_ONE, _SHORT_TWO = _append_zeros_table(_SHORT_LANE), _append_zeros_table(2 * _SHORT_LANE)
-_SLICING = _slicing_table()
+_SLICING = slicing_table(_POLYNOMIAL)
 
 HAS_INSTRUCTION = TARGET.crc_instruction
 

@@ -372,6 +372,8 @@ def _falls(values: npt.NDArray[np.int64], *, strictly: bool) -> npt.NDArray[np.b
 
 def _report(path: Path, entry_bytes: int, bad: npt.NDArray[np.bool_], reason: str, on_fault: OnFault) -> None:
     """Report runs of bad entries: a crash may leave a million preallocated zeros behind an index's entries."""
+    if not bad.any():
+        return  # as nearly always, and thousands of segments have thousands of small indexes
     rows = np.flatnonzero(bad)
     for run in np.split(rows, np.flatnonzero(np.diff(rows) > 1) + 1):
         if len(run):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
-from cleaner.kernels import codecs
+from cleaner.kernels import codecs, inflate
 from cleaner.kernels.checksums import xxhash32
 from cleaner.kernels.codec_table import LZ4, SNAPPY
 from tests.support.batch_builder import Record, data_batch
@@ -152,18 +152,18 @@ def test_random_stream_is_unpacked_as_slowly_or_refused(codec: int, header: byte
 
 def test_batches_are_unpacked_up_to_the_one_that_is_not_for_the_kernel() -> None:
     """In order; it stops before a batch for the caller, and when enough is unpacked."""
-    names = ["lz4", "snappy", "none", "lz4", "zstd", "snappy"]
+    names = ["lz4", "snappy", "none", "gzip", "zstd", "snappy"]
     records = [Record(b"k%d" % i, b"value") for i in range(9)]
     with guarded() as guards:
         log = guards.bytes(b"".join(data_batch(records, 10 * i, codec=name) for i, name in enumerate(names)))
         rows = scan(log, log.size - 64).rows
         ways = np.array([codecs.BY_KERNEL, codecs.BY_KERNEL, 0, codecs.BY_KERNEL, codecs.BY_CALLER, codecs.BY_KERNEL])
         body = int(rows["body_end"][2] - rows["body_start"][2])
-        out = guards.room(10 * body)
+        out, work = guards.room(10 * body), inflate.new_work()
 
         def run(first: int, used: int, *, capacity: int = out.size, enough: int = 1 << 20) -> tuple[int, int]:
             found = codecs.unpack_batches(
-                log, rows, ways.astype(np.uint8), first, out, capacity, used, enough, 1 << 20
+                log, rows, ways.astype(np.uint8), first, out, capacity, used, enough, 1 << 20, work
             )  # fmt: skip
             return int(found[0]), int(found[1])
 
@@ -184,6 +184,6 @@ def test_batch_that_claims_more_records_than_it_holds_is_left_to_the_caller() ->
         log = guards.bytes(liar)
         rows = scan(log, len(liar)).rows
         found = codecs.unpack_batches(
-            log, rows, np.ones(1, np.uint8), 0, guards.room(4096), 4096, 0, 1 << 20, 1 << 20
+            log, rows, np.ones(1, np.uint8), 0, guards.room(4096), 4096, 0, 1 << 20, 1 << 20, inflate.new_work()
         )  # fmt: skip
         assert (int(found[0]), int(found[1]), int(rows["unpacked"][0])) == (0, 0, 0)

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 
 from cleaner.kernels import batches as scan_kernel
 from cleaner.kernels import codecs as codec_kernel
+from cleaner.kernels import inflate
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels import repack as repack_kernel
 from cleaner.kernels import retain as retain_kernel
-from cleaner.kernels.codec_table import LZ4, SNAPPY
+from cleaner.kernels.codec_table import GZIP, LZ4, SNAPPY
 from cleaner.kernels.digest import SECRET_WORDS
 from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 from tests.support.batch_builder import Producer, Record, data_batch, marker_batch, varint
@@ -87,11 +88,13 @@ def run_all(log: bytes, first_dirty: int, choices: bytes) -> tuple[int, ...]:
 def _unpack(guards: Guards, data: Bytes, rows: np.ndarray) -> dict[int, bytes]:
     """Unpack what the kernel can; returns the records of the batches it took."""
     codecs = rows["attributes"] & 7
-    wanted = ((codecs == LZ4) | (codecs == SNAPPY)) & (rows["count"] > 0)
+    wanted = ((codecs == LZ4) | (codecs == SNAPPY) | (codecs == GZIP)) & (rows["count"] > 0)
+    work = guards.room(4 * inflate.WORDS).view(np.int32)
+    work[:] = inflate.new_work()
     room, done, first, used = guards.room(20_000), {}, 0, 0
     while True:
         index, used = codec_kernel.unpack_batches(
-            data, rows, wanted.astype(np.uint8), first, room, room.size, used, 1 << 20, 10_000
+            data, rows, wanted.astype(np.uint8), first, room, room.size, used, 1 << 20, 10_000, work
         )
         for at in range(first, index):
             if wanted[at]:

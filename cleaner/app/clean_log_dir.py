@@ -149,7 +149,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         clean_shutdown=job.clean_shutdown,
         refuses_keyless=verdict.refuses_keyless,
     ) as work:
-        if not job.is_named and not (answer := work.due()).is_due:
+        if not job.is_named and not work.is_quiet and not (answer := work.due()).is_due:
             work.correct_checkpoint()
             return Skipped(str(topic_partition), answer.reason)
         report = clean_and_close(work)

@@ -68,6 +68,8 @@ class CleanReport:
         kept_damage: damaged batches that the last round has copied.
         kafka, kafka_origin: the Kafka version whose rules applied, and why that one.
         high_watermark: the one used, limited to the log; the rules of 4.4 depend on it (R-548).
+        next_horizon_ms: with `cleaner.quiet.cleaning` and nothing dirty, the first delete horizon that has not passed;
+            None: not looked for.
     """
 
     partition: str
@@ -101,6 +103,7 @@ class CleanReport:
     kafka: str = ""
     kafka_origin: str = ""
     high_watermark: int = 0
+    next_horizon_ms: int | None = None
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Work:
         now_ms: the same moment for all its rounds.
         found: what may be cleaned.
         refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
+        settled_ms: delete horizons up to it have had their effect; None: unknown.
     """
 
     session: Session
@@ -60,6 +61,13 @@ class Work:
     now_ms: int
     found: Cleanable
     refuses_keyless: bool = False
+    settled_ms: int | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is dirty, and a round may remove what only waited for its time (D-16)."""
+        is_quiet = self.found.cleanable_bytes == 0 and 0 < self.found.first_dirty_offset <= self.log.high_watermark
+        return is_quiet and self.session.settings.cleaner.quiet_cleaning
 
     def due(self) -> Due:
         """Tell whether it is due; may read the times of its dirty segments."""
@@ -209,6 +217,8 @@ def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
     found = work.found
     report = _empty_report(work, found)
+    if work.is_quiet:
+        return _clean_quiet(work, report)
     if found.cleanable_bytes == 0:
         work.settle_uncleaned()
         return replace(report, note=_why_nothing(work, found))
@@ -221,6 +231,26 @@ def _clean(work: Work) -> CleanReport:
     config = work.session.settings.cleaner
     with closing(OffsetMap(config.key_limit, config.slots)) as offset_map:
         return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
+
+
+def _clean_quiet(work: Work, report: CleanReport) -> CleanReport:
+    """Recopy the segments in which only time has brought something to remove."""
+    from cleaner.cleaning.offset_map import OffsetMap
+    from cleaner.cleaning.round.quiet import find_quiet_work
+    from cleaner.cleaning.round.round import clean_log
+
+    now_ms = None if work.options.keep_tombstones else work.now_ms
+    quiet = find_quiet_work(work.log, work.found, now_ms, work.settled_ms, work.session.check_done)
+    if not quiet.segments:
+        work.settle_uncleaned()
+        note = f"{_why_nothing(work, work.found)}; no delete horizon has passed"
+        return replace(report, note=note, next_horizon_ms=quiet.next_ms)
+    with closing(OffsetMap(1, 1)) as offset_map:
+        context = replace(work.context(), offset_map=offset_map, only=quiet.segments)
+        result = clean_log(work.log, work.found, work.topic, work.session.settings.cleaner, context)
+    # What gets a horizon only now has at least the topic's time left.
+    next_ms = min(quiet.next_ms, work.now_ms + work.topic.delete_retention_ms)
+    return replace(_add(report, result, key_limit=1), note="nothing dirty: delete horizons", next_horizon_ms=next_ms)
 
 
 def _run_rounds(

@@ -63,6 +63,7 @@ class RoundContext:
         kafka: the version of Kafka whose rules apply.
         key_indexes: of the log, to leave segments unread; None: all are read.
         full_read_days: how long a segment may stay unread.
+        only: base offsets of the segments to recopy, each by itself; None: all, in groups.
     """
 
     fs: FileSystem
@@ -86,3 +87,4 @@ class RoundContext:
     kafka: KafkaVersion = DEFAULT_KAFKA_VERSION
     key_indexes: LogKeyIndexes | None = None
     full_read_days: int = 30
+    only: frozenset[int] | None = None

@@ -191,6 +191,14 @@ class ProcessSettings:
         minimum=1,
         maximum=36_500,
     )
+    quiet_cleaning: bool = setting(
+        "cleaner.quiet.cleaning",
+        "boolean",
+        "false",
+        "Clean a log without anything dirty, too, once tombstones, transaction markers or batches without records in "
+        "it are past their delete horizon: Kafka keeps them until there is something dirty again. Only the segments "
+        "that hold them are recopied.",
+    )
     topics_dir: str | None = setting(
         "cleaner.topics.dir",
         "string",

@@ -23,7 +23,7 @@ from cleaner.errors import SteeringError
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection import Order, Survey, survey
-from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
+from cleaner.policy.selection_context import DirCondition, Horizons, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import Event, PartitionState, PartitionStates, Phase
 from cleaner.settings import windows_of
 from cleaner.state.quarantine import Quarantine
@@ -136,6 +136,7 @@ class Choices:
         states, jobs, pauses, dir_backoff: see their classes.
         retries: logs whose last round failed.
         last_round_ms: when a log's last round ended, whether it succeeded or failed.
+        horizons: of logs whose last round has looked for them.
         looks: the log dirs as last looked at, by path.
         retaining: partitions that are paused because retention works on them.
     """
@@ -150,6 +151,7 @@ class Choices:
         self.dir_backoff = LogDirBackoff()
         self.retries: dict[TopicPartition, Retry] = {}
         self.last_round_ms: dict[TopicPartition, int] = {}
+        self.horizons: dict[TopicPartition, Horizons] = {}
         self.looks: dict[str, DirLook] = {}
         self.retaining: set[TopicPartition] = set()
         self._logs: dict[tuple[TopicPartition, str], LogStatus] = {}
@@ -219,8 +221,11 @@ class Choices:
         self._workers[log.log_dir] = self._workers.get(log.log_dir, 0) + 1
         self.jobs.begin(log.partition)
 
-    def end(self, log: LogStatus, worker: str) -> None:
+    def end(self, log: LogStatus, worker: str, horizons: Horizons | None = None) -> None:
         """Note that a worker has given a log back; the facts known about it are out of date."""
+        self.horizons.pop(log.partition, None)
+        if horizons is not None:
+            self.horizons[log.partition] = horizons
         self.states.done_cleaning(log.partition, worker)
         self._workers[log.log_dir] -= 1
         self.last_round_ms[log.partition] = self._clock.now_ms()
@@ -279,7 +284,7 @@ class Choices:
         if self._survey is None:
             context = self.selection_context()
             self._is_window_open = context.opens_at_ms is None
-            facts = [self._with_last_round(log.facts) for log in self._logs.values() if log.facts is not None]
+            facts = [self._with_memory(log.facts) for log in self._logs.values() if log.facts is not None]
             self._survey = self._before = survey(facts, context, self._order, self._before)
         return self._survey
 
@@ -343,16 +348,34 @@ class Choices:
         }
         return {**paused, **self.states.not_idle}
 
-    def _with_last_round(self, facts: LogFacts) -> LogFacts:
-        """Return facts with the time of the log's last round; the same object as long as both are unchanged."""
-        last = self.last_round_ms.get(facts.partition)
-        if not last:
+    def _with_memory(self, facts: LogFacts) -> LogFacts:
+        """Return facts with what is known of the log's last round; the same object as long as nothing changes."""
+        last, next_ms = self.last_round_ms.get(facts.partition), self._next_horizon_ms(facts)
+        if not last and next_ms is None:
             return facts
         given, dated = self._dated.get(facts.partition, (None, facts))
-        if given is not facts or dated.last_round_ms != last:
-            dated = replace(facts, last_round_ms=last)
+        if given is not facts or (dated.last_round_ms, dated.next_horizon_ms) != (last, next_ms):
+            dated = replace(facts, last_round_ms=last, next_horizon_ms=next_ms)
             self._dated[facts.partition] = (facts, dated)
         return dated
+
+    def _known_horizons(self, facts: LogFacts) -> Horizons | None:
+        """Return what is known of a log's delete horizons; None: nothing, or another process has cleaned it since."""
+        known = self.horizons.get(facts.partition)
+        is_current = known is not None and known.first_dirty_offset == facts.cleanable.first_dirty_offset
+        return known if is_current else None
+
+    def _next_horizon_ms(self, facts: LogFacts) -> int | None:
+        """Return when a round is due although nothing is dirty: at once if nothing is known of its horizons."""
+        if not self.config.quiet_cleaning or facts.cleanable.first_dirty_offset == 0:
+            return None
+        known = self._known_horizons(facts)
+        return 0 if known is None else known.next_ms
+
+    def settled_ms(self, facts: LogFacts) -> int | None:
+        """Return up to when a log's delete horizons have had their effect; None: unknown."""
+        known = self._known_horizons(facts)
+        return None if known is None else known.settled_ms
 
     def _end_jobs_without_work(self) -> None:
         """End jobs whose partition has nothing to clean, or no longer exists."""
@@ -372,7 +395,7 @@ class Choices:
     def _forget_gone(self) -> None:
         """Drop the memory of partitions that are gone, so that it does not grow for years."""
         there = {partition for partition, _ in self._logs}
-        for memory in (self.retries, self.last_round_ms, self._dated):
+        for memory in (self.retries, self.last_round_ms, self.horizons, self._dated):
             for partition in [partition for partition in memory if partition not in there]:
                 del memory[partition]
 

@@ -32,6 +32,7 @@ from cleaner.daemon.snapshot import JobView
 from cleaner.errors import CleanerError, CleaningAborted, SteeringError
 from cleaner.policy.retry import RetryDelays, after_failure
 from cleaner.policy.selection import deletable
+from cleaner.policy.selection_context import Horizons
 from cleaner.policy.states import Event
 from cleaner.state.quarantine import Quarantine, QuarantinedLog
 from cleaner.storage.files.kafka_uuid import format_uuid
@@ -46,11 +47,13 @@ class Assignment:
         log: as last looked at; the round looks again.
         worker: the worker that has it.
         is_requested: an operator asked for it: it is cleaned whatever its ratio.
+        settled_ms: delete horizons up to it have had their effect; None: unknown.
     """
 
     log: LogStatus
     worker: str
     is_requested: bool
+    settled_ms: int | None = None
 
 
 class CleanerManager:
@@ -164,7 +167,13 @@ class CleanerManager:
         activity.enter(phase, done_bytes, total_bytes, self._clock.monotonic_ns())
 
     def give_back(
-        self, assignment: Assignment, fault: Fault | None, note: str = "", *, found_nothing: bool = False
+        self,
+        assignment: Assignment,
+        fault: Fault | None,
+        note: str = "",
+        *,
+        found_nothing: bool = False,
+        horizons: Horizons | None = None,
     ) -> None:
         """
         Take a log back after a round.
@@ -175,6 +184,7 @@ class CleanerManager:
             note: of a successful round, for the operator who asked for it.
             found_nothing: the round had nothing to do, so the log can wait for the next regular turn to be looked at
                 again.
+            horizons: what the round has found of delete horizons; None: it has not looked for them.
         """
         now_ms = self._clock.now_ms()
         log, partition = assignment.log, assignment.log.partition
@@ -185,7 +195,7 @@ class CleanerManager:
         with self._change:
             choices = self._choices
             self._activities.pop(assignment.worker, None)
-            choices.end(log, assignment.worker)
+            choices.end(log, assignment.worker, horizons)
             if fault is None:
                 # The other waiting logs keep their places: the next log is found without a new survey.
                 had_failed = choices.retries.pop(partition, None) is not None
@@ -381,7 +391,7 @@ class CleanerManager:
         effort = Effort(weight.cleanable_bytes, weight.clean_bytes + weight.cleanable_bytes)
         now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
         self._activities[worker] = Activity(worker, log.partition, log.log_dir, effort, now_ms, now_ns)
-        return Assignment(log, worker, is_requested)
+        return Assignment(log, worker, is_requested, self._choices.settled_ms(facts))
 
     def _apply(self, fault: Fault, log: LogStatus, now_ms: int) -> None:
         """Record what a failed round means for its log and log dir."""

@@ -101,10 +101,10 @@ class WorkerPool:
     def _work(self, assignment: Assignment) -> None:
         """Clean a log, and give it back whatever happens."""
         fault: Fault | None = None
-        note, found_nothing = "", False
+        note, found_nothing, horizons = "", False, None
         try:
             outcome = self._run_round(assignment)
-            fault, note = outcome.fault, outcome.view.detail
+            fault, note, horizons = outcome.fault, outcome.view.detail, outcome.horizons
             found_nothing = outcome.view.result == Ending.NOTHING.value
             self._ended(outcome)
         except BaseException as error:
@@ -112,7 +112,7 @@ class WorkerPool:
             fault = fault or Fault(Ending.RETRY, words, RuntimeError(words))
             raise
         finally:
-            self._manager.give_back(assignment, fault, note, found_nothing=found_nothing)
+            self._manager.give_back(assignment, fault, note, found_nothing=found_nothing, horizons=horizons)
 
     def _replace(self, name: str) -> None:
         with self._lock:

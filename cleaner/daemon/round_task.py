@@ -22,10 +22,10 @@ from cleaner.base.json_values import JsonValue
 from cleaner.base.logger import Logger
 from cleaner.daemon.dir_locks import DirLocks
 from cleaner.daemon.faults import Ending, Fault, judge_failure
-from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.manager import Assignment
 from cleaner.daemon.snapshot import RoundView
 from cleaner.errors import CleanerError, NotCleanlyShutDownError, unexpected
+from cleaner.policy.selection_context import Horizons
 from cleaner.spark.clean.large_logs import LargeLogs
 from cleaner.state.key_index_dir import KeyIndexDir
 from cleaner.storage.fs.file_system import FileSystem
@@ -71,11 +71,13 @@ class RoundOutcome:
         view: the values shown.
         fault: None after a successful one.
         settings: the topic's settings that are not Kafka's defaults, with their origin.
+        horizons: what it has found of delete horizons; None: it has not looked for them.
     """
 
     view: RoundView
     fault: Fault | None
     settings: Mapping[str, str] = field(default_factory=dict)
+    horizons: Horizons | None = None
 
 
 def run_round(
@@ -94,7 +96,7 @@ def run_round(
         note_progress: called with phase, bytes done and total bytes.
     """
     log = assignment.log
-    began_ns = tools.clock.monotonic_ns()
+    began_ns, began_ms = tools.clock.monotonic_ns(), tools.clock.now_ms()
     report, fault = None, None
     settings: dict[str, str] = {}
     try:
@@ -106,26 +108,24 @@ def run_round(
                 check_done=check_done,
                 warn=tools.warn,
             )
-            report = _clean(log, tools, context, lock, settings, is_requested=assignment.is_requested)
+            report = _clean(assignment, tools, context, lock, settings)
     except (CleanerError, MemoryError) as error:
         fault = judge_failure(error, log.directory.parent)
     except Exception as error:  # noqa: BLE001 - any failure of one log, even an internal error (R-452)
         fault = judge_failure(unexpected(log.directory, error), log.directory.parent)
     seconds = (tools.clock.monotonic_ns() - began_ns) / 1e9
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
-    return RoundOutcome(view, fault, settings)
+    horizons = None
+    if report is not None and report.next_horizon_ms is not None:
+        horizons = Horizons(report.end_offset, began_ms, report.next_horizon_ms)
+    return RoundOutcome(view, fault, settings, horizons)
 
 
 def _clean(
-    log: LogStatus,
-    tools: RoundTools,
-    context: CallContext,
-    lock: LogDirLock,
-    origins: dict[str, str],
-    *,
-    is_requested: bool,
+    assignment: Assignment, tools: RoundTools, context: CallContext, lock: LogDirLock, origins: dict[str, str]
 ) -> CleanReport:
     """Do the round; the topic's settings go into `origins` as soon as they are known."""
+    log = assignment.log
     log_dir = tools.log_dir_of(log.directory.parent)
     found_settings = tools.settings_of(log_dir.path)
     session = Session(log_dir, found_settings, context, tools.throttle, lock, key_index_dir=tools.key_index_dir)
@@ -148,11 +148,13 @@ def _clean(
         refuses_keyless=verdict.refuses_keyless,
     ) as work:
         answer = work.due()
-        if work.found.cleanable_bytes == 0 or not (answer.is_due or is_requested):
+        has_work = work.found.cleanable_bytes > 0 and (answer.is_due or assignment.is_requested)
+        if not has_work and not work.is_quiet:
             work.settle_uncleaned()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
         clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
-        report = clean_and_close(replace(work, options=CleanOptions(clean_round=clean_round)))
+        options = CleanOptions(clean_round=clean_round)
+        report = clean_and_close(replace(work, options=options, settled_ms=assignment.settled_ms))
     return replace(report, note="; ".join(filter(None, (how, report.note))))
 
 

@@ -32,7 +32,8 @@ class CleaningStatus:
         overdue_in_ms: how long until it will be; None if it is, or has no dirty segment with a time.
         place: 1 for the log to clean next, 2 for the one after it; None unless due and free.
         count: outstanding pauses, failures in a row, or workers in the log dir; 0 for other reasons.
-        wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir); None if that is not known.
+        wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir, a delete horizon that has not
+            passed); None if that is not known.
         detail: which worker has it, why it was quarantined, or what failed, as text.
         as_of_ms: the moment that `overdue_ms`, `overdue_in_ms` and `wait_ms` are counted from; see `at`.
     """
@@ -80,9 +81,12 @@ class CleaningStatus:
                 why = f"its cleaner checkpoint lies outside of the log and is set to {offset}; {numbers}"
             if self.reason is Reason.UNFINISHED_SWAP:
                 why = f"an interrupted swap must be settled; {numbers}"
+            if self.reason is Reason.HORIZON_PASSED:
+                why = f"{self.reason.words.line}; {numbers}"
             return f"next: {why}" if self.place == 1 else f"number {self.place} in the queue: {why}"
         if self.reason is Reason.NOTHING_TO_CLEAN:
-            return numbers
+            horizon = "" if self.wait_ms is None else f"; a delete horizon passes in {duration(self.wait_ms)}"
+            return f"{numbers}{horizon}"
         if self.reason is Reason.UNDER_RATIO:
             if self.overdue_in_ms is None:
                 return numbers

@@ -47,6 +47,7 @@ class Reason(enum.Enum):
     REQUESTED = "requested"
     OVERDUE = "overdue"
     OVER_RATIO = "over_ratio"
+    HORIZON_PASSED = "horizon_passed"
     CHECKPOINT_RESET = "checkpoint_reset"
     UNFINISHED_SWAP = "unfinished_swap"
     # Only in `plan`, which also judges logs from which a daemon does not choose.
@@ -78,7 +79,7 @@ class Reason(enum.Enum):
 
 # Tuples, which compare by identity: these are asked for every log several times a turn.
 _DUE = (Reason.OVERDUE, Reason.OVER_RATIO)
-_DUE_AND_FREE = (*_DUE, Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
+_DUE_AND_FREE = (*_DUE, Reason.HORIZON_PASSED, Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
 _NO_CANDIDATES = frozenset(
     (
         Reason.IN_PROGRESS,
@@ -191,6 +192,16 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             _DUE_MEANING,
             _QUEUE_SETTINGS,
             _DUE_COMMANDS,
+        ),
+        Reason.HORIZON_PASSED: ReasonWords(
+            "horizon passed",
+            Tone.DUE,
+            "nothing dirty, but tombstones or markers that may go",
+            "Nothing in it is dirty, but a delete horizon has passed, or none is known yet since the start: a worker "
+            "looks for tombstones and markers that may go; it is {place}.",
+            ("cleaner.quiet.cleaning", "delete.retention.ms"),
+            (_WORKERS,),
+            line="nothing dirty; tombstones or markers may be past their delete horizon",
         ),
         Reason.CHECKPOINT_RESET: ReasonWords(
             "checkpoint reset",

@@ -31,6 +31,7 @@ from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import IDLE, PartitionState, Phase
+from cleaner.policy.unread import NO_HORIZON
 
 _Key = TypeVar("_Key")
 
@@ -194,7 +195,7 @@ def _reason(log: LogFacts, dueness: Reason, context: SelectionContext) -> Reason
         return lasting
     # R-420, R-630: a checkpoint outside the log is corrected, and an interrupted swap is settled, even if there is
     # nothing to clean. Kafka does the first at each turn and the second when it starts.
-    is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap
+    is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap or _has_horizon_passed(log, dueness, context)
     if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in context.requested
@@ -216,7 +217,15 @@ def _reason(log: LogFacts, dueness: Reason, context: SelectionContext) -> Reason
         return Reason.OVERDUE
     if dueness is Reason.OVER_RATIO:
         return Reason.OVER_RATIO
-    return Reason.CHECKPOINT_RESET if log.cleanable.force_checkpoint else Reason.UNFINISHED_SWAP
+    if log.cleanable.force_checkpoint:
+        return Reason.CHECKPOINT_RESET
+    return Reason.UNFINISHED_SWAP if log.has_unfinished_swap else Reason.HORIZON_PASSED
+
+
+def _has_horizon_passed(log: LogFacts, dueness: Reason, context: SelectionContext) -> bool:
+    """Tell whether a log without anything dirty has tombstones or markers that may go, as far as is known."""
+    next_ms = log.next_horizon_ms
+    return dueness is Reason.NOTHING_TO_CLEAN and next_ms is not None and next_ms <= context.now_ms
 
 
 def _lasting_obstacle(log: LogFacts, context: SelectionContext) -> Reason | None:
@@ -260,6 +269,8 @@ def _with_figures(verdict: CleaningStatus, log: LogFacts, context: SelectionCont
         return replace(verdict, detail=context.quarantined[log.partition])
     if reason in (Reason.LOG_DIR_OFFLINE, Reason.LOG_DIR_NEEDS_RECOVERY):
         return replace(verdict, detail=log_dir.detail)
+    if reason is Reason.NOTHING_TO_CLEAN and log.next_horizon_ms is not None and log.next_horizon_ms < NO_HORIZON:
+        return replace(verdict, wait_ms=log.next_horizon_ms - context.now_ms)
     if reason is Reason.WINDOW_CLOSED and context.opens_at_ms is not None:
         return replace(verdict, wait_ms=max(0, context.opens_at_ms - context.now_ms))
     if reason is Reason.RETRY_LATER:

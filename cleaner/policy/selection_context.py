@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cleaner.base.model import TopicPartition
 from cleaner.policy.cleanable import Cleanable
@@ -27,6 +28,7 @@ class LogFacts:
         has_segments_to_delete: retention would delete something now.
         has_unfinished_swap: a process stopped in the middle of a swap; a load settles it.
         last_round_ms: when its last round ended, successful or not; None if before this process started, or never.
+        next_horizon_ms: when a round is due although nothing is dirty; None: never (`cleaner.quiet.cleaning`).
     """
 
     partition: TopicPartition
@@ -39,6 +41,22 @@ class LogFacts:
     has_segments_to_delete: bool = False
     has_unfinished_swap: bool = False
     last_round_ms: int | None = None
+    next_horizon_ms: int | None = None
+
+
+class Horizons(NamedTuple):
+    """
+    What a round has found of the delete horizons in a log's clean section.
+
+    Attributes:
+        first_dirty_offset: where that section ends.
+        settled_ms: horizons up to it have had their effect.
+        next_ms: the first one above.
+    """
+
+    first_dirty_offset: int
+    settled_ms: int
+    next_ms: int
 
 
 class DirCondition(enum.Enum):

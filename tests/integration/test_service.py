@@ -25,9 +25,10 @@ from cleaner.state.journal_reader import JournalReader
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LogDirLock
+from tests.cleaner_run import wait_until
 from tests.integration.daemons import UID, WAIT_SECONDS, RunningDaemon, daemon, made, settings_for
 from tests.integration.log_dirs import contents, flip_bit, keyed_log, offsets, record_offsets
-from tests.support.log_builder import write_log_dir
+from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.metadata_builder import feature_record, write_segment
 
 LEFTOVERS = (".cleaned", ".swap", ".deleted")
@@ -101,6 +102,28 @@ def test_everything_that_is_due_is_cleaned_and_reported(tmp_path: Path, logs: Pa
     assert entries[0].details["settings"]
     assert not [name for name in contents(logs) if name.endswith(LEFTOVERS)]
     LogDirLock(FileSystem(), logs).release()
+
+
+def test_quiet_log_is_cleaned_again_when_its_horizons_have_passed(tmp_path: Path, logs: Path) -> None:
+    """Once, when the tombstone may go; after a restart the daemon looks for horizons again, and changes nothing."""
+    log = LogBuilder(TopicPartition("quiet", 0))
+    log.append(("a", "1"), ("b", None))
+    log.roll()
+    log.append(("c", "1"))
+    write_log_dir(logs, log)
+    settings = settings_for(logs, state_dir=tmp_path / "state", delete_retention_ms="700")
+    with daemon(settings | {"cleaner.quiet.cleaning": "true"}) as running:
+        first = running.log.wait("cleaned", partition="quiet-0")
+        second = running.log.wait("cleaned", 2, partition="quiet-0")
+        assert (first["removed"]["tombstones"], second["removed"]["tombstones"]) == (0, 1)  # type: ignore[index]
+        assert second["first_dirty_offset"] == second["end_offset"] == first["end_offset"]
+        wait_until(lambda: reasons(running) == {"quiet-0": Reason.NOTHING_TO_CLEAN}, "rest")
+    assert offsets(logs, "cleaner") == {"quiet-0": 2}
+    with daemon(settings | {"cleaner.quiet.cleaning": "true"}) as running:
+        again = running.log.wait("cleaned", partition="quiet-0")
+        assert again["bytes_in_place"] == again["bytes_written"] > 0
+        wait_until(lambda: reasons(running) == {"quiet-0": Reason.NOTHING_TO_CLEAN}, "rest")
+        assert len(running.log.find("cleaned")) == 1
 
 
 def test_default_policy_trusted_by_option_counts_for_the_look_and_for_the_round(tmp_path: Path, logs: Path) -> None:

@@ -5,6 +5,7 @@ What operators do between two lives of the writer, each command in a process of 
     recover     `recover` of the whole log dir
     repair      an index file is lost, or none; `check --repair`
     undo        a round with `--keep-old`, and `undo`: all is as before the round
+    quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
 of a closed log dir, zeros may come back behind an active segment's files (D-02).
@@ -35,6 +36,7 @@ from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
+from tests.simulation.quiet import QuietLog
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
@@ -256,6 +258,36 @@ class Operators:
             self._run_process(process, main)
         return suffix
 
+    # ---- quiet cleaning --------------------------------------------------------------------------------------------
+
+    def _quiet(self, rest: Rest) -> None:
+        bench = self._bench
+        if self._has_daemon or not self._is_closed or not self._is_settled:
+            return
+        if not self._carry_out(Rest(rest.kind), partial(self._clean, self._sources)):
+            return
+        bench.clock.sleep(rest.number % 8)  # delete.retention.ms is 0 or 5 seconds
+        due_ms = bench.clock.now_ms()
+        before = {name: QuietLog.of(bench.log_dir, name) for name in bench.topics.compacted}
+        sources = Sources(config={**bench.settings, "cleaner.quiet.cleaning": "true"})
+        if not self._carry_out(rest, partial(self._clean, sources)):
+            return
+        for name, log in before.items():
+            log.judge(QuietLog.of(bench.log_dir, name), due_ms, is_whole=not rest.accident)
+        self._judge(bench.topics.names)
+
+    def _clean(self, sources: Sources, fs: SimFiles, options: CleanOptions | None = None) -> None:
+        """Clean all compacted topics."""
+        topics = self._bench.topics
+        partitions = [str(TopicPartition(name, 0)) for name in topics.compacted]
+        outcomes = clean_log_dir(
+            *(self._bench.log_dir, partitions, sources, options or CleanOptions(), self._context(fs))
+        )
+        with topics.rounds_run(), contextlib.closing(outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, Refusal):
+                    raise outcome.error
+
     # ---- undo ------------------------------------------------------------------------------------------------------
 
     def _undo(self, rest: Rest) -> None:
@@ -272,13 +304,7 @@ class Operators:
         is_in_round = bool(rest.accident) and rest.number % 3 == 0
 
         def clean(fs: SimFiles) -> None:
-            partitions = [str(TopicPartition(name, 0)) for name in bench.topics.compacted]
-            options = CleanOptions(keep_old=self._kept)
-            outcomes = clean_log_dir(log_dir, partitions, self._sources, options, self._context(fs))
-            with bench.topics.rounds_run(), contextlib.closing(outcomes):
-                for outcome in outcomes:
-                    if isinstance(outcome, Refusal):
-                        raise outcome.error
+            self._clean(self._sources, fs, CleanOptions(keep_old=self._kept))
 
         def undo(fs: SimFiles) -> None:
             if not self._kept.exists() or not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):

@@ -146,6 +146,8 @@ class MapBuilder:
         if self._ended_in is None:
             self._reach(len(self._segments))
         whole = self._segments[: self._ended_in]
+        if not self._segments:
+            self.offset_map.latest_offset = first_dirty - 1  # records above are not judged
         return BuiltMap(
             end_offset=self.offset_map.latest_offset + 1,
             ended_by=self._ended_by if self.offset_map.latest_offset + 1 < end else None,

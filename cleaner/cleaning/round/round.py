@@ -109,7 +109,7 @@ def clean_log(
 
     Args:
         log: fully loaded; the changes of its load are written here, once the dirty section is known to be good.
-        cleanable: the range to clean; it must not be empty.
+        cleanable: the range to clean; empty only with `RoundContext.only`.
         topic, config: the settings.
         context: of the round.
     Raises:
@@ -151,10 +151,12 @@ def _clean(
     refuse_keyless(log, built.keyless_messages, context)
     settle_before_swaps(log, context)
 
-    progress = _Progress(context, sum(segment.size for segment in log.segments_between(0, built.end_offset)))
+    groups = groups_of(log, cleanable, topic, built.end_offset)
+    if context.only is not None:
+        groups = [[s] for s in log.segments_between(0, built.end_offset) if s.base_offset in context.only]
+    progress = _Progress(context, sum(segment.size for group in groups for segment in group))
     recopier = _make_recopier(log, rules, offset_map, lanes, context, damage, progress)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
-    groups = groups_of(log, cleanable, topic, built.end_offset)
     with unread, GroupEnds() as ends:
         cleaning = _GroupCleaning(log, topic, recopier, lanes, context, damage, room, ends, unread)
         for group in groups:

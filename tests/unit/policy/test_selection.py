@@ -17,6 +17,7 @@ from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, Survey, deletable, survey
 from cleaner.policy.selection_context import DirCondition, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import PartitionState, Phase
+from cleaner.policy.unread import NO_HORIZON
 
 NOW = 1_000_000
 FREE = SelectionContext(NOW)
@@ -242,6 +243,29 @@ def test_unfinished_swap_is_work_for_a_worker() -> None:
     found = survey([facts, replace(log(1), has_unfinished_swap=True)], FREE, Order.KAFKA)
     assert [verdict.reason for verdict in found.verdicts] == [Reason.UNFINISHED_SWAP, Reason.OVER_RATIO]
     assert found.queue[-1] is facts
+
+
+@pytest.mark.parametrize(
+    ("next_ms", "reason", "words"),
+    [
+        pytest.param(None, Reason.NOTHING_TO_CLEAN, "", id="not-asked-for"),
+        pytest.param(NO_HORIZON, Reason.NOTHING_TO_CLEAN, "", id="no-horizon"),
+        pytest.param(NOW + 1, Reason.NOTHING_TO_CLEAN, "; a delete horizon passes in 1 ms", id="not-passed"),
+        pytest.param(NOW, Reason.HORIZON_PASSED, "number 2 in the queue: nothing dirty; tombstones", id="passed"),
+        pytest.param(0, Reason.HORIZON_PASSED, "number 2 in the queue: nothing dirty; tombstones", id="unknown"),
+    ],
+)
+def test_horizon_that_has_passed_is_work_although_nothing_is_dirty(
+    next_ms: int | None, reason: Reason, words: str
+) -> None:
+    """After all logs that are dirty; the survey is kept until the first horizon passes, and not longer."""
+    facts = replace(log(dirty=0), next_horizon_ms=next_ms)
+    found = survey([facts, log(1)], FREE, Order.KAFKA)
+    assert found.verdicts[0].reason is reason
+    assert words in found.verdicts[0].words()
+    assert (found.queue[-1] is facts) == (reason is Reason.HORIZON_PASSED)
+    later = survey([facts, log(1)], replace(FREE, now_ms=NOW + 1), Order.KAFKA, found).verdicts[0].reason
+    assert later is (Reason.HORIZON_PASSED if next_ms == NOW + 1 else reason)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""
+Finds what is due in a log without anything dirty (`cleaner.quiet.cleaning`, D-16).
+
+Kafka removes tombstones and markers whose time has come only in a round, and a round only comes when there is something
+dirty: in a quiet topic they stay forever. A walk by batch headers finds the segments that hold such batches; the round
+recopies these alone.
+
+A horizon stays in a batch after its tombstones have gone. So horizons that a round has dealt with are told from others
+by the time of that round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Batches
+from cleaner.format.headers import HeaderReader
+from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.unread import NO_HORIZON
+from cleaner.storage.load.loaded_log import LoadedLog
+
+_BEFORE_ALL = -(2**63)
+
+
+class QuietWork(NamedTuple):
+    """
+    What is due in a clean section.
+
+    Attributes:
+        segments: base offsets of the segments to recopy; empty: nothing is due.
+        next_ms: the first horizon that is not due yet; NO_HORIZON without one.
+    """
+
+    segments: frozenset[int]
+    next_ms: int
+
+
+def find_quiet_work(
+    log: LoadedLog,
+    cleanable: Cleanable,
+    now_ms: int | None,
+    settled_ms: int | None = None,
+    before_segment: Callable[[], None] = lambda: None,
+) -> QuietWork:
+    """
+    Walk the segments of a log's clean section.
+
+    With a due segment that has transactional batches, all others that have some are recopied, too: whether a marker's
+    data has gone is known only to who has seen all of it.
+
+    Args:
+        log: loaded.
+        cleanable: its range; segments below `first_dirty_offset` count.
+        now_ms: horizons up to it are due; None: none is.
+        settled_ms: horizons up to it have had their effect; None: unknown.
+        before_segment: called before each; raises to stop.
+    Raises:
+        CorruptBatchError: a header that cannot be one.
+    """
+    if now_ms is None:
+        return QuietWork(frozenset(), NO_HORIZON)
+    due, transactional = set[int](), set[int]()
+    settled_ms = _BEFORE_ALL if settled_ms is None else settled_ms
+    next_ms, is_transactional_due = NO_HORIZON, False
+    last_data = {int(producer_id): int(offset) for producer_id, offset, _ in np.asarray(log.last_records)}
+    for segment in log.segments_between(0, cleanable.first_dirty_offset):
+        if log.end_of([segment]) > cleanable.first_dirty_offset:
+            continue
+        before_segment()
+        found = _Found(now_ms, settled_ms, last_data, cleanable.first_dirty_offset - 1)
+        with segment.open_log() as file:
+            for chunk in HeaderReader(file, size=segment.size):
+                found.add(chunk.batches)
+        next_ms = min(next_ms, found.next_ms)
+        if found.is_transactional:
+            transactional.add(segment.base_offset)
+        if found.is_due:
+            due.add(segment.base_offset)
+            is_transactional_due |= found.is_transactional
+    return QuietWork(frozenset(due | transactional if is_transactional_due else due), next_ms)
+
+
+class _Found:
+    """What the batches of one segment say."""
+
+    def __init__(self, now_ms: int, settled_ms: int, last_data: dict[int, int], last_offset: int) -> None:
+        self.is_due = self.is_transactional = False
+        self.next_ms = NO_HORIZON
+        self._now_ms, self._settled_ms = now_ms, settled_ms
+        self._last_data, self._last_offset = last_data, last_offset
+
+    def add(self, rows: Batches) -> None:
+        """Add the next batches."""
+        attributes = rows["attributes"]
+        is_new = rows["magic"] == 2
+        self.is_transactional |= bool((is_new & (attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)).any())
+        horizons = rows["base_timestamp"][is_new & (attributes & DELETE_HORIZON_FLAG != 0)]
+        self.is_due |= bool(((horizons > self._settled_ms) & (horizons <= self._now_ms)).any())
+        self.next_ms = min(self.next_ms, int(horizons[horizons > self._now_ms].min(initial=NO_HORIZON)))
+        for row in rows[is_new & (rows["count"] == 0)]:
+            # Kept without records for its producer's sequence, or as the end of what was cleaned (R-541, R-545).
+            last = self._last_data.get(int(row["producer_id"]))
+            is_kept = int(row["last_offset"]) in (last, self._last_offset) or (last == -1)
+            self.is_due |= not is_kept

@@ -1,0 +1,113 @@
+"""A round without anything dirty removes what Kafka's next round would remove for its age, and touches nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from cleaner.log.record import Record
+from tests.reference.batches import read_batches, read_records
+from tests.scratch import scratch_directory
+from tests.support.growing_log import DAY_MS, GrowingLog
+
+QUIET = {"cleaner.quiet.cleaning": "true"}
+
+
+def grow(log: GrowingLog, rng: Random, next_key: int) -> int:
+    """Append some segments: new keys, tombstones, transactions of records and tombstones; returns the next new key."""
+    log.now_ms += rng.choice((1000, DAY_MS, 3 * DAY_MS))
+    segments = []
+    for _ in range(rng.choice((1, 2, 3))):
+        segments.append(log.segment(next_key, rng.choice((3, 25, 32))))
+        next_key += 40
+    if rng.random() < 0.6:
+        segments[-1] += [(f"k{rng.randrange(next_key)}", None) for _ in range(rng.choice((1, 3)))]
+    log.append(*segments)
+    for number in range(rng.choice((0, 0, 1, 2))):
+        with log.manager() as manager:
+            held = manager.log("prices", 0)
+            producer = held.producer(f"mine-{number}")
+            producer.begin()
+            value = rng.choice((b"in a transaction", None))
+            producer.append([Record(f"k{rng.randrange(next_key)}".encode(), value)])
+            if rng.random() < 0.4:
+                # The marker is in another segment than its data, beside what may be due; each fills a segment.
+                for last in (Record(b"in a segment", b"of data"), Record(f"k{rng.randrange(next_key)}".encode(), None)):
+                    held.append([Record(f"k{next_key + i}".encode(), bytes(100)) for i in range(25)] + [last])
+                    held.roll()
+                    next_key += 40
+            (producer.commit() if rng.random() < 0.6 else producer.abort()).result()
+            if rng.random() < 0.5:
+                held.roll()
+    with log.manager() as manager:
+        manager.log("prices", 0).roll()  # so that the next record is all that is dirty
+    return next_key
+
+
+def records_below(directory: Path, end: int) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Return offset, key and value of each record below an offset, markers too, by the tests' own reader."""
+    return [
+        (record.offset, record.key, record.value)
+        for path in sorted(directory.glob("*.log"))
+        for batch in read_batches(path.read_bytes())
+        for record in read_records(batch)
+        if record.offset < end
+    ]
+
+
+def identities(directory: Path) -> dict[str, tuple[int, int]]:
+    """Return what shows that a file is the same."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in directory.glob("*.log")}
+
+
+def copy_of(log: GrowingLog, name: str) -> GrowingLog:
+    """Return a copy of a log dir."""
+    copy = GrowingLog.__new__(GrowingLog)
+    vars(copy).update(vars(log))
+    copy.log_dir = log.log_dir.with_name(name)
+    copy.directory = copy.log_dir / log.directory.name
+    shutil.rmtree(copy.log_dir, ignore_errors=True)
+    shutil.copytree(log.log_dir, copy.log_dir)
+    return copy
+
+
+def compare(log: GrowingLog, rng: Random, seen: Counter[str]) -> None:
+    """Clean a log that is quiet, and a copy of it to which one record of a new key came."""
+    log.now_ms += rng.choice((1, DAY_MS, 5 * DAY_MS, 11 * DAY_MS))
+    busy = copy_of(log, "busy")
+    busy.append([("a key of its own", "value")])
+    usual = busy.clean(index=False)
+    before, files = records_below(log.directory, usual.first_dirty_offset), identities(log.directory)
+    report = log.clean(index=rng.random() < 0.3, settings=QUIET)
+    after = records_below(log.directory, usual.first_dirty_offset)
+    assert after == records_below(busy.directory, usual.first_dirty_offset)
+    assert report.end_offset == usual.first_dirty_offset
+    assert len(before) - len(after) == report.removed.tombstones + report.removed.markers
+    assert report.removed.total == report.removed.tombstones + report.removed.markers
+    if not report.rounds:
+        assert identities(log.directory) == files
+    kept = {name for name, identity in identities(log.directory).items() if files[name] == identity}
+    seen["tombstones"] += report.removed.tombstones
+    seen["markers"] += report.removed.markers
+    seen["untouched"] += len(kept)
+    seen["nothing due"] += not report.rounds
+
+
+@pytest.mark.parametrize("first", [0, 28])
+def test_quiet_rounds_remove_what_the_next_round_would(first: int) -> None:
+    """Tombstones and markers whose horizons have passed; in other segments nothing changes."""
+    seen: Counter[str] = Counter()
+    for seed in range(first, first + 2):
+        rng = Random(seed)
+        with scratch_directory() as root:
+            log, next_key = GrowingLog(root), 0
+            for _ in range(5):
+                next_key = grow(log, rng, next_key)
+                log.clean(index=False)
+                for _ in range(rng.choice((1, 2))):
+                    compare(log, rng, seen)
+    assert min(seen["tombstones"], seen["markers"], seen["untouched"], seen["nothing due"]) > 0, seen

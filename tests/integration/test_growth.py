@@ -73,7 +73,7 @@ def _in_process_of_its_own(function: Callable[..., None], *arguments: object) ->
     return {int(number): size for number, size in json.loads(done.stdout.splitlines()[-1]).items()}
 
 
-@short_and_long((10, 60, 300), (200, 100, 2000))
+@short_and_long((10, 40, 160), (200, 100, 2000))
 def test_daemon_does_not_grow_with_its_rounds(tmp_path: Path, partitions: int, warm_up: int, end: int) -> None:
     """`cleaner run` over partitions that keep getting dirty."""
     log_dir = tmp_path / "logs"
@@ -123,7 +123,7 @@ def clean_all(log_dir: str, points: list[int]) -> None:
     print(json.dumps(sizes))
 
 
-@short_and_long((5, 50, 250), (50, 100, 2000))
+@short_and_long((5, 40, 150), (50, 100, 2000))
 def test_manager_does_not_grow_with_the_rounds_of_its_cleaner(
     tmp_path: Path, partitions: int, warm_up: int, end: int
 ) -> None:

@@ -82,7 +82,14 @@ class Life:
     def run(self) -> Report:
         """Run the world; what goes wrong is in the report."""
         scheduler = self._world.scheduler
-        scheduler.spawn("supervisor", self._supervisor, self._supervise)
+        task = scheduler.spawn("supervisor", self._supervisor, self._supervise)
+
+        def end() -> None:
+            # A daemon would go on until the last step that a world may have.
+            if task.error is not None:
+                scheduler.collapse(AssertionError("the supervisor has failed"))
+
+        task.on_end.append(end)
         failure: AssertionError | None = None
         try:
             scheduler.run()

@@ -187,8 +187,8 @@ class Scheduler:
             failure, self.failure = self.failure, None
             raise failure
 
-    def _collapse(self, failure: BaseException) -> None:
-        """End the world: all processes are dead, and their threads unwind."""
+    def collapse(self, failure: BaseException) -> None:
+        """End the world: all processes are dead, and their threads unwind; `run` raises the failure."""
         self.failure = self.failure or failure
         for task in self.tasks:
             task.owner.is_dead = True
@@ -219,7 +219,7 @@ class Scheduler:
 
     def _decide(self, task: Task) -> None:
         if self.step > _MOST_STEPS:
-            self._collapse(AssertionError(f"no end after {self.step} steps\n{self.describe()}"))
+            self.collapse(AssertionError(f"no end after {self.step} steps\n{self.describe()}"))
             self._next_step = _NEVER
             return
         while self._events and self._events[0][0] <= self.step:
@@ -290,7 +290,7 @@ class Scheduler:
             if not self._timers:
                 if all(task.state == _ENDED for task in self.tasks):
                     return None
-                self._collapse(Deadlock(f"all threads wait\n{self.describe()}"))
+                self.collapse(Deadlock(f"all threads wait\n{self.describe()}"))
                 continue
             self._extra_ns += max(0, self._timers[0][0] - self.now_ns())
             self._fire_timers()

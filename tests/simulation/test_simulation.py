@@ -18,7 +18,7 @@ from tests.simulation.shrinking import World, kind_of, shrink
 
 _ROOT = Path(__file__).parents[2]
 _PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
-_SEEDS = range(150)
+_SEEDS = range(120)
 _REPLAYED = range(100, 104)
 
 # Each with a seed near one that finds it: where exactly changes with every change of the product.
@@ -33,13 +33,14 @@ _FOUND = {
     "retention removes a segment too many": 0,
     "checkpoints outlive a topic": 0,
     "recovery believes the page cache": 60,
-    "topics are made without directory fsyncs": 0,
+    "topics are made without directory fsyncs": 10,
     "topics are deleted without directory fsyncs": 0,
-    "readers end at damage": 160,
+    "readers end at damage": 190,
     "segments stay whatever becomes of them": 0,
     "chunks that lose no record count as equal": 0,
-    "checkpoint does not wait for the last swap": 0,
-    "digests are compared one bit off": 0,
+    "checkpoint does not wait for the last swap": 17,
+    "digests are compared one bit off": 17,
+    "quiet rounds find nothing": 70,
     "short writes count as whole": 0,
 }
 

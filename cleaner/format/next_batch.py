@@ -38,7 +38,7 @@ Longs = npt.NDArray[np.int64]
 _SEARCH_BYTES = 1 << 20
 _ANY_MAGIC = 255
 # Largest batch that is searched. A broker's limit is 1 MiB by default and a few MiB in practice.
-_LARGEST_BATCH_BYTES = 256 << 20
+LARGEST_BATCH_BYTES = 256 << 20
 _CASTAGNOLI, _IEEE = 0x82F63B78, 0xEDB88320  # polynomials of CRC-32C and CRC-32, bits reversed
 _FIRST_CANDIDATES = 8  # usually the first one is right
 
@@ -135,7 +135,7 @@ def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs,
     places = np.flatnonzero((heads["magic"] >= 0) & (heads["magic"] <= MAGIC))
     heads = heads[places]
     sizes = heads["length"].astype(np.int64) + LOG_OVERHEAD_BYTES
-    most = np.minimum(left - places, _LARGEST_BATCH_BYTES)
+    most = np.minimum(left - places, LARGEST_BATCH_BYTES)
     fits = (sizes >= np.take(MIN_BATCH_BYTES, heads["magic"])) & (sizes <= most)
     fits &= heads["baseOffset"] >= 0
     if base_offset is not None:

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
+from cleaner.app.erasure_proof import Wanted, prove_erased
 from cleaner.app.options import CallContext
-from cleaner.app.prove_erased import Wanted, prove_erased
 from cleaner.verification.proof.erased import file_search
 from cleaner.verification.proof.erased.certificate import Certificate
 from tests.reference.erased import Place, places

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cleaner import __version__
 from cleaner.app.options import CallContext
 from cleaner.base.json_values import JsonValue, WrongValueError, from_json
 from cleaner.config.values import CleanerConfig, TopicConfig
@@ -153,7 +152,7 @@ def _certificate(
     salt = wanted.salt
     return Certificate(
         result=answer.result(wanted.mentions),
-        program=__version__,
+        program=_version("kafka-log-cleaner"),
         libraries=_versions(),
         begun_at=begun_at,
         ended_at=ended_at,
@@ -189,9 +188,16 @@ def _now(context: CallContext) -> str:
 
 
 def _versions() -> dict[str, str]:
-    from importlib.metadata import version
+    return {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
 
-    return {"python": platform.python_version(), **{name: version(name) for name in _LIBRARIES}}
+
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"  # from sources that were not installed
 
 
 @dataclass(frozen=True)

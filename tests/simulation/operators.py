@@ -5,6 +5,7 @@ What operators do between two lives of the writer, each command in a process of 
     recover     `recover` of the whole log dir
     repair      an index file is lost, or none; `check --repair`
     undo        a round with `--keep-old`, and `undo`: all is as before the round
+    prove       `prove-erased` of everything; see `proving.py`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
 of a closed log dir, zeros may come back behind an active segment's files (D-02).
@@ -35,6 +36,7 @@ from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
+from tests.simulation.proving import ProvedWorld
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
@@ -255,6 +257,17 @@ class Operators:
         with self._undisturbed():
             self._run_process(process, main)
         return suffix
+
+    # ---- prove-erased ----------------------------------------------------------------------------------------------
+
+    def _prove(self, rest: Rest) -> None:
+        bench = self._bench
+        if bench.topics.missing() or bench.has_errors:
+            return
+        world = ProvedWorld(bench, rest, has_daemon=self._has_daemon, is_closed=self._is_closed)
+        self._carry_out(rest, world.command)
+        if world.certificate is not None:
+            bench.count(f"prove: {world.certificate.result}")
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from typing import Final
 
 from cleaner.app.options import CallContext
 from cleaner.base.json_values import JsonValue, WrongValueError, from_json
-from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
 from cleaner.storage.fs.file_system import real_path
 from cleaner.storage.which_dir import require_existing
@@ -29,6 +28,7 @@ from cleaner.verification.proof.erased.hashed_file import HashedFile
 from cleaner.verification.proof.erased.prove import Answer, ErasureProof, Mentions, Question
 from cleaner.verification.proof.erased.wanted import SHORTEST_RAW, WantedKeys
 
+_LIMIT_BYTES = 512 << 20  # that a batch may unpack to; more than any topic's settings allow in practice
 _LIBRARIES = ("numpy", "numba", "cramjam", "isal", "zstandard")
 
 LIMITS: Final = (
@@ -120,7 +120,7 @@ def prove_erased(directories: Sequence[Path], wanted: Wanted, context: CallConte
         keys=keys,
         topics=wanted.topics,
         mentions=wanted.mentions,
-        limit_bytes=CleanerConfig().batch_limit_bytes(TopicConfig()),
+        limit_bytes=_LIMIT_BYTES,
         describe=_describer(keys, wanted),
     )
     proof = ErasureProof(

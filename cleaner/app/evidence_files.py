@@ -16,9 +16,9 @@ _MOST_VALUES = 200_000_000  # a million digests, and ten million files with thei
 _MOST_BYTES = 16 << 30
 
 
-def certificate_text(certificate: Certificate) -> bytes:
-    """Return a certificate as it is written: a line a value, so that two can be compared."""
-    return format_json(certificate.document(), indent=1).encode("ascii") + b"\n"
+def certificate_text(certificate: Certificate, indent: int | None = 1) -> bytes:
+    """Return a certificate as it is written: a line a value, so that two can be compared; None: on one line."""
+    return format_json(certificate.document(), indent=indent).encode("ascii") + b"\n"
 
 
 def require_new(fs: FileSystem, path: Path) -> None:

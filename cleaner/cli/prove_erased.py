@@ -132,7 +132,8 @@ def _prove(arguments: argparse.Namespace, fs: FileSystem) -> int:
     certificate = run_work(work, bar)
     bar.clear()
     if arguments.certificate is None:
-        sys.stdout.write(certificate_text(certificate).decode("ascii"))
+        indent = None if arguments.format == "json" else 1
+        sys.stdout.write(certificate_text(certificate, indent).decode("ascii"))
     else:
         write_certificate(fs, arguments.certificate, certificate)
         _print(certificate, arguments)

@@ -166,7 +166,7 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ],
     ("gaps",): [("LOGS", *COMPACT), ("DAMAGED", *COMPACT), ("LOGS", "nothing-0")],
     ("prove-erased",): [
-        ("--key-prefix", "k", "LOGS"),
+        ("LOGS",),
         ("--key-prefix", "k", "DAMAGED", "--certificate", "/no/such/directory" * 10),
         ("--check", "CONFIG"),
     ],

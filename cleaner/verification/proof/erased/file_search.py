@@ -52,7 +52,6 @@ class FileSearch:
         limit_bytes: most bytes a batch may unpack to.
         with_mentions: also search values and headers.
         check_done: called before each chunk; raises CleaningAborted to stop.
-        on_bytes: called with the bytes of the present file that are done.
     """
 
     def __init__(
@@ -62,16 +61,16 @@ class FileSearch:
         limit_bytes: int,
         with_mentions: bool,
         check_done: Callable[[], None],
-        on_bytes: Callable[[int], None],
     ) -> None:
         self._keys = keys
         self._batches = BatchSearch(keys, limit_bytes=limit_bytes, with_mentions=with_mentions)
         self._buffer = _BoundedBuffer()
         self._window: Bytes = np.zeros(0, np.uint8)
         self._check_done = check_done
-        self._on_bytes = on_bytes
 
-    def run(self, file: OpenedFile, size: int, on_find: Callable[[LeftOver], None]) -> FileAccount:
+    def run(
+        self, file: OpenedFile, size: int, on_find: Callable[[LeftOver], None], on_bytes: Callable[[int], None]
+    ) -> FileAccount:
         """
         Search a file and hash it.
 
@@ -79,6 +78,7 @@ class FileSearch:
             file: the open file.
             size: its length, bytes.
             on_find: called with each left-over.
+            on_bytes: called with how many bytes are done.
         Raises:
             LogChangedError: it became shorter.
             LogDirOfflineError: the disk refuses.
@@ -88,12 +88,13 @@ class FileSearch:
         is_log = _is_log_name(file.path)
         position = 0
         while position < size:
-            end = self._read_batches(source, position, account, on_find)
+            end = self._read_batches(source, position, account, on_find, on_bytes)
             if end == size:
                 break
             following = find_whole_batch(source, end + 1, size)
             position = size if following is None else following
             self._search_bytes(source, end, position, account, on_find, is_log=is_log)
+            on_bytes(position)
         account.sha256 = source.finish()
         return account
 
@@ -102,7 +103,12 @@ class FileSearch:
         return FileAccount(size=size, sha256=HashedFile(file, size).finish())
 
     def _read_batches(
-        self, source: HashedFile, position: int, account: FileAccount, on_find: Callable[[LeftOver], None]
+        self,
+        source: HashedFile,
+        position: int,
+        account: FileAccount,
+        on_find: Callable[[LeftOver], None],
+        on_bytes: Callable[[int], None],
     ) -> int:
         """Search the batches from a position on; returns where they end."""
         reader = SegmentReader(source, size=account.size, start=position, buffer=self._buffer)
@@ -115,7 +121,7 @@ class FileSearch:
                 self._batches.search(source.path, chunk, account, on_find)
                 position = chunk.position + chunk.length
                 account.structured_bytes += chunk.length
-                self._on_bytes(position)
+                on_bytes(position)
         except (CorruptBatchError, _BatchTooLargeError):
             self._buffer.shrink()
             return position
@@ -150,7 +156,6 @@ class FileSearch:
                 zeros += min(step, size)
             for hit in self._keys.in_bytes(self._window, size, spare=max(0, size - step)):
                 on_find(LeftOver(Level.RAW, position + hit.position, None, hit.number))
-            self._on_bytes(position + min(step, size))
         account.raw_bytes += end - start
         account.zero_bytes += zeros
         if zeros < end - start:

@@ -99,13 +99,11 @@ class ErasureProof:
         self._progress = progress
         self._answer = Answer()
         self._done = self._total = 0
-        self._present = ""
         self._search = FileSearch(
             question.keys,
             limit_bytes=question.limit_bytes,
             with_mentions=question.mentions != "off",
             check_done=check_done,
-            on_bytes=lambda done: progress(self._present, self._done + done, self._total),
         )
 
     def run(self) -> Answer:
@@ -113,7 +111,6 @@ class ErasureProof:
         tree = self._listed()
         self._total = sum(each.size for each in tree.files.values())
         for path, identity in tree.files.items():
-            self._present = path.name
             self._read(path, identity)
             self._done += identity.size
         for path, unsure in tree.unsure.items():
@@ -140,10 +137,13 @@ class ErasureProof:
             if is_meant or left_over.level is Level.RAW:
                 self._add(path, partition, left_over)
 
+        def on_bytes(done: int) -> None:
+            self._progress(path.name, self._done + done, self._total)
+
         try:
             with self._fs.open(path) as file:
                 opened = Identity.of(file.stat())
-                account = self._search.run(file, opened.size, on_find)
+                account = self._search.run(file, opened.size, on_find, on_bytes)
                 after = Identity.of(file.stat())
         except FileNotFoundError:
             answer.doubt(path, Unsure(Doubt.CHANGED, None, "it vanished before it could be read"))

@@ -91,7 +91,7 @@ class FileSearch:
             end = self._read_batches(source, position, account, on_find, on_bytes)
             if end == size:
                 break
-            following = find_whole_batch(source, end + 1, size)
+            following = find_whole_batch(source, end + 1, size, in_anything=True)
             position = size if following is None else following
             self._search_bytes(source, end, position, account, on_find, is_log=is_log)
             on_bytes(position)

@@ -19,6 +19,7 @@ from tests.support.batch_builder import Producer, Record, data_batch, legacy_bat
 from tests.support.codecs import CODEC_IDS, compress
 from tests.support.log_builder import LogBuilder
 
+pytestmark = pytest.mark.kernels
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LEGACY_CODECS = CODECS[:4]
 WINDOW = 700  # bytes searched at a time, so that keys lie across borders
@@ -164,8 +165,8 @@ def found_by(certificate: Certificate, directory: Path, keys: list[bytes]) -> di
     """Return what a certificate has found, by file."""
     found: dict[str, set[Place]] = {}
     for each in certificate.found:
-        assert each.key_line is not None
-        place = Place(each.level.value, each.position, each.offset, keys[each.key_line - 1])
+        assert (each.key_line is None) == each.is_prefix
+        place = Place(each.level.value, each.position, each.offset, keys[(each.key_line or 0) - 1])
         found.setdefault(str(Path(each.path).relative_to(directory)), set()).add(place)
     return found
 
@@ -186,17 +187,20 @@ def judge(seed: int) -> None:
         is_planted = rng.random() < 0.8
         if is_planted:
             plant(rng, directory, key)
-        wanted = Wanted(keys=keys, salt=b"salt")
+        prefixes = [key[: max(4, len(key) // 2)]] if rng.random() < 0.3 else []
+        keys = [each for each in keys if not prefixes or each != key]
+        wanted = Wanted(keys=keys, prefixes=prefixes, salt=b"salt")
         certificate = prove_erased([directory], wanted, CallContext.of(now_ms=1))
         expected = {
             str(path.relative_to(directory)): found
             for path in directory.rglob("*")
-            if path.is_file() and (found := places(path.read_bytes(), set(keys)))
+            if path.is_file() and (found := places(path.read_bytes(), set(keys), prefixes))
         }
-        assert found_by(certificate, directory, keys) == expected, seed
+        assert found_by(certificate, directory, [*keys, *prefixes]) == expected, seed
         assert (certificate.result == "found") == is_planted, seed
         if is_planted:
-            assert key in {place.key for found in expected.values() for place in found if place.level != "mention"}
+            found_keys = {place.key for found in expected.values() for place in found if place.level != "mention"}
+            assert found_keys & {key, *prefixes}
         else:
             assert certificate.result == "proven", (seed, certificate.not_searched)
 

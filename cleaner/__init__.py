@@ -1,9 +1,9 @@
 """
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
-The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `undo`, `recover` and `warm` do
-what the commands of the same names do; `LogManager` opens log dirs for writing, `open_reader` a partition for reading.
-Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
+The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `prove_erased`, `undo`, `recover`
+and `warm` do what the commands of the same names do; `LogManager` opens log dirs for writing, `open_reader` a partition
+for reading. Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cleaner.app import explain as explain
     from cleaner.app import gaps as gaps
     from cleaner.app import plan as plan
+    from cleaner.app import prove_erased as prove_erased
     from cleaner.app import recover as recover
     from cleaner.app import undo as undo
     from cleaner.app import verify as verify
@@ -57,11 +58,12 @@ if TYPE_CHECKING:
     from cleaner.log.record import RecordColumns as RecordColumns
     from cleaner.log.topics import Topic as Topic
     from cleaner.verification.gaps.reasons import GapReason as GapReason
+    from cleaner.verification.proof.erased.certificate import Certificate as Certificate
 
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean explain gaps plan recover undo verify warm",
+    "app": "check clean explain gaps plan prove_erased recover undo verify warm",
     "app.check_log_dir": "CheckReport",
     "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
@@ -83,6 +85,7 @@ _ROOMS = {
     "log.record": "Appended ProducerStamp Record RecordColumns",
     "log.topics": "Topic",
     "verification.gaps.reasons": "GapReason",
+    "verification.proof.erased.certificate": "Certificate",
 }
 _HOME = {name: f"cleaner.{room}" for room, names in _ROOMS.items() for name in names.split()}
 

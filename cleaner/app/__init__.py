@@ -7,7 +7,7 @@ what it needs when it is called: `plan` does not wait for the kernels of `clean`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
+    from cleaner.verification.proof.erased.certificate import Certificate
 
 
 def clean(
@@ -363,6 +364,56 @@ def verify(
     if isinstance(outcomes[0], Refusal):
         raise outcomes[0].error
     return outcomes[0]
+
+
+def prove_erased(
+    directories: Sequence[str | PathLike[str]],
+    keys: Iterable[bytes] = (),
+    *,
+    prefixes: Iterable[bytes] = (),
+    topics: Sequence[str] | None = None,
+    mentions: Literal["note", "found", "off"] = "note",
+    salt: bytes | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+) -> Certificate:
+    """
+    Search every byte of every file of some directories for keys of records. Locks and changes nothing.
+
+    Args:
+        directories: log dirs, kept copies, state dirs: anything.
+        keys: whole keys of records; all in memory.
+        prefixes: every key that begins with one of them is looked for, too.
+        topics: the only ones whose records count; None: all.
+        mentions: keys within values and headers of other records: `note` lists them, `found` lets them refute, `off`
+            does not look for them.
+        salt: for the digests by which the certificate names keys; None: it names none.
+        progress: called with a file, bytes done and total bytes.
+        check_done: called before each chunk; raises CleaningAborted to stop.
+        fs: the file system.
+    Returns:
+        The certificate; `is_proven`, and `document()` for `json.dump`.
+    Raises:
+        UsageError: there is no such directory, or nothing to look for.
+    """
+    from cleaner.app.erasure_proof import Wanted
+    from cleaner.app.erasure_proof import prove_erased as prove
+
+    if isinstance(directories, str | bytes | PathLike):
+        raise UsageError(f"directories is {directories!r}; several are needed: [{directories!r}]")
+    places = [arguments.path("directories", each) for each in directories]
+    if salt is not None and not isinstance(salt, bytes):
+        raise UsageError(f"salt is a {type(salt).__name__}; bytes are needed")
+    arguments.one_of("mentions", mentions, ("note", "found", "off"))
+    wanted = Wanted(
+        keys=arguments.byte_strings("keys", keys),
+        prefixes=arguments.byte_strings("prefixes", prefixes),
+        topics=None if topics is None else arguments.texts("topics", topics),
+        mentions=mentions,
+        salt=salt,
+    )
+    return prove(places, wanted, CallContext.of(fs, None, progress, check_done))
 
 
 def undo(

@@ -65,6 +65,17 @@ def texts(name: str, values: object) -> list[str]:
     return [text(name, value) for value in values]
 
 
+def byte_strings(name: str, values: object) -> list[bytes]:
+    """Return several byte strings; a single one is refused, as it would be iterated by bytes."""
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(values, Iterable):
+        raise _refused(name, values, "several of type bytes are needed")
+    found = list(values)
+    for value in found:
+        if not isinstance(value, bytes):
+            raise UsageError(f"{name}: a {type(value).__name__} where bytes are needed: key.encode()")
+    return found
+
+
 def flag(name: str, value: object) -> bool:
     """Return True or False; a string such as "no" is neither."""
     if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):

@@ -21,25 +21,36 @@ from cleaner.base.segments import MAX_RELATIVE_OFFSET
 from cleaner.format.checksums import crc32c
 from cleaner.format.chunks import Batches, Bytes, FileWithHoles, Mask, ReadableFile
 from cleaner.kernels.batch_header import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    COUNT_AT,
     CRC_FROM,
+    DELETE_HORIZON_FLAG,
     HEAD_BYTES,
+    HEADER_BYTES,
     HEADER_DTYPE,
+    LAST_OFFSET_DELTA_AT,
+    LEGACY_ATTRIBUTES_AT,
     LEGACY_CRC_FROM,
     LEGACY_KEY_AT,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_AT,
     MIN_BATCH_BYTES,
+    TIMESTAMP_TYPE_FLAG,
     size_of,
 )
+from cleaner.kernels.codec_table import LAST_CODEC
 
 Longs = npt.NDArray[np.int64]
 
 _SEARCH_BYTES = 1 << 20
 _ANY_MAGIC = 255
 # Largest batch that is searched. A broker's limit is 1 MiB by default and a few MiB in practice.
-_LARGEST_BATCH_BYTES = 256 << 20
+LARGEST_BATCH_BYTES = 256 << 20
 _CASTAGNOLI, _IEEE = 0x82F63B78, 0xEDB88320  # polynomials of CRC-32C and CRC-32, bits reversed
+_UNDEFINED_ATTRIBUTES = DELETE_HORIZON_FLAG << 1
+_UNDEFINED_LEGACY_ATTRIBUTES = TIMESTAMP_TYPE_FLAG << 1
 _FIRST_CANDIDATES = 8  # usually the first one is right
 
 # Up to and including the checksum; magic 0 and 1 have it in the place of the leader epoch of magic 2.
@@ -76,7 +87,9 @@ def next_batch(file: ReadableFile, position: int, end: int, base_offset: int | N
     return NextBatch(end if found is None else found, is_by_length=False)
 
 
-def find_whole_batch(file: ReadableFile, position: int, end: int, base_offset: int | None = None) -> int | None:
+def find_whole_batch(
+    file: ReadableFile, position: int, end: int, base_offset: int | None = None, *, in_anything: bool = False
+) -> int | None:
     """
     Return the position of the next whole batch from a position on; None if there is none.
 
@@ -85,14 +98,19 @@ def find_whole_batch(file: ReadableFile, position: int, end: int, base_offset: i
         end: bytes of it to use.
         base_offset: of the segment: a batch's offset is at most 2**31 - 1 above it (R-304). A lower offset is wrong,
             too, but is accepted: holes of zeros leave such offsets in otherwise whole batches. None: any offset.
+        in_anything: the file need not be a log. Headers that no broker writes are passed over: in random bytes so many
+            places could begin a large batch that computing their checksums would take hours.
     """
     while position + MIN_BATCH_BYTES[0] <= end:
-        data = np.frombuffer(_read(file, min(_SEARCH_BYTES + _HEAD.itemsize, end - position), position), np.uint8)
+        data = np.frombuffer(_read(file, min(_SEARCH_BYTES + HEADER_BYTES, end - position), position), np.uint8)
         if not data.any():  # brokers preallocate zeros
             # A head may begin with zeros, right before the data.
             position = max(position + _SEARCH_BYTES, _data_from(file, position) - _HEAD.itemsize)
             continue
         places, heads, sizes = _candidates(data, end - position, base_offset)
+        if in_anything:
+            usual = _are_usual(file, position, data, places, heads["magic"], sizes)
+            places, heads, sizes = places[usual], heads[usual], sizes[usual]
         first, count = 0, _FIRST_CANDIDATES
         while first < len(places):
             some = slice(first, first + count)
@@ -135,7 +153,7 @@ def _candidates(data: Bytes, left: int, base_offset: int | None) -> tuple[Longs,
     places = np.flatnonzero((heads["magic"] >= 0) & (heads["magic"] <= MAGIC))
     heads = heads[places]
     sizes = heads["length"].astype(np.int64) + LOG_OVERHEAD_BYTES
-    most = np.minimum(left - places, _LARGEST_BATCH_BYTES)
+    most = np.minimum(left - places, LARGEST_BATCH_BYTES)
     fits = (sizes >= np.take(MIN_BATCH_BYTES, heads["magic"])) & (sizes <= most)
     fits &= heads["baseOffset"] >= 0
     if base_offset is not None:
@@ -161,6 +179,30 @@ def _legacy_lengths_fit(data: Bytes, places: Longs, magics: npt.NDArray[np.int8]
     fits[rows] = ~is_seen | (key >= -1) & (value >= -1) & (filled == sizes[rows])
     fits[rows] &= (key_at + 4 > len(data)) | (key <= sizes[rows])
     return fits
+
+
+def _are_usual(
+    file: ReadableFile, position: int, data: Bytes, places: Longs, magics: npt.NDArray[np.int8], sizes: Longs
+) -> Mask:
+    """Tell which heads go on as a broker writes them; `position` is that of the data."""
+    usual: Mask = np.ones(len(places), bool)
+    rows = np.flatnonzero(magics == MAGIC)
+    at = places[rows]
+    attributes = _signed_words(data, at + ATTRIBUTES_AT) >> 16
+    last_delta, count = _signed_words(data, at + LAST_OFFSET_DELTA_AT), _signed_words(data, at + COUNT_AT)
+    usual[rows] = (attributes >= 0) & (attributes < _UNDEFINED_ATTRIBUTES) & (count >= 0) & (count <= last_delta + 1)
+    usual[rows] &= (attributes & COMPRESSION_MASK) <= LAST_CODEC[MAGIC]
+    rows = np.flatnonzero(magics < MAGIC)
+    at = places[rows]
+    usual[rows] = data[at + LEGACY_ATTRIBUTES_AT] < _UNDEFINED_LEGACY_ATTRIBUTES
+    # Values whose lengths were not in sight.
+    key_at = at + np.take(LEGACY_KEY_AT, magics[rows])
+    value_at = key_at + 4 + np.maximum(_signed_words(data, key_at), 0)
+    for row in np.flatnonzero(usual[rows] & (value_at + 4 > len(data))).tolist():
+        place = rows[row]
+        length = int.from_bytes(_read(file, 4, position + int(value_at[row])), "big", signed=True)
+        usual[place] = length >= -1 and int(value_at[row]) + 4 + max(length, 0) == places[place] + sizes[place]
+    return usual
 
 
 def _signed_words(data: Bytes, at: Longs) -> Longs:

@@ -21,7 +21,7 @@ SAME, KEY_DIFFERS, VALUE_DIFFERS, HEADERS_DIFFER, TIMESTAMP_DIFFERS = range(5)
 
 
 @inlined_jit
-def _siphash24_wide(data, start, size, key0, key1):
+def siphash24_wide(data, start, size, key0, key1):
     """Return SipHash-2-4-128 of `data[start:start + size]` under the key (key0, key1), as two words."""
     v0 = key0 ^ uint64(0x736F6D6570736575)
     v1 = key1 ^ uint64(0x646F72616E646F6D) ^ uint64(0xEE)
@@ -64,7 +64,7 @@ def digest_fields(data, starts, sizes, keys, digests):
     """
     for i in range(starts.size):
         if sizes[i] >= 0:
-            first, second = _siphash24_wide(data, starts[i], sizes[i], keys[0], keys[1])
+            first, second = siphash24_wide(data, starts[i], sizes[i], keys[0], keys[1])
             digests[DIGEST_WORDS * i] = first
             digests[DIGEST_WORDS * i + 1] = second
 

@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(doctor clean bulk plan check gaps dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_subparsers=(doctor clean bulk plan check gaps dump recover verify prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_doctor_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
 _shtab_cleaner_clean_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --index-dir --no-index --max-seconds)
@@ -17,6 +17,7 @@ _shtab_cleaner_gaps_option_strings=(-h --help --wide --trust-default-policy --se
 _shtab_cleaner_dump_option_strings=(-h --help --wide --files --deep-iteration --print-data-log --skip-record-metadata --offsets-decoder --transaction-log-decoder --cluster-metadata-decoder --share-group-state-decoder --key-decoder-class --value-decoder-class --max-bytes --max-message-size --index-sanity-check --verify-index-only --format)
 _shtab_cleaner_recover_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --allow-truncate --save-cut --trust-no-marker)
 _shtab_cleaner_verify_option_strings=(-h --help --wide --end --now --since --delete-retention-ms --memory --temp-dir --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
+_shtab_cleaner_prove_erased_option_strings=(-h --help --wide --keys --keys-format --key-prefix --topic --mentions --certificate --salt --check --format)
 _shtab_cleaner_undo_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
 _shtab_cleaner_handover_option_strings=(-h --help --wide --from --to --topic-id --dry-run --config --metadata-dir --format --as-root)
 _shtab_cleaner_run_option_strings=(-h --help --wide --config --set --as-kafka --as-root)
@@ -80,6 +81,10 @@ _shtab_cleaner_verify___temp_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_verify___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_verify___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_verify___metadata_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_prove_erased_pos_0_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_prove_erased___certificate_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_prove_erased___salt_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_prove_erased___check_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_undo_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_undo___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_undo___config_COMPGEN=_shtab_compgen_files
@@ -158,6 +163,9 @@ _shtab_cleaner_recover___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_recover___format_choices=(table json)
 _shtab_cleaner_verify___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_verify___format_choices=(table json)
+_shtab_cleaner_prove_erased___keys_format_choices=(lines json)
+_shtab_cleaner_prove_erased___mentions_choices=(note found off)
+_shtab_cleaner_prove_erased___format_choices=(table json)
 _shtab_cleaner_undo___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_undo___format_choices=(table json)
 _shtab_cleaner_handover___format_choices=(table json)
@@ -185,7 +193,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check gaps dump recover verify undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
+_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check gaps dump recover verify prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume)
 
 _shtab_cleaner_doctor_pos_0_nargs='*'
 _shtab_cleaner_doctor__h_nargs=0
@@ -265,6 +273,10 @@ _shtab_cleaner_verify__h_nargs=0
 _shtab_cleaner_verify___help_nargs=0
 _shtab_cleaner_verify___wide_nargs=0
 _shtab_cleaner_verify___as_root_nargs=0
+_shtab_cleaner_prove_erased_pos_0_nargs='*'
+_shtab_cleaner_prove_erased__h_nargs=0
+_shtab_cleaner_prove_erased___help_nargs=0
+_shtab_cleaner_prove_erased___wide_nargs=0
 _shtab_cleaner_undo__h_nargs=0
 _shtab_cleaner_undo___help_nargs=0
 _shtab_cleaner_undo___wide_nargs=0

@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --as-kafka --cancel --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --key-decoder-class --key-deserializer --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
+set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --as-kafka --cancel --certificate --check --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -218,6 +218,19 @@ complete -c cleaner -n '_shtab_cleaner_using verify' -l format -xka "table json"
 complete -c cleaner -n '_shtab_cleaner_using verify' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
 complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the log dir, or partition, before cleaning'
 complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 1' -ka "(__fish_complete_path (commandline -ct))" -d 'the same after cleaning'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a prove-erased -d 'Searches every byte of every file below the directories for the keys, and writes a certificate: what was looked for, what was read, and what was found. It takes every file for record batches as far as it can, whatever its name: logs, renamed and deleted ones, kept copies, aborted transactions, all codecs. All other bytes are searched as they are.'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l keys -x -d 'the keys, one a line, the bytes as they are (-: standard input)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l keys-format -xka "lines json" -d 'json: each line is a JSON string, or {"base64": "..."} (default: lines)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l key-prefix -x -d 'every key that begins with it; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l topic -x -d 'only records in partitions of this topic count; may be repeated (default: all)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l mentions -xka "note found off" -d 'keys within values and headers: note them, let them refute, or do not look for them (default: note)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l certificate -xka "(__fish_complete_path (commandline -ct))" -d 'a new file for the certificate (default: standard output)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l salt -xka "(__fish_complete_path (commandline -ct))" -d 'the salt of the keys'"'"' digests; made if there is no such file (default: no digests)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l check -xka "(__fish_complete_path (commandline -ct))" -d 'check a certificate instead'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l format -xka "table json" -d 'json: one object, see docs/prove-erased.md (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using prove-erased; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'a log dir, a kept copy, a state dir: anything'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a undo -d 'Puts back the segments that `cleaner clean --keep-old DIR` has kept in DIR, and the earlier cleaner checkpoint. A log that was appended to or cleaned since is refused, with what has changed, and stays untouched. As safe against crashes as cleaning: each group of segments is the new one or the old ones, and the same command finishes the work.'
 complete -c cleaner -n '_shtab_cleaner_using undo' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using undo' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'

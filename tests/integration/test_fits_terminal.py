@@ -165,6 +165,11 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("/no/such/directory" * 10,),
     ],
     ("gaps",): [("LOGS", *COMPACT), ("DAMAGED", *COMPACT), ("LOGS", "nothing-0")],
+    ("prove-erased",): [
+        ("LOGS",),
+        ("--key-prefix", "k", "DAMAGED", "--certificate", "/no/such/directory" * 10),
+        ("--check", "CONFIG"),
+    ],
     ("check",): [("LOGS",), ("DAMAGED",), ("DAMAGED", "--repair")],
     ("dump",): [(), ("x", "--verify-index-onyl"), ("--files", "x", "--max-message-size", "x" * 200)],
     ("recover",): [("LOGS",), ("DAMAGED",), ("DAMAGED", "--allow-truncate")],

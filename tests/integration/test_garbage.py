@@ -179,6 +179,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "check damaged": ("log 1", _command("check", "DIR", *_OPTIONS)),
     "gaps": (None, _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
     "gaps damaged": ("log 1", _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
+    "prove-erased": (None, _command("prove-erased", "--key-prefix", "key", "DIR")),
+    "prove-erased damaged": ("log 1", _command("prove-erased", "--key-prefix", "key", "DIR")),
     "verify": (None, _command("verify", "DIR", "DIR", "topic-0", *_OPTIONS)),
     "dump": (None, _command("dump", "DIR/topic-0/00000000000000000000.log", "--print-data-log")),
     "recover": (None, _command("recover", "DIR", *_OPTIONS)),

@@ -57,6 +57,11 @@ def lines_of(places: dict[str, Path]) -> dict[tuple[str, ...], list[list[str]]]:
         ("dump",): [["dump", segment, "--print-data-log"]],
         ("recover",): [["recover", str(places["torn"])]],
         ("verify",): [["verify", str(places["before"]), str(places["after"]), "topic-0", *COMPACT]],
+        ("prove-erased",): [
+            ["prove-erased", "--key-prefix", "key", logs],
+            ["prove-erased", "--key-prefix", "key", logs, "--certificate", f"{kept}.json"],
+            ["prove-erased", "--check", f"{kept}.json"],
+        ],
         ("undo",): [["undo", kept]],
         ("handover",): [
             ["handover", "--from", str(places["ours"]), "--to", str(places["brokers"]), *topic_id, "--dry-run"]

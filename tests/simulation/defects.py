@@ -7,6 +7,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     index_defects,
     operator_defects,
     quiet_defects,
+    proving_defects,
     round_defects,
     topic_defects,
     writer_defects,

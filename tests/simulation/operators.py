@@ -6,6 +6,7 @@ What operators do between two lives of the writer, each command in a process of 
     repair      an index file is lost, or none; `check --repair`
     undo        a round with `--keep-old`, and `undo`: all is as before the round
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
+    prove       `prove-erased` of everything; see `proving.py`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
 of a closed log dir, zeros may come back behind an active segment's files (D-02).
@@ -37,6 +38,7 @@ from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
 from tests.simulation.quiet import QuietLog
+from tests.simulation.proving import ProvedWorld
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
@@ -287,6 +289,17 @@ class Operators:
             for outcome in outcomes:
                 if isinstance(outcome, Refusal):
                     raise outcome.error
+
+    # ---- prove-erased ----------------------------------------------------------------------------------------------
+
+    def _prove(self, rest: Rest) -> None:
+        bench = self._bench
+        if bench.topics.missing() or bench.has_errors:
+            return
+        world = ProvedWorld(bench, rest, has_daemon=self._has_daemon, is_closed=self._is_closed)
+        self._carry_out(rest, world.command)
+        if world.certificate is not None:
+            bench.count(f"prove: {world.certificate.result}")
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 

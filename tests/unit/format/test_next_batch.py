@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -68,7 +69,25 @@ def found_in(data: bytes, base_offset: int | None = None) -> int | None:
 def test_whole_batches_are_found_anywhere(make: Callable[[bytes], bytes], before: int | None, magic: int) -> None:
     """This distinguishes a torn tail from damage in the middle."""
     expected = None if before is None else len(LOST) + before
-    assert found_in(make(batch(magic=magic))) == expected
+    data = LOST + make(batch(magic=magic))
+    assert find_whole_batch(MemoryFile(data), 0, len(data)) == expected
+    assert find_whole_batch(MemoryFile(data), 0, len(data), in_anything=True) == expected
+
+
+def test_random_bytes_are_read_a_few_times_in_a_search_of_any_file() -> None:
+    """Otherwise hundreds of places in each MiB could begin a batch that goes on to the end."""
+    data = Random(0).randbytes(3 << 20)
+    file = MemoryFile(data + batch())
+    assert find_whole_batch(file, 0, len(data) + len(batch()), in_anything=True) == len(data)
+    assert file.read_bytes < 5 << 20
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("size", [(1 << 20) - 40, 2 << 20])
+def test_old_batch_whose_lengths_are_out_of_sight_is_found_in_any_file(magic: int, size: int) -> None:
+    """The length of its value is read on its own."""
+    data = LOST + legacy_batch([Record(bytes(size), b"v")], 5, magic)
+    assert find_whole_batch(MemoryFile(data), 0, len(data), in_anything=True) == len(LOST)
 
 
 @pytest.mark.parametrize(

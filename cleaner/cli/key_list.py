@@ -34,11 +34,12 @@ def read_keys(name: str, form: KeysFormat) -> list[bytes]:
         lines.pop()
     if form == "lines":
         return lines
-    return [_of_json(number, line) for number, line in enumerate(lines, start=1)]
+    source = "" if name == "-" else name
+    return [_of_json(number, line, source) for number, line in enumerate(lines, start=1)]
 
 
-def _of_json(number: int, line: bytes) -> bytes:
-    needed = InputError(number, 'a JSON string or {"base64": "..."} is needed')
+def _of_json(number: int, line: bytes, source: str) -> bytes:
+    needed = InputError(number, 'a JSON string or {"base64": "..."} is needed', source)
     try:
         value = json.loads(line.decode("utf-8"))
         if isinstance(value, str):

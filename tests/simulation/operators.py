@@ -37,8 +37,8 @@ from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
-from tests.simulation.quiet import QuietLog
 from tests.simulation.proving import ProvedWorld
+from tests.simulation.quiet import QuietLog
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index

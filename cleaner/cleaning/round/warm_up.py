@@ -40,6 +40,7 @@ from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
 from cleaner.state.key_index import IndexBlock
 from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import offset_entries
+from cleaner.verification.proof.erased.wanted import WantedKeys, header_sizes
 
 # length 10, attributes 0, deltas 0, key "k", value "value", no headers (R-220)
 _RECORD = bytes([24, 0, 0, 0, 2]) + b"k" + bytes([10]) + b"value" + bytes([0])
@@ -103,6 +104,14 @@ def _split_columns(layout: Layout) -> None:
     column_kernel.find_headers(layout.data, layout.header_starts, np.zeros((4, int(total)), np.int64))
 
 
+def _search_keys(layout: Layout) -> None:
+    keys = WantedKeys([b"key"], [b"prefix"])
+    keys.of_records(layout)
+    header_sizes(layout)
+    for _ in keys.in_bytes(layout.data, 0):
+        pass
+
+
 def _prove(chunk: Chunk, layout: Layout) -> None:
     """Compare a chunk and its records with themselves, as a proof compares two logs."""
     rows, partners = chunk.batches, np.zeros(len(chunk.batches), np.int64)
@@ -161,6 +170,7 @@ def warm_up() -> None:
             layout = lay_out(path, block, no_flags, 0, 4)
             cut_out(layout.data, layout.key_starts, layout.key_sizes)
             _prove(chunk, layout)
+            _search_keys(layout)
             _split_columns(layout)
             offset_map.put(digests.of(path, block, no_flags, offset_map.keys))
             survivors.judge(path, block, retention, verdicts)

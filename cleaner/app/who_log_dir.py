@@ -40,7 +40,6 @@ from cleaner.storage.segment.segment import Segment
 
 MOST_SAMPLE_BYTES, LEAST_SAMPLE_BYTES, SAMPLE_BYTES = 64 << 20, 4 << 20, 4 << 30
 TOP = 10
-_STANDARD_ERRORS = 2.26  # 95 % of Student's distribution, for ten groups
 _MOST_NAMES = 4096  # of each partition
 _NO_ROW = Row(np.zeros(VALUES), 0, np.zeros(2))
 TOPIC, PARTITION = "topic", "partition"
@@ -193,7 +192,7 @@ class _Merged:
 
 def added(one: Row, other: Row) -> Row:
     """Return the sums of two rows that know nothing of each other."""
-    return Row(one.values + other.values, one.seen + other.seen, one.variances + other.variances)
+    return Row(one.values + other.values, one.seen + other.seen, one.doubts + other.doubts)
 
 
 class _Work:
@@ -299,14 +298,14 @@ class _Rows:
         rest = self._total.values - sum((names[name].values for name in chosen), np.zeros(VALUES))
         if rest[:KINDS].sum() >= 0.5:
             seen = self._total.seen - sum(names[name].seen for name in chosen)
-            variances = sum((names[name].variances for name in chosen), self._total.variances)
-            yield self.row(by, OTHER.decode(), Row(np.maximum(0, rest), max(0.0, seen), variances))
+            doubts = sum((names[name].doubts for name in chosen), self._total.doubts)
+            yield self.row(by, OTHER.decode(), Row(np.maximum(0, rest), max(0.0, seen), doubts))
 
     def row(self, by: str, name: str, row: Row, is_exact: bool | None = None) -> WhoRow:
         """Make a row."""
         values: Floats = row.values
         size, dead = float(values[:KINDS].sum()), float(values[list(DEAD)].sum())
-        off, off_dead = (_STANDARD_ERRORS * math.sqrt(variance) for variance in row.variances)
+        off, off_dead = map(math.sqrt, row.doubts)
         most = min(self._bytes, size + off)
         return WhoRow(
             topic=self._topic,

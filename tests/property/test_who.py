@@ -70,7 +70,10 @@ def write_skewed(log_dir: Path, shape: str, seed: int, records: int) -> None:
     log = LogBuilder(PARTITION, segment_bytes=1 << 18)
     codec, per_batch = lot.choice(["none", "none", "lz4"]), lot.choice([1, 5, 20])
     sequence, checkpoint = 0, lot.choice([0, 0, 0.3, 0.8])
-    clean_end = 0
+    clean_end, part = 0, int(checkpoint * len(keys))
+    # A round has left the last record of each key.
+    cleaned = list(dict.fromkeys(keys[:part][::-1].tolist()))[::-1]
+    keys, part = np.concatenate([np.array(cleaned, np.int64), keys[part:]]), len(cleaned)
     for at in range(0, len(keys), per_batch):
         some = keys[at : at + per_batch].tolist()
         pairs = [
@@ -80,13 +83,13 @@ def write_skewed(log_dir: Path, shape: str, seed: int, records: int) -> None:
             )
             for key in some
         ]
-        if at < checkpoint * len(keys):
-            clean_end = log.next_offset
         producer = NO_PRODUCER
         if lot.random() < 0.3:
             producer = Producer(lot.choice([7, 7, 7, 8, 9]), 0, sequence)
             sequence += len(some)
         log.append(*pairs, codec=codec, producer=producer)
+        if at + per_batch <= part:
+            clean_end = log.next_offset
     log.roll()
     log.append(("last", "v"))
     write_log_dir(log_dir, log, cleaner_offsets={PARTITION: clean_end} if clean_end else {})

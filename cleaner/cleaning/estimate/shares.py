@@ -41,6 +41,8 @@ VALUES = KINDS + 1
 
 _MEASURES = 3  # of each section and tenth: bytes, dead bytes, live bytes
 _MOST_ROWS = 1 << 14
+# 95 % of Student's distribution, for two groups to ten.
+_QUANTILES = (12.7, 4.3, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 
 
 class Row(NamedTuple):
@@ -50,12 +52,12 @@ class Row(NamedTuple):
     Attributes:
         values: bytes by `Kind`, and RECORDS, estimated for the whole log.
         seen: bytes that were read: a lower bound.
-        variances: of the bytes and of the dead bytes; 0 if exact.
+        doubts: squares of half the 95 % ranges of the bytes and of the dead bytes; 0 if exact.
     """
 
     values: Floats
     seen: float
-    variances: Floats
+    doubts: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,22 +71,28 @@ class Design:
         shares: the drawn part of each section.
         staying: how many records stay by an estimate without each tenth, as a part of the estimate with all; same
             shape.
+        chance_doubt: the part of each section's records about which chance decides; see `KeySample`.
+        quantile: of Student's distribution, by the number of cells drawn.
     """
 
     weights: Floats
     without: Floats
     shares: Floats
     staying: Floats
+    chance_doubt: Floats
+    quantile: float
 
     @staticmethod
-    def of(section_bytes: Counts, section: Counts, group: Counts, sizes: Counts, staying: Floats) -> Design:
+    def of(
+        section_bytes: Counts, section: Counts, group: Counts, sizes: Counts, staying: Floats, chance_doubt: Floats
+    ) -> Design:
         """
         Make it of the drawn cells.
 
         Args:
             section_bytes: of each section.
             section, group, sizes: for each cell its section, its tenth and its bytes.
-            staying: see `Design`.
+            staying, chance_doubt: see `Design`.
         """
         drawn = np.zeros((len(SECTIONS), GROUPS))
         np.add.at(drawn, (section, group), sizes)
@@ -92,7 +100,10 @@ class Design:
         rest = whole[:, None] - drawn
         weights = section_bytes / np.maximum(1, whole)
         without = np.where(rest > 0, section_bytes[:, None] / np.maximum(1, rest), weights[:, None])
-        return Design(weights, without, np.where(section_bytes > 0, whole / np.maximum(1, section_bytes), 1), staying)
+        shares = np.where(section_bytes > 0, whole / np.maximum(1, section_bytes), 1)
+        cells = int((shares < 1)[section].sum())
+        quantile = _QUANTILES[max(0, min(cells - 2, len(_QUANTILES) - 1))]
+        return Design(weights, without, shares, staying, chance_doubt, quantile)
 
     @property
     def is_exact(self) -> bool:
@@ -128,9 +139,11 @@ class Design:
         off_bytes = (rest[..., 0] * self.without - (whole[..., 0] * self.weights)[:, :, None]) * doubt
         dead = (rest[..., 1] + (1 - self.staying) * rest[..., 2]) * self.without
         off_dead = (dead - (whole[..., 1] * self.weights)[:, :, None]) * doubt
-        variances = [(GROUPS - 1) * off.sum(axis=1).var(axis=1) for off in (off_bytes, off_dead)]
+        doubts = np.stack([(GROUPS - 1) * off.sum(axis=1).var(axis=1) for off in (off_bytes, off_dead)], axis=1)
+        doubts[:, 1] += (whole[..., 0] * self.weights @ self.chance_doubt) ** 2
+        doubts *= self.quantile**2
         seen = whole[..., 0].sum(axis=1)
-        return [Row(*each) for each in zip(values, seen.tolist(), np.stack(variances, axis=1), strict=True)]
+        return [Row(*each) for each in zip(values, seen.tolist(), doubts, strict=True)]
 
 
 class Tally:

@@ -173,7 +173,7 @@ class _Reading:
         section = np.array([self._section_of(cell) for cell in drawn])
         sizes = np.array([cell.end - cell.start for cell in drawn])
         group = np.random.default_rng(1).permutation(len(drawn)) % GROUPS
-        staying = np.ones((len(SECTIONS), GROUPS))
+        staying, chance_doubt = np.ones((len(SECTIONS), GROUPS)), np.zeros(len(SECTIONS))
         if self._is_whole and self._rest:
             self._latest = LatestByKey(
                 lambda digest: self._digests([cell for cell in drawn if cell.segment < self._rest], digest),
@@ -187,7 +187,8 @@ class _Reading:
             self._sample = sample = self._sampled([cell for cell in drawn if cell.segment < self._rest], sizes[ranged])
             group[ranged] = sample.groups
             staying[:REST] = (sample.without / np.maximum(1e-9, sample.staying)).T
-        self._design = design = Design.of(self._section_bytes, section, group, sizes, staying)
+            chance_doubt[:REST] = sample.chance_doubt
+        self._design = design = Design.of(self._section_bytes, section, group, sizes, staying, chance_doubt)
         self._total = np.zeros((1, design.columns))
         self._keys, self._producers, self._ages = (Tally(design.columns) for _ in range(3))
         self._named: dict[str, Tally] = {}

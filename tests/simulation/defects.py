@@ -8,6 +8,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     operator_defects,
     round_defects,
     topic_defects,
+    who_defects,
     writer_defects,
 )
 from tests.simulation.planting import DEFECTS, Found, found_by

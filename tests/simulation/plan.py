@@ -48,7 +48,9 @@ _TOPIC_SHARE = 0.15  # of the worlds have a topic besides the main one
 _DAEMON_SHARE = 0.1  # of the worlds have a daemon: it costs half as much again, with retention twice as much
 _REST_SHARE = 0.12  # of the worlds have operators between lives
 _INDEX_SHARE = 0.15  # of the worlds have key indexes, and some rounds more
-_LATER_RESTS: dict[str, float] = {}  # kinds that came later, each with its share; drawn apart, so that plans stay
+_LATER_RESTS: dict[str, float] = {
+    "who": 0.04
+}  # kinds that came later, each with its share; drawn apart, so that plans stay
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80

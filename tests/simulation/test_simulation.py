@@ -41,6 +41,8 @@ _FOUND = {
     "checkpoint does not wait for the last swap": 0,
     "digests are compared one bit off": 0,
     "short writes count as whole": 0,
+    "who does not see the last part": 30,
+    "who counts aborted records": 138,
 }
 
 

@@ -74,7 +74,7 @@ def entries_of(part: CellBlock, digests: Words, stays: Floats | None, kind: Kind
     sizes = divided(rows["size"], rows["body_end"] - rows["body_start"], of_batch, layout.key_starts)
     keys = np.zeros(len(sums), np.uint64)
     keys[:count][keyed] = digests
-    is_aborted = ((gone != 0) & ~is_control)[rest]
+    is_aborted = ((gone != 0) & ~is_control & (rows["count"] != 0))[rest]
     keys[count:] = np.where(is_aborted, ABORTED_LABEL, MARKERS_LABEL)
     kinds = np.where(is_aborted, Kind.ABORTED, Kind.MARKERS)
     if stays is None:

@@ -2,8 +2,9 @@
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
 The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `prove_erased`, `undo`, `recover`
-and `warm` do what the commands of the same names do; `LogManager` opens log dirs for writing, `open_reader` a partition
-for reading. Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
+and `warm` do what the commands of the same names do, `who` what `plan --who` does; `LogManager` opens log dirs for
+writing, `open_reader` a partition for reading. Each is loaded when first used, so that `import cleaner` costs nothing.
+Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from cleaner.app import undo as undo
     from cleaner.app import verify as verify
     from cleaner.app import warm as warm
+    from cleaner.app import who as who
     from cleaner.app.check_log_dir import CheckReport as CheckReport
     from cleaner.app.gaps_log_dir import GapReport as GapReport
     from cleaner.app.options import Sampling as Sampling
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from cleaner.app.undo_clean import UndoReport as UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport as VerifyReport
     from cleaner.app.warm_kernels import WarmReport as WarmReport
+    from cleaner.app.who_log_dir import WhoReport as WhoReport
+    from cleaner.app.who_log_dir import WhoRow as WhoRow
     from cleaner.base.model import Removed as Removed
     from cleaner.base.model import TopicPartition as TopicPartition
     from cleaner.errors import CleanerError as CleanerError
@@ -63,7 +67,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean explain gaps plan prove_erased recover undo verify warm",
+    "app": "check clean explain gaps plan prove_erased recover undo verify warm who",
     "app.check_log_dir": "CheckReport",
     "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
@@ -72,6 +76,7 @@ _ROOMS = {
     "app.undo_clean": "UndoReport",
     "app.verify_log_dirs": "VerifyReport",
     "app.warm_kernels": "WarmReport",
+    "app.who_log_dir": "WhoReport WhoRow",
     "base.model": "Removed TopicPartition",
     "errors": "CleanerError",
     "log.columns": "Columns",

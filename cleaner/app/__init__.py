@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
+    from cleaner.app.who_log_dir import WhoReport
     from cleaner.verification.proof.erased.certificate import Certificate
 
 
@@ -296,6 +297,62 @@ def gaps(
     names = None if partition is None else [arguments.text("partition", partition)]
     sources = Sources.of_call(parse_names(names)[0].topic if names else None, settings, topics_dir, metadata_dir)
     return list(gaps_log_dir(directory, sources, CallContext.of(fs, None, progress, check_done), names))
+
+
+def who(
+    log_dir: str | PathLike[str],
+    partition: str | None = None,
+    settings: Settings | None = None,
+    *,
+    sample_bytes: int | None = None,
+    top: int = 10,
+    now_ms: int | None = None,
+    high_watermark: HighWatermark = "checkpoint",
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[WhoReport | Refusal]:
+    """
+    Say whose bytes a log dir holds, live and dead, from samples; what `plan --who` does. Locks and changes nothing.
+
+    Args:
+        log_dir: the log dir.
+        partition: the only one to read, by its directory's name, `prices-0`; None: all of them.
+        settings: with a partition as for `clean`, without one as for `plan`.
+        sample_bytes: how much of each partition to read; None: 64 MiB, less if there are more than 64 partitions. A
+            partition that is not larger is read whole, and its figures are exact.
+        top: how many names of each kind.
+        now_ms: the moment from which ages are counted; None: now.
+        high_watermark: as for `clean`.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called often; raises CleaningAborted to stop.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        A report of each topic, and of each partition that cannot be read why.
+    Raises:
+        UsageError: there is no such directory or partition.
+        CleanerError: the log dir as a whole cannot be read.
+    """
+    from cleaner.app.session import parse_names
+    from cleaner.app.who_log_dir import who_log_dir
+
+    directory = arguments.path("log_dir", log_dir)
+    names = None if partition is None else [arguments.text("partition", partition)]
+    sources = Sources.of_call(parse_names(names)[0].topic if names else None, settings, topics_dir, metadata_dir)
+    require_high_watermark(high_watermark)
+    outcomes = who_log_dir(
+        directory,
+        sources,
+        CallContext.of(fs, now_ms, progress, check_done),
+        partitions=names,
+        high_watermark=high_watermark,
+        sample_bytes=None if sample_bytes is None else arguments.whole("sample_bytes", sample_bytes, 1),
+        top=arguments.whole("top", top, 1),
+    )
+    return list(outcomes)
 
 
 def verify(

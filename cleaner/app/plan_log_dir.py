@@ -40,7 +40,8 @@ from cleaner.storage.log_dir import CachedLogDir, Use
 from cleaner.storage.segment.segment import Segment
 
 _UNREADABLE = Reason.UNREADABLE.words.line
-_ATTEMPTS = 5  # how often a log is looked at whose files change during the look
+ATTEMPTS = 5
+"""How often a log is looked at whose files change during the look."""
 
 
 def plan_log_dir(
@@ -74,7 +75,7 @@ def plan_log_dir(
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=None) as session:
         named = None if partitions is None else parse_names(partitions)
         session = replace(session, log_dir=CachedLogDir(context.fs, session.log_dir.path))
-        state = _DirState.of(session)
+        state = DirState.of(session)
         entries = []
         for topic_partition, directory in choose_partitions(session, named).items():
             context.check_done()
@@ -84,7 +85,7 @@ def plan_log_dir(
         return entries
 
 
-class _DirState(NamedTuple):
+class DirState(NamedTuple):
     """
     The state that all partitions of a log dir share.
 
@@ -97,14 +98,14 @@ class _DirState(NamedTuple):
     use: Use
 
     @staticmethod
-    def of(session: Session) -> _DirState:
+    def of(session: Session) -> DirState:
         """Find out which process holds the lock, without locking anything even for a moment."""
         report = probe(session.context.fs, session.log_dir.path)
         keeps_out = report.holder is not LockHolder.NOBODY
         pid = f" (process {report.pid})" if report.pid is not None else ""
         beside = "a writer" if report.has_writer else ""
         use = session.log_dir.use(has_writer=report.has_writer, is_held=keeps_out)
-        return _DirState(report.holder.value + pid if keeps_out else beside, keeps_out, use)
+        return DirState(report.holder.value + pid if keeps_out else beside, keeps_out, use)
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,14 @@ class _View:
     directory: Path
     is_named: bool
     high_watermark: HighWatermark
-    state: _DirState
+    state: DirState
     sampling: Sampling | None
 
     def entry(self) -> PlanEntry:
         """Return the partition's entry, or one with an error; the directory is listed again if a file vanishes."""
         now_ms = self.session.context.clock.now_ms()
         entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             try:
                 with as_cleaner_errors(self.directory):
                     files = list_log_files(self.session.context.fs, self.directory)

@@ -104,7 +104,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
         "--sample",
         metavar="BYTES",
         type=parse_bytes,
-        help="how much of each log the estimate reads, K, M, G, T (default: a tenth, 256M to 4G)",
+        help="how much of each log is read for this, K, M, G, T (default: a tenth, 256M to 4G)",
     )
 
 

@@ -11,8 +11,10 @@ from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import add_common, add_high_watermark, add_sampling, sampling_of, settings_given, sources
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_error, print_rules, say, say_table
+from cleaner.cli.who import add_who, run_who
 from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.config.process_settings import KAFKA_VERSION_KEY
+from cleaner.errors import UsageError
 from cleaner.policy.reasons import Reason
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ With --estimate it also says what cleaning would do: bytes freed, extra disk, ro
 A small log is read whole, and the figures are exact; in a large one the keys outside the sample are
 estimated, and a range shows the possible error.
 
+With --who it says instead whose bytes the log dir holds, live and dead: topics, partitions, key prefixes, keys,
+producers, ages, and of __consumer_offsets groups and topics. Of a partition at most 64 MiB are read.
+
 Takes no lock and writes nothing, so it may run beside a broker; the figures of a log that is being written are
 then already out of date."""
 
@@ -35,6 +40,8 @@ EXAMPLES = """\
 examples:
   cleaner plan /var/lib/kafka --config /etc/kafka/server.properties
   cleaner plan /var/lib/kafka --estimate --sample 10G
+  cleaner plan /var/lib/kafka --who
+  cleaner plan /var/lib/kafka __consumer_offsets-17 --who --sample 1G
   cleaner plan /var/lib/kafka --format json | jq -r 'select(.is_due) | .partition'
 
 exit status:
@@ -48,8 +55,10 @@ _WORDS = frozenset((0, 1, 7, 8))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_common(parser)
+    parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
     add_high_watermark(parser)
     add_sampling(parser)
+    add_who(parser)
     parser.add_argument(
         "--trust-default-policy",
         action="store_true",
@@ -59,6 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """List the partitions; returns the exit code."""
+    if arguments.who:
+        return run_who(arguments)
+    if arguments.top is not None:
+        raise UsageError("--top is for --who")
     settings = sources(arguments)
 
     from cleaner.app.options import CallContext
@@ -70,7 +83,15 @@ def run(arguments: argparse.Namespace) -> int:
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
     context = CallContext.of(now_ms=arguments.now, warn=log_warning)
     high_watermark = arguments.high_watermark
-    entries = plan_log_dir(arguments.log_dir, settings, context, high_watermark=high_watermark, sampling=sampling)
+    entries = plan_log_dir(
+        arguments.log_dir,
+        settings,
+        context,
+        partitions=arguments.partitions or None,
+        high_watermark=high_watermark,
+        as_if_all=True,
+        sampling=sampling,
+    )
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
 

@@ -161,7 +161,9 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("plan",): [
         ("LOGS", *COMPACT, *WHEN),
         ("LOGS", *COMPACT, "--estimate", *WHEN),
+        ("LOGS", *COMPACT, "--who", *WHEN),
         ("DAMAGED", *COMPACT),
+        ("DAMAGED", *COMPACT, "--who"),
         ("/no/such/directory" * 10,),
     ],
     ("gaps",): [("LOGS", *COMPACT), ("DAMAGED", *COMPACT), ("LOGS", "nothing-0")],

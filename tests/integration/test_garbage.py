@@ -175,6 +175,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "estimate": (None, _command("plan", "DIR", "--estimate", *_OPTIONS)),
     "estimate damaged": ("log 1", _command("plan", "DIR", "--estimate", *_OPTIONS)),
     "estimate of the library": (None, _estimate),
+    "who": (None, _command("plan", "DIR", "--who", *_OPTIONS)),
+    "who damaged": ("log 1", _command("plan", "DIR", "--who", *_OPTIONS)),
     "check": (None, _command("check", "DIR", *_OPTIONS)),
     "check damaged": ("log 1", _command("check", "DIR", *_OPTIONS)),
     "gaps": (None, _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),

@@ -24,6 +24,7 @@ PARTITION = "orders-0"
 
 COMMANDS = {
     "plan": ["plan", "{}"],
+    "who": ["plan", "{}", "--who"],
     "recover": ["recover", "{}"],
     "recover-one": ["recover", "{}", PARTITION],
     "clean": ["clean", "{}"],
@@ -133,6 +134,7 @@ def test_partition_directory_is_answered_with_what_was_meant(
 CALLS: dict[str, Callable[[Path, Path], object]] = {
     "clean": lambda path, _: cleaner.clean(path, PARTITION),
     "plan": lambda path, _: cleaner.plan(path),
+    "who": lambda path, _: cleaner.who(path),
     "recover": lambda path, _: cleaner.recover(path),
     "open_reader": lambda path, _: open_reader(path, "orders"),
     "LogManager": lambda path, _: LogManager(path, {}, create=False, cleaner=False),

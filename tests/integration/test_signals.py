@@ -85,6 +85,7 @@ def _commands(log_dir: Path) -> dict[str, tuple[str | Path, ...]]:
         "prove-erased": ("prove-erased", "--key-prefix", "k", log_dir),
         "dump": ("dump", "--print-data-log", log_dir / "topic-0" / f"{0:020d}.log"),
         "plan": ("plan", log_dir, "--estimate", *COMPACT),
+        "who": ("plan", log_dir, "--who", *COMPACT),
         "recover": ("recover", log_dir),
         "consume": ("consume", *of_topic, "--from-beginning"),
         "produce": ("produce", *of_topic),
@@ -138,7 +139,7 @@ def full_pipe() -> Iterator[int]:
     os.close(writer)
 
 
-@pytest.mark.parametrize("name", ["check", "consume", "dump", "gaps", "plan", "prove-erased", "verify"])
+@pytest.mark.parametrize("name", ["check", "consume", "dump", "gaps", "plan", "prove-erased", "verify", "who"])
 def test_command_whose_output_is_not_read_ends_at_once(log_dir: Path, full_pipe: int, name: str) -> None:
     """It waits in a write that never ends."""
     with Started(*_commands(log_dir)[name], stdout=full_pipe) as command:

@@ -10,6 +10,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     quiet_defects,
     round_defects,
     topic_defects,
+    who_defects,
     writer_defects,
 )
 from tests.simulation.planting import DEFECTS, Found, found_by

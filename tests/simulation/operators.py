@@ -7,6 +7,7 @@ What operators do between two lives of the writer, each command in a process of 
     undo        a round with `--keep-old`, and `undo`: all is as before the round
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
     prove       `prove-erased` of everything; see `proving.py`
+    who         `plan --who`, judged by the book of what was sent (`asking.py`)
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
 of a closed log dir, zeros may come back behind an active segment's files (D-02).
@@ -26,11 +27,13 @@ from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import RecoverReport, Refusal
 from cleaner.app.undo_clean import undo_clean
+from cleaner.app.who_log_dir import WhoReport, who_log_dir
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError, NoSpaceError, UndoRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS
 from cleaner.storage.segment import names
+from tests.simulation.asking import judge_who
 from tests.simulation.bench import Bench
 from tests.simulation.clients import require_closed
 from tests.simulation.disk import SimFiles
@@ -300,6 +303,37 @@ class Operators:
         self._carry_out(rest, world.command)
         if world.certificate is not None:
             bench.count(f"prove: {world.certificate.result}")
+
+    # ---- who -------------------------------------------------------------------------------------------------------
+
+    def _who(self, rest: Rest) -> None:
+        bench, outcomes = self._bench, list[object]()
+        if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
+            return
+        before = {name: self._files_of(name) for name in bench.topics.names}
+
+        def command(fs: SimFiles) -> None:
+            # A part of each log first: only that it says anything at all.
+            for sample_bytes in (1, None):
+                asked = who_log_dir(
+                    bench.log_dir, self._sources, self._context(fs), sample_bytes=sample_bytes, top=1 << 20
+                )
+                outcomes[:] = asked
+
+        if not self._carry_out(rest, command) or bench.world.disk.has_lost_pages:
+            return
+        if before != {name: self._files_of(name) for name in bench.topics.names}:
+            raise Wrong("who has changed a log")
+        for outcome in outcomes:
+            if isinstance(outcome, Refusal):
+                raise outcome.error
+            assert isinstance(outcome, WhoReport)
+            name = outcome.topic
+            marks = checkpoints_of(bench.log_dir, name).get(names.HIGH_WATERMARK_CHECKPOINT, 0)
+            is_compacted = name in bench.topics.compacted
+            where = bench.directory(name)
+            if judge_who(outcome, where, bench.topics.now[name], marks, is_compacted=is_compacted):
+                bench.count("who: judged")
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 

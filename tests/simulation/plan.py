@@ -52,6 +52,7 @@ _INDEX_SHARE = 0.15  # of the worlds have key indexes, and some rounds more
 _LATER_RESTS = {
     "quiet": 0.05,
     "prove": 0.05,
+    "who": 0.04,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

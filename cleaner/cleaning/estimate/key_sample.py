@@ -39,11 +39,14 @@ class KeySample:
         dirty: the kept keys of the dirty section.
         staying: how many records of the clean and of the dirty section, with kept keys, stay.
         without: the same, one row for each group, estimated without the group's cells.
+        chance_doubt: of the clean and of the dirty section, the part of the records about which chance decides: if few
+            keys were met twice, leaving out groups does not show that it might have been others.
     """
 
     dirty: Occurrences
     staying: Floats
     without: Floats
+    chance_doubt: Floats
 
     def __init__(self, is_dirty: npt.NDArray[np.bool_], place: Floats, sizes: Counts, section_bytes: Counts) -> None:
         self.groups = np.random.default_rng(0).permutation(len(sizes)) % GROUPS
@@ -102,6 +105,10 @@ class KeySample:
         self.staying, self.dirty, times = estimate(-1)
         is_exact = bool((self.shares >= 1).all())
         self.without = np.array([self.staying if is_exact else estimate(group)[0] for group in range(GROUPS)])
+        # Each pair that was met stands for as many as could have been met, by both of them being drawn.
+        met, records = np.array([(times[clean] > 0).sum(), (times > 1).sum()]), np.bincount(is_dirty, minlength=2)
+        could_meet = np.maximum(1, records * self.shares[1])
+        self.chance_doubt = np.minimum(1, np.sqrt(met + 1) / could_meet) * np.sqrt(np.maximum(0, 1 - self.shares[1]))
         here = self.staying * self.shares
         is_drawn = times > 0
         chance = np.zeros(len(times))

@@ -221,6 +221,15 @@ FUNCTIONS: Table = {
         "save_cut": PATH,
         "trust_marker": FLAG,
     },
+    "who": {
+        "log_dir": (*PATH, None),
+        "partition": (5, ["prices-0"], "prices", THING),
+        "sample_bytes": (*INTEGER, 0),
+        "top": (*NEEDED_INTEGER, 0),
+        "high_watermark": WATERMARK,
+        **FOUND,
+        **LENT,
+    },
     "gaps": {
         "log_dir": (*PATH, None),
         "partition": (5, ["prices-0"], "prices", THING),

@@ -75,6 +75,7 @@ COMMANDS = {
     "run": "run --config config",
     "run with one that is missing": "run --set log.dirs=missing,theirs --set cleaner.state.dir=state --set " + WAIT,
     "plan": "plan theirs",
+    "who": "plan theirs --who",
     "explain": "explain theirs topic-0",
     "consume": "consume --log-dir theirs --topic topic --from-beginning",
     "produce": "produce --log-dir theirs --topic topic",

@@ -24,7 +24,7 @@ from cleaner.cli.output import print_error
         pytest.param(["clean"], "LOG_DIR", id="no-log-dir"),
         pytest.param(["scrub", "x"], "scrub", id="unknown-command"),
         pytest.param(["clean", "x", "--al"], "--al", id="abbreviated-option"),
-        pytest.param(["plan", "x", "topic-0"], "topic-0", id="plan-takes-no-names"),
+        pytest.param(["recover", "x", "--who"], "--who", id="option-of-another-command"),
         pytest.param(["clean", "x", "--all", "--rounds", "0"], "at least one", id="no-rounds"),
         pytest.param(["clean", "x", "--all", "--now", "yesterday"], "yesterday", id="now-in-words"),
         pytest.param(["clean", "x", "--all", "--high-watermark", "-1"], "high-watermark", id="negative-offset"),

@@ -194,7 +194,8 @@ class Topics:
 
     def is_damaged(self, name: str) -> bool:
         """Tell whether a file of a topic, or a checkpoint, was ever damaged."""
-        return bool(self.now[name].rots.names)
+        # Of a topic whose making was interrupted nobody has said yet that it is there.
+        return bool((self.there(name) or self.now[name]).rots.names)
 
     def strike(self, disk: Disk, number: int) -> None:
         """Damage a file of one of the topics, or a checkpoint."""

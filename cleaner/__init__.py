@@ -2,9 +2,9 @@
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
 The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `prove_erased`, `undo`, `recover`
-and `warm` do what the commands of the same names do, `who` what `plan --who` does; `LogManager` opens log dirs for
-writing, `open_reader` a partition for reading. Each is loaded when first used, so that `import cleaner` costs nothing.
-Errors are in `cleaner.errors`.
+and `warm` do what the commands of the same names do, `who` what `plan --who` does and `replay` what `verify --as` does;
+`LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that
+`import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cleaner.app import plan as plan
     from cleaner.app import prove_erased as prove_erased
     from cleaner.app import recover as recover
+    from cleaner.app import replay as replay
     from cleaner.app import undo as undo
     from cleaner.app import verify as verify
     from cleaner.app import warm as warm
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from cleaner.app.gaps_log_dir import GapReport as GapReport
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
+    from cleaner.app.replay_log_dirs import ReplayReport as ReplayReport
     from cleaner.app.reports import CleanReport as CleanReport
     from cleaner.app.reports import RecoveredPartition as RecoveredPartition
     from cleaner.app.reports import RecoverReport as RecoverReport
@@ -67,11 +69,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean explain gaps plan prove_erased recover undo verify warm who",
+    "app": "check clean explain gaps plan prove_erased recover replay undo verify warm who",
     "app.check_log_dir": "CheckReport",
     "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
     "app.plan_report": "PlanEntry",
+    "app.replay_log_dirs": "ReplayReport",
     "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
     "app.undo_clean": "UndoReport",
     "app.verify_log_dirs": "VerifyReport",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     # These modules load kernels.
     from cleaner.app.check_log_dir import CheckReport
     from cleaner.app.gaps_log_dir import GapReport
+    from cleaner.app.replay_log_dirs import ReplayReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
     from cleaner.app.who_log_dir import WhoReport
@@ -471,6 +472,46 @@ def prove_erased(
         salt=salt,
     )
     return prove(places, wanted, CallContext.of(fs, None, progress, check_done))
+
+
+def replay(
+    before: str | PathLike[str],
+    after: str | PathLike[str],
+    kind: str = "auto",
+    partitions: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    *,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[ReplayReport | Refusal]:
+    """
+    Compare what the readers of internal topics make of two logs, as `verify --as` does. Locks and changes nothing.
+
+    Args:
+        before, after: as for `verify`.
+        kind: `groups`, `transactions`, `schemas`, `connect`, or `auto`: each topic by its usual name.
+        partitions: names of directories, of topics of any name; None: all of the kind.
+        settings: as for `plan`.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called often; raises CleaningAborted to stop.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        For each partition the differences of the two states, or why it cannot be read.
+    Raises:
+        CleanerError: a directory as a whole cannot be read, or has no such topic.
+    """
+    from cleaner.app.replay_log_dirs import KINDS, replay_log_dirs
+
+    old, new = arguments.path("before", before), arguments.path("after", after)
+    wanted = arguments.one_of("kind", kind, KINDS)
+    names = [] if partitions is None else arguments.texts("partitions", partitions)
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    context = CallContext.of(fs, None, progress, check_done)
+    return list(replay_log_dirs(old, new, wanted, sources, context, names))
 
 
 def undo(

@@ -8,22 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cleaner.app.kept_before import is_kept, kept_log, kept_partitions
+from cleaner.app.kept_before import is_kept
+from cleaner.app.log_pairs import LogPair, homes_of, pairs_of, sides_of
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import as_cleaner_errors, attempt, parse_names
-from cleaner.base.mistakes import did_you_mean
-from cleaner.base.model import TopicPartition
+from cleaner.app.session import as_cleaner_errors, attempt
 from cleaner.config.values import CleanerConfig, TopicConfig
-from cleaner.errors import UsageError
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import File, FileSystem, real_path
+from cleaner.storage.fs.file_system import File
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment import names
-from cleaner.storage.which_dir import Nature, nature_of, require_log_dir
 from cleaner.verification.proof.findings import Refutation
 from cleaner.verification.proof.key_rows import KeyRows
 from cleaner.verification.proof.producers import ProtectedBatches
@@ -91,15 +88,6 @@ class VerifyReport:
     kafka: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A partition on both sides."""
-
-    topic_partition: TopicPartition
-    before: Path
-    after: Path
-
-
 def verify_log_dirs(
     before: Path,
     after: Path,
@@ -123,8 +111,8 @@ def verify_log_dirs(
     """
     fs = context.fs
     with as_cleaner_errors(after):
-        pairs = _pairs(fs, before, after, partitions)
-        homes = {path: LogDir(fs, path) for pair in pairs for path in (pair.before.parent, pair.after.parent)}
+        pairs = pairs_of(fs, before, after, partitions)
+        homes = homes_of(fs, pairs)
         settings = {path: SettingsResolver(fs, path, sources) for path in {pair.after.parent for pair in pairs}}
     for pair in pairs:
         work = _Work(context, options, settings[pair.after.parent])
@@ -135,45 +123,6 @@ def verify_log_dirs(
         )
 
 
-def _pairs(fs: FileSystem, before: Path, after: Path, partitions: Sequence[str]) -> list[_Pair]:
-    natures = [nature_of(fs, directory) for directory in (before, after)]
-    for directory, nature in zip((before, after), natures, strict=True):
-        if nature is not Nature.PARTITION and (nature is not Nature.KEPT or directory is after):
-            require_log_dir(fs, directory)
-    if Nature.PARTITION in natures:
-        if natures != [Nature.PARTITION] * 2:
-            raise UsageError(
-                f"{before} is {natures[0].value}, {after} is {natures[1].value}: give two log dirs, or two directories "
-                "of one partition"
-            )
-        if partitions:
-            raise UsageError("two partition directories and names of partitions; give two log dirs, or no names")
-        before, after = real_path(before), real_path(after)
-        return [_Pair(_name_of(after) or _name_of(before) or TopicPartition(after.name, 0), before, after)]
-    kept = kept_partitions(fs, before) if natures[0] is Nature.KEPT else {}
-    sides = [LogDir(fs, path) for path in (before, after)]
-    listings = [kept or sides[0].partitions(), sides[1].partitions()]
-    if partitions:
-        wanted = parse_names(partitions)
-    elif kept:
-        wanted = sorted(kept)
-    else:
-        wanted = sorted(listings[0].keys() | listings[1].keys())
-    for topic_partition in wanted:
-        for side, listing in zip(sides, listings, strict=True):
-            if topic_partition not in listing:
-                likely = did_you_mean(str(topic_partition), map(str, listing))
-                raise UsageError(f"{side.path}: no partition {topic_partition}{likely}")
-    return [_Pair(wanted_one, listings[0][wanted_one], listings[1][wanted_one]) for wanted_one in wanted]
-
-
-def _name_of(directory: Path) -> TopicPartition | None:
-    try:
-        return TopicPartition.parse(directory.name)
-    except ValueError:
-        return None
-
-
 @dataclass(frozen=True)
 class _Work:
     """One partition's proof."""
@@ -182,20 +131,12 @@ class _Work:
     options: VerifyOptions
     settings: SettingsResolver
 
-    def verify(self, pair: _Pair, homes: dict[Path, LogDir]) -> VerifyReport:
+    def verify(self, pair: LogPair, homes: dict[Path, LogDir]) -> VerifyReport:
         """Prove one partition; `homes` are the log dirs that hold its two sides."""
         fs, options = self.context.fs, self.options
         name = pair.topic_partition
         old_home, new_home = homes[pair.before.parent], homes[pair.after.parent]
-        after = LogSide(fs, pair.after, new_home.log_start_offsets.get(name))
-        if is_kept(fs, pair.before):
-            segments, kept = kept_log(fs, pair.before, after.segments)
-            # The newest producer snapshot belongs to the log's end, which rounds do not move.
-            before = LogSide(fs, pair.after, after.log_start_offset, segments)
-            checkpoint = kept.checkpoint
-        else:
-            before = LogSide(fs, pair.before, old_home.log_start_offsets.get(name))
-            checkpoint = old_home.offsets(OffsetKind.CLEANER).get(name)
+        before, after, checkpoint = sides_of(fs, pair, homes)
         topic_id = read_topic_id(fs, pair.after / names.PARTITION_METADATA)
         topic = self.settings.topic(name.topic, topic_id).config
         first_dirty = _first_dirty(before, checkpoint)

@@ -10,6 +10,7 @@ from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
 from cleaner.cli.output import json_line, say, say_refusal
 from cleaner.cli.progress import ProgressBar
+from cleaner.cli.verify_as import KINDS, run_replay
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
 
@@ -28,7 +29,10 @@ so it also proves the work of a broker, in one round or in many.
 
 BEFORE and AFTER are two log dirs, or two directories of one partition, each next to its checkpoints; BEFORE may also be
 the directory of `clean --keep-old`, which holds the part of the old log that a round has touched. Nothing is
-locked and nothing changes. Errors are reported with file, position and offset, never with a key."""
+locked and nothing changes. Errors are reported with file, position and offset, never with a key.
+
+With --as it replays internal topics instead, record by record, as the coordinators, registries and Connect workers do
+that read them, and compares what they make of both logs: offsets, members, transactions, schemas, connectors."""
 
 EXAMPLES = """\
 examples:
@@ -37,9 +41,12 @@ examples:
   cleaner verify /var/kept /var/lib/kafka                         what clean --keep-old /var/kept replaced
   cleaner verify /backup/prices-0 /var/lib/kafka/prices-0 --end 120000
   cleaner verify /backup/kafka /var/lib/kafka --since 1760000000000   rounds over more than delete.retention.ms
+  cleaner verify --as auto /backup/kafka /var/lib/kafka           the states of all internal topics
+  cleaner verify --as connect /backup/kafka /var/lib/kafka my-offsets-0
 
 exit status:
-  0  proven      1  refuted, or a log that cannot be read      2  usage      78  a bad setting"""
+  0  proven, or the same states      1  refuted, other states, or a log that cannot be read      2  usage
+  78  a bad setting"""
 
 _MAX_SHOWN = 20
 
@@ -49,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="BEFORE", type=Path, help="the log dir, or partition, before cleaning")
     parser.add_argument("after", metavar="AFTER", type=Path, help="the same after cleaning")
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
+    parser.add_argument(
+        "--as",
+        dest="kind",
+        choices=KINDS,
+        help="compare the states that the readers of internal topics replay; auto: by the usual names of topics. With "
+        "the names of partitions, of topics of any name",
+    )
     parser.add_argument(
         "--end",
         metavar="OFFSET",
@@ -89,6 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from cleaner.app.verify_log_dirs import verify_log_dirs
 
+    if arguments.kind is not None:
+        return run_replay(arguments, settings)
     bar = prepare_work(arguments.before, arguments.after, stay_root=arguments.as_root)
     printer = VerifyPrinter(arguments.format, bar)
 

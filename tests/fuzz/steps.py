@@ -149,6 +149,7 @@ READING: dict[str, Callable[[Path], Label]] = {
     "dump metadata": lambda at: _dump(at, "--cluster-metadata-decoder"),
     "dump offsets": lambda at: _dump(at, "--offsets-decoder"),
     "verify": lambda at: command("verify", at / "logs", at / "cleaned", TARGET, UNTOUCHED, *NOW, *_topics(at)),
+    "verify states": lambda at: command("verify", "--as", "groups", at / "logs", at / "cleaned", TARGET),
     "verify kept": lambda at: command("verify", at / "kept", at / "cleaned", *NOW, *_topics(at)),
     "topics": lambda at: command("topics", "describe", "--log-dir", at / "logs"),
     "topics as json": lambda at: command("topics", "list", "--log-dir", at / "logs", "--format", "json"),

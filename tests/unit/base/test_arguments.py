@@ -236,6 +236,14 @@ FUNCTIONS: Table = {
         **{name: values for name, values in FOUND.items() if name != "now_ms"},
         **LENT,
     },
+    "replay": {
+        "before": (*PATH, None),
+        "after": (*PATH, None),
+        "kind": WORD,
+        "partitions": (5, "prices-0", [5], {"prices-0": 1}, THING),
+        **{name: values for name, values in FOUND.items() if name != "now_ms"},
+        **LENT,
+    },
 }
 USUAL: dict[str, dict[str, object]] = {
     "read": {"offset": 0},
@@ -341,7 +349,8 @@ def test_function_refuses_what_it_cannot_use(name: str, manager: LogManager, tmp
     """Commands' calls and openings, of a log dir that is closed."""
     manager.close()
     before = files_below(tmp_path)
-    usual = {"log_dirs" if name == "LogManager" else "log_dir": tmp_path / "logs", **USUAL.get(name, {})}
+    first = {"LogManager": "log_dirs", "replay": "before"}.get(name, "log_dir")
+    usual = {first: tmp_path / "logs", **({"after": tmp_path / "logs"} if name == "replay" else USUAL.get(name, {}))}
     refuses_all(getattr(cleaner, name), usual, OPENING if name == "LogManager" else FUNCTIONS[name])
     assert files_below(tmp_path) == before
 

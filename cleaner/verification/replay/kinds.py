@@ -21,17 +21,13 @@ REPLAYS: Mapping[str, Callable[[], Replay]] = {
 }
 """By the name of the kind."""
 
-_TOPICS = {
-    "groups": re.compile("__consumer_offsets"),
-    "transactions": re.compile("__transaction_state"),
-    "schemas": re.compile("_schemas"),
-    "connect": re.compile(r"(.*[-_.])?connect[-_.]?(offsets|configs?|status|statuses)"),
-}
+_KINDS = {"__consumer_offsets": "groups", "__transaction_state": "transactions", "_schemas": "schemas"}
+_CONNECT = re.compile(r"(.*[-_.])?connect[-_.]?(offsets|configs?|status|statuses)")
 
 
 def kind_of(topic: str) -> str | None:
     """Return the kind that a topic has by its usual name; None for others."""
-    return next((kind for kind, name in _TOPICS.items() if name.fullmatch(topic)), None)
+    return _KINDS.get(topic) or ("connect" if _CONNECT.fullmatch(topic) else None)
 
 
 def replay(kind: str, side: LogSide, limit_bytes: int, step: Callable[[int], None]) -> tuple[Replay, int]:

@@ -18,10 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main, make_parser
 from cleaner.spark.clean.available import why_not_available
 from tests.integration.log_dirs import keyed_log
-from tests.support.log_builder import write_log_dir
+from tests.support.coordinator_records import offset_commit
+from tests.support.log_builder import LogBuilder, write_log_dir
 from tools.tutorial import Shell, Step, commands, matches
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +58,11 @@ class World:
         for name in ("etc/kafka", "etc/systemd/system", "etc/bash_completion.d", "usr/lib/sysusers.d", "mnt", "opt"):
             (root / name).mkdir(parents=True)
         for name in ("var/lib/kafka", "srv/before", "srv/after"):
-            log_dir = write_log_dir(root / name, keyed_log("prices-0"), keyed_log("users-0"))
+            logs = [keyed_log("prices-0"), keyed_log("users-0")]
+            if name != "var/lib/kafka":
+                logs.append(LogBuilder(TopicPartition("__consumer_offsets", 0)))
+                logs[-1].append(offset_commit("g", "prices", 0, 17))
+            log_dir = write_log_dir(root / name, *logs)
             policies = "prices.cleanup.policy=compact\nusers.cleanup.policy=compact\n"
             (log_dir / "cleaner-topics.properties").write_text(policies)
         (root / "tmp").mkdir()

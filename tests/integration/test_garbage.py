@@ -184,6 +184,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "prove-erased": (None, _command("prove-erased", "--key-prefix", "key", "DIR")),
     "prove-erased damaged": ("log 1", _command("prove-erased", "--key-prefix", "key", "DIR")),
     "verify": (None, _command("verify", "DIR", "DIR", "topic-0", *_OPTIONS)),
+    "verify --as": (None, _command("verify", "--as", "groups", "DIR", "DIR", "topic-0")),
+    "verify --as damaged": ("log 1", _command("verify", "--as", "groups", "DIR", "DIR", "topic-0")),
     "dump": (None, _command("dump", "DIR/topic-0/00000000000000000000.log", "--print-data-log")),
     "recover": (None, _command("recover", "DIR", *_OPTIONS)),
     "read": (None, _read),

@@ -198,6 +198,7 @@ class _Reading:
             self._progress(done, int(sizes.sum()))
             self._add_cell(cell, its_section, its_group)
             done += cell.end - cell.start
+        self._latest = None  # it refers to this object
         return self._found(int(sizes.sum()))
 
     def _draw(self) -> list[Cell]:

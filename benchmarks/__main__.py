@@ -20,6 +20,7 @@ from benchmarks.bulk import bulk_table
 from benchmarks.check import check_table
 from benchmarks.commit import commit_table, followed_table
 from benchmarks.daemon import tables as daemon_tables
+from benchmarks.erase import erase_table
 from benchmarks.frames import frames_table
 from benchmarks.inputs import INPUTS
 from benchmarks.latency import latency_table
@@ -38,7 +39,7 @@ from benchmarks.sweep import sweep_table
 from tests.kafka.rig import VERSIONS, Rig
 
 SECTIONS = (
-    *("rounds", "limits", "processes", "memory", "start", "look", "check", "daemon", "status"),
+    *("rounds", "limits", "processes", "memory", "start", "look", "check", "erase", "daemon", "status"),
     *("append", "commit", "read", "restore", "opening", "latency"),
     *("frames", "linear", "lives", "bulk", "sweep"),
 )
@@ -67,6 +68,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "start": lambda _: start_table(runs=2 * runs),
         "look": lambda scratch: "\n".join(look_table(partitions, runs, scratch) for partitions in PARTITIONS),
         "check": lambda scratch: check_table(rig, scratch, runs),
+        "erase": lambda scratch: erase_table(rig, scratch, runs, large=options.large),
         "daemon": lambda scratch: "\n".join(daemon_tables(8, 200, runs, scratch)),
         "status": lambda _: status_table(runs=4 * runs),
         "append": lambda scratch: append_tables(runs, scratch),
@@ -90,7 +92,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=int, default=5, help="measured runs of each input")
     parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of rounds and limits")
     parser.add_argument("--input", default="", help="only inputs of rounds and limits whose names have this pattern")
-    parser.add_argument("--large", action="store_true", help="section linear: 16 GB too; takes 40 GB of disk")
+    parser.add_argument(
+        "--large", action="store_true", help="sections linear and erase: 16 and 10 GB too; takes 40 GB of disk"
+    )
     parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
     parser.add_argument("--seed", type=int, default=1, help="of the first random shape")
     parser.add_argument("--scratch", type=Path, default=None, help="a directory on the disk to be measured")

@@ -1,10 +1,10 @@
 """
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
-The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `prove_erased`, `undo`, `recover`
-and `warm` do what the commands of the same names do, `who` what `plan --who` does and `replay` what `verify --as` does;
-`LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that
-`import cleaner` costs nothing. Errors are in `cleaner.errors`.
+The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `erase`, `prove_erased`, `undo`,
+`recover` and `warm` do what the commands of the same names do, `who` what `plan --who` does and `replay` what
+`verify --as` does; `LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when
+first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cleaner import errors as errors
     from cleaner.app import check as check
     from cleaner.app import clean as clean
+    from cleaner.app import erase as erase
     from cleaner.app import explain as explain
     from cleaner.app import gaps as gaps
     from cleaner.app import plan as plan
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from cleaner.app import warm as warm
     from cleaner.app import who as who
     from cleaner.app.check_log_dir import CheckReport as CheckReport
+    from cleaner.app.erase_reports import ErasedFile as ErasedFile
+    from cleaner.app.erase_reports import EraseReport as EraseReport
     from cleaner.app.gaps_log_dir import GapReport as GapReport
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
@@ -69,8 +72,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean explain gaps plan prove_erased recover replay undo verify warm who",
+    "app": "check clean erase explain gaps plan prove_erased recover replay undo verify warm who",
     "app.check_log_dir": "CheckReport",
+    "app.erase_reports": "EraseReport ErasedFile",
     "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
     "app.plan_report": "PlanEntry",

@@ -33,6 +33,7 @@ from cleaner.storage.fs.file_system import FileSystem
 if TYPE_CHECKING:
     # These modules load kernels.
     from cleaner.app.check_log_dir import CheckReport
+    from cleaner.app.erase_reports import EraseReport
     from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.replay_log_dirs import ReplayReport
     from cleaner.app.undo_clean import UndoReport
@@ -422,6 +423,78 @@ def verify(
     if isinstance(outcomes[0], Refusal):
         raise outcomes[0].error
     return outcomes[0]
+
+
+def erase(
+    log_dir: str | PathLike[str],
+    names: Sequence[str],
+    keys: Iterable[bytes] = (),
+    settings: Settings | None = None,
+    *,
+    prefixes: Iterable[bytes] = (),
+    offsets: tuple[int, int] | None = None,
+    dry_run: bool = False,
+    punch: bool = False,
+    kept: Sequence[str | PathLike[str]] = (),
+    cut: Sequence[str | PathLike[str]] = (),
+    index_dir: str | PathLike[str] | None = None,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[EraseReport | Refusal]:
+    """
+    Erase the records of some keys, or of some offsets, from every place of a log dir. It cannot be undone.
+
+    Give keys, or prefixes, or offsets.
+
+    Args:
+        log_dir: the log dir; no process may use it.
+        names: of topics and partitions; with `offsets` of one partition.
+        keys: whole keys of records.
+        settings: as for `clean`.
+        prefixes: every key that begins with one of them.
+        offsets: the first and the last offset, both inclusive.
+        dry_run: only count; nothing is written.
+        punch: overwrite files before they are removed, and punch holes into them.
+        kept: directories that `clean(keep_old=...)` has filled.
+        cut: directories that `recover --save-cut` has filled.
+        index_dir: of key indexes, if `clean` was given one.
+        now_ms: the time by which idle producers are judged.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called before each buffer; raises CleaningAborted to stop.
+        warn: called with warnings.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        For each directory what was erased, or why it was refused.
+    Raises:
+        CleanerError: the log dir as a whole cannot be worked on, or a name is of no topic.
+    """
+    from cleaner.app.erase_log_dir import erase_log_dir
+    from cleaner.app.erase_reports import EraseOptions, wanted_records
+
+    path = arguments.path("log_dir", log_dir)
+    given = arguments.texts("names", names)
+    wanted = wanted_records(
+        arguments.byte_strings("keys", keys),
+        arguments.byte_strings("prefixes", prefixes),
+        arguments.offset_range("offsets", offsets),
+        given,
+    )
+    options = EraseOptions(
+        dry_run=arguments.flag("dry_run", dry_run),
+        punch=arguments.flag("punch", punch),
+        kept=tuple(arguments.paths("kept", kept)),
+        cut=tuple(arguments.paths("cut", cut)),
+        index_dir=arguments.optional_path("index_dir", index_dir),
+    )
+    sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
+    context = CallContext.of(fs, now_ms, progress, check_done, warn)
+    return list(erase_log_dir(path, given, wanted, sources, options, context))
 
 
 def prove_erased(

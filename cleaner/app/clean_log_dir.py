@@ -70,7 +70,8 @@ def clean_log_dir(
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=LockMode.SHARED) as session:
         if options.keep_old is not None:
             check_outside(session, options.keep_old, "--keep-old")
-        session = _with_key_indexes(session, options)
+        if options.use_index:
+            session = with_key_indexes(session, options.index_dir)
         todo = choose_partitions(session, named)
         is_clean = session.use is not Use.TORN
         if not is_clean and not options.recover:
@@ -88,13 +89,13 @@ def clean_log_dir(
         yield from _clean_each(job, todo)
 
 
-def _with_key_indexes(session: Session, options: CleanOptions) -> Session:
+def with_key_indexes(session: Session, index_dir: Path | None) -> Session:
     """Add the directory of key indexes, if the caller or a setting names one."""
     named = session.settings.cleaner.index_dir
-    directory = options.index_dir or (Path(named) if named else None)
-    if directory is None or not options.use_index:
+    directory = index_dir or (Path(named) if named else None)
+    if directory is None:
         return session
-    check_outside(session, directory, INDEX_DIR_KEY if options.index_dir is None else "--index-dir")
+    check_outside(session, directory, INDEX_DIR_KEY if index_dir is None else "--index-dir")
     context = session.context
     return replace(session, key_index_dir=KeyIndexDir(context.fs, directory, [session.log_dir.path], context.warn))
 

@@ -114,6 +114,25 @@ def path(name: str, value: object) -> Path:
     return Path(given)
 
 
+def paths(name: str, values: object) -> list[Path]:
+    """Return several paths; a single one is refused, as it would be iterated by characters."""
+    if isinstance(values, str | bytes | os.PathLike | Mapping) or not isinstance(values, Iterable):
+        raise _refused(name, values, "several paths are needed")
+    return [path(name, value) for value in values]
+
+
+def offset_range(name: str, value: object) -> tuple[int, int] | None:
+    """Return a first and a last offset, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise _refused(name, value, "a first and a last offset are needed")
+    first, last = whole(name, value[0], 0), whole(name, value[1], 0)
+    if last < first:
+        raise _refused(name, value, "the last offset is below the first")
+    return first, last
+
+
 def optional_path(name: str, value: object) -> Path | None:
     """Return a path, or None."""
     return None if value is None else path(name, value)

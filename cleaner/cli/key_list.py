@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -13,9 +15,9 @@ from cleaner.errors import InputError, UsageError
 KeysFormat = Literal["lines", "json"]
 
 
-def read_keys(name: str, form: KeysFormat) -> list[bytes]:
+def read_keys(name: str, form: KeysFormat) -> Iterator[bytes]:
     """
-    Read the keys of a list, in its order.
+    Yield the keys of a list, in its order; of a long list only one line is in memory at a time.
 
     Args:
         name: of the file; `-` is standard input.
@@ -23,19 +25,26 @@ def read_keys(name: str, form: KeysFormat) -> list[bytes]:
             string, whose UTF-8 is the key, or `{"base64": "..."}`.
     Raises:
         UsageError: no such file, or it cannot be read.
-        InputError: a line that is not JSON of that form.
+        InputError: a line that is not JSON of that form. Of `lines` one that is empty, or has the line end of another
+            system: such keys are rare, and such mistakes are not.
     """
+    source = "" if name == "-" else name
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                text = line.removesuffix(b"\n")
+                yield _of_line(number, text, source) if form == "lines" else _of_json(number, text, source)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}") from error
-    lines = data.split(b"\n")
-    if lines[-1] == b"":
-        lines.pop()
-    if form == "lines":
-        return lines
-    source = "" if name == "-" else name
-    return [_of_json(number, line, source) for number, line in enumerate(lines, start=1)]
+
+
+def _of_line(number: int, line: bytes, source: str) -> bytes:
+    if not line:
+        raise InputError(number, 'an empty line; if the empty key is meant, --keys-format json has ""', source)
+    if line.endswith(b"\r"):
+        reason = "a carriage return before the line end; if the key has it, --keys-format json can say so"
+        raise InputError(number, reason, source)
+    return line
 
 
 def _of_json(number: int, line: bytes, source: str) -> bytes:

@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         announce_compiling(log.info)
         was_root = os.geteuid() == 0
         take_identity(*loaded.log_dirs, stay_root=arguments.as_root)
-        warm_up()
+        warm_up(rounds_only=True)
         begin_collecting()
         # A log dir may be mounted later: its owner is checked then.
         fs = OwnDirectories() if was_root and not arguments.as_root else FileSystem()

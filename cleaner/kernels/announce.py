@@ -14,7 +14,7 @@ from pathlib import Path
 
 Listener = Callable[[Path | None], None]
 
-ABOUT_SECONDS = 15  # for all of them, on one core of a small machine with nothing else running
+ABOUT_SECONDS = 30  # for all of them, on one core of a small machine with nothing else running
 
 
 def _warn(kept_in: Path | None) -> None:

@@ -111,6 +111,7 @@ def retain_and_pack(
             data,
             unpacked,
             batches[at : at + 1],
+            retention[at],
             verdicts,
             state[STATE_ORDINAL],
             is_empty_marker[at] != 0,

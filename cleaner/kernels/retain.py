@@ -34,6 +34,7 @@ BATCH_KEEP_IF_NOT_EMPTY = 0
 BATCH_KEEP_EVEN_EMPTY = 1
 BATCH_DROP = 2
 BATCH_COPY = 3  # unchanged, whatever its content: its records are not read
+BATCH_KEEP_END = 4  # even empty, and up to the same offset, also of magic 0 and 1: the log must not end before it
 
 # Cells of the state array.
 (
@@ -55,7 +56,7 @@ STATE_CELLS = 13
 
 GROWTH_PER_RECORD = 20  # at most: a longer length (5), timestamp delta (10) and offset delta (5)
 _MAX_INT = 2**31 - 1
-# Attributes that an empty batch keeps, a rebuilt one, and one that had magic 0 or 1.
+# Attributes that an empty batch keeps, a rebuilt one, and one that had magic 0 or 1, whose other bits mean nothing.
 _KEPT_EMPTY = header.TIMESTAMP_TYPE_FLAG | header.TRANSACTIONAL_FLAG | header.CONTROL_FLAG
 _KEPT_REBUILT = header.COMPRESSION_MASK | _KEPT_EMPTY
 _KEPT_LEGACY = header.COMPRESSION_MASK | header.TIMESTAMP_TYPE_FLAG
@@ -89,7 +90,7 @@ def seal_batch(out, at, end):
 @jit
 def write_empty_header(out, at, row):
     """Keep a batch as a header without records (R-575)."""
-    attributes = row.attributes & _KEPT_EMPTY
+    attributes = row.attributes & (_KEPT_EMPTY if row.magic == 2 else header.TIMESTAMP_TYPE_FLAG)
     _write_header(
         out, at, row, row.base_offset, row.last_offset, attributes, int64(-1), row.max_timestamp, 0, row.leader_epoch
     )
@@ -174,7 +175,7 @@ def _check_rebuild(row):
 
 
 @jit
-def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
+def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, keeps_end, out, at):
     """
     Rebuild a batch from its surviving records, uncompressed and not sealed (R-570..R-578).
 
@@ -182,6 +183,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
         body: the array with the batch's records.
         verdicts, ordinal: the batch's verdicts begin at `verdicts[ordinal]`; at least one record stays.
         horizon_ms: the delete horizon, or negative for none (R-563, R-568).
+        keeps_end: a batch of magic 0 or 1 reaches as far as before, not only to its last surviving record.
         out, at: where to write; there is room for the body, GROWTH_PER_RECORD a record, and a header.
     Returns:
         (RETAIN_ status, end of the batch in `out`, last offset, maximum timestamp).
@@ -219,7 +221,7 @@ def rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, at):
                 base_offset = offset
         if offset - base_offset > _MAX_INT:
             return RETAIN_OFFSET_TOO_FAR, at, int64(0), int64(0)
-        if legacy:
+        if legacy and not keeps_end:
             last_offset = offset
         max_timestamp = max(max_timestamp, timestamp)
         new_delta = timestamp - base_timestamp
@@ -278,7 +280,7 @@ def count_verdicts(verdicts, first, count, is_control, state):
 
 
 @jit
-def rebuild_apart(data, unpacked, rows, verdicts, ordinal, is_empty_marker, new_horizon_ms, out, state):
+def rebuild_apart(data, unpacked, rows, retention, verdicts, ordinal, is_empty_marker, new_horizon_ms, out, state):
     """
     Rebuild the one batch in `rows` at the beginning of a separate buffer, and count its verdicts.
 
@@ -293,7 +295,9 @@ def rebuild_apart(data, unpacked, rows, verdicts, ordinal, is_empty_marker, new_
         has_tombstones |= verdicts[i] == KEEP_TOMBSTONE
     _, horizon_ms = batch_horizon(row, has_tombstones, is_empty_marker, new_horizon_ms)
     body = unpacked if row.unpacked else data
-    status, end, last_offset, max_timestamp = rebuild_batch(body, row, verdicts, ordinal, horizon_ms, out, int64(0))
+    status, end, last_offset, max_timestamp = rebuild_batch(
+        body, row, verdicts, ordinal, horizon_ms, retention == BATCH_KEEP_END, out, int64(0)
+    )
     if status == RETAIN_DONE:
         count_verdicts(
             verdicts, ordinal, row.count, row.attributes & header.CONTROL_FLAG != 0 and row.magic == 2, state
@@ -361,8 +365,8 @@ def retain_batches(
             has_tombstones |= verdicts[i] == KEEP_TOMBSTONE
         stamp, horizon_ms = batch_horizon(row, has_tombstones, is_empty_marker[b], new_horizon_ms)
         if kept == 0:
-            if retention[b] == BATCH_KEEP_EVEN_EMPTY:
-                if row.magic < 2:
+            if retention[b] == BATCH_KEEP_EVEN_EMPTY or retention[b] == BATCH_KEEP_END:
+                if row.magic < 2 and retention[b] != BATCH_KEEP_END:
                     return RETAIN_EMPTY_LEGACY
                 write_empty_header(out, at, row)
                 note_written(written, state, HEADER_BYTES, row.last_offset, row.max_timestamp, 0, row.last_offset)
@@ -373,7 +377,9 @@ def retain_batches(
             if row.attributes & header.COMPRESSION_MASK:
                 return RETAIN_COMPRESS
             body = unpacked if row.unpacked else data
-            status, end, last_offset, max_timestamp = rebuild_batch(body, row, verdicts, first, horizon_ms, out, at)
+            status, end, last_offset, max_timestamp = rebuild_batch(
+                body, row, verdicts, first, horizon_ms, retention[b] == BATCH_KEEP_END, out, at
+            )
             if status != RETAIN_DONE:
                 return status
             seal_batch(out, at, end)

@@ -31,8 +31,9 @@ from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse
 from cleaner.errors import CorruptCheckpointError, shortened
 from cleaner.storage.files.checkpoint import read_bounded
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import TRANSACTIONAL_IDS
 
-FILE_NAME = "cleaner-transactional-ids"
+FILE_NAME = TRANSACTIONAL_IDS
 FORMAT, VERSION = "cleaner-transactional-ids", 1  # values on disk, never to be changed
 
 LIMIT_BYTES = 16 << 20

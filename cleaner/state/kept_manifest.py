@@ -7,6 +7,7 @@ The manifest of `clean --keep-old` for a partition: the segments that rounds rep
      "log_dir": "/var/lib/kafka", "partition": "prices-0",
      "checkpoint": 120000,                     the line before the first round; null for none
      "active_base": 900000, "active_bytes": 5120,      an undo requires that nothing was appended
+     "erasing": false,                         true while `erase` rewrites kept files
      "groups": [                               in the order in which they were swapped
       {
        "directory": "000001",
@@ -80,6 +81,7 @@ class KeptPartition:
     active_base: int
     active_bytes: int
     groups: tuple[KeptGroup, ...]
+    erasing: bool = False
 
 
 def manifest(fs: FileSystem, directory: Path) -> StateFile[KeptPartition]:

@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --as --as-kafka --cancel --certificate --check --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
+set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
+set -g _shtab_cleaner_opts_with_value --add-config --as --as-kafka --cancel --certificate --check --conf --config --cut --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --kept --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --offsets --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -221,6 +221,27 @@ complete -c cleaner -n '_shtab_cleaner_using verify' -l format -xka "table json"
 complete -c cleaner -n '_shtab_cleaner_using verify' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
 complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_path (commandline -ct))" -d 'the log dir, or partition, before cleaning'
 complete -c cleaner -n '_shtab_cleaner_using verify; and test $_shtab_cleaner_npos -eq 1' -ka "(__fish_complete_path (commandline -ct))" -d 'the same after cleaning'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a erase -d 'Removes the records of some keys, or of some offsets, from all directories of the topics: every segment, the active one too, whatever the cleanup policy; aborted and open transactions; compressed and old batches; what swaps and deletions have left; and -future, -stray and -delete directories. Directories that `clean --keep-old` and `recover --save-cut` have filled are named by --kept and --cut.'
+complete -c cleaner -n '_shtab_cleaner_using erase' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l as-kafka -xka "auto 4.3 4.4" -d 'the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l now -x -d 'the time to use as now, in ms since 1970 (default: the clock'"'"'s)'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l format -xka "table json" -d 'json: one object a line (default: table)'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l keys -x -d 'the keys, one a line, the bytes as they are (-: standard input)'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l key-prefix -x -d 'every key that begins with it; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l offsets -x -d 'the records from offset A to offset B, both inclusive, of one partition; also those without a key'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l keys-format -xka "lines json" -d 'json: each line is a JSON string, or {"base64": "..."} (default: lines)'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l dry-run -d 'count what would be erased; write nothing'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l kept -xka "(__fish_complete_directories)" -d 'a directory that `clean --keep-old` has filled; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l cut -xka "(__fish_complete_directories)" -d 'a directory that `recover --save-cut` has filled; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l punch -d 'overwrite files with zeros and punch holes into them before they are removed'
+complete -c cleaner -n '_shtab_cleaner_using erase' -l index-dir -xka "(__fish_complete_directories)" -d 'what `clean` was given (default: cleaner.index.dir)'
+complete -c cleaner -n '_shtab_cleaner_using erase; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a prove-erased -d 'Searches every byte of every file below the directories for the keys, and writes a certificate: what was looked for, what was read, and what was found. It takes every file for record batches as far as it can, whatever its name: logs, renamed and deleted ones, kept copies, aborted transactions, all codecs. All other bytes are searched as they are.'
 complete -c cleaner -n '_shtab_cleaner_using prove-erased' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using prove-erased' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'

@@ -167,6 +167,11 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("/no/such/directory" * 10,),
     ],
     ("gaps",): [("LOGS", *COMPACT), ("DAMAGED", *COMPACT), ("LOGS", "nothing-0")],
+    ("erase",): [
+        ("LOGS", "topic", "--key-prefix", "k1", "--dry-run", *WHEN),
+        ("DAMAGED", LONG, "--key-prefix", "k1", *WHEN),
+        ("LOGS", "nothing", "--key-prefix", "k1"),
+    ],
     ("prove-erased",): [
         ("LOGS",),
         ("--key-prefix", "k", "DAMAGED", "--certificate", "/no/such/directory" * 10),

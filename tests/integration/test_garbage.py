@@ -181,6 +181,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "check damaged": ("log 1", _command("check", "DIR", *_OPTIONS)),
     "gaps": (None, _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
     "gaps damaged": ("log 1", _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
+    "erase": (None, _command("erase", "DIR", "topic", "--key-prefix", "key")),
+    "erase damaged": ("log 1", _command("erase", "DIR", "topic", "--key-prefix", "key")),
     "prove-erased": (None, _command("prove-erased", "--key-prefix", "key", "DIR")),
     "prove-erased damaged": ("log 1", _command("prove-erased", "--key-prefix", "key", "DIR")),
     "verify": (None, _command("verify", "DIR", "DIR", "topic-0", *_OPTIONS)),

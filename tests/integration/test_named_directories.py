@@ -47,12 +47,14 @@ COMMANDS = {
     "save-cut": ["recover", "{good}", "--save-cut", "{}"],
     "check": ["check", "{}"],
     "gaps": ["gaps", "{}"],
+    "erase": ["erase", "{}", "orders", "--key-prefix", "k"],
+    "erase-kept": ["erase", "{good}", "orders", "--key-prefix", "k", "--kept", "{}"],
 }
 # What is no mistake there.
 MEANT = {
     "partition": ("check", "gaps"),
-    "parent": ("topics-dir", "keep-old", "save-cut"),
-    "empty": ("topics-dir", "keep-old", "save-cut"),
+    "parent": ("topics-dir", "keep-old", "save-cut", "erase-kept"),
+    "empty": ("topics-dir", "keep-old", "save-cut", "erase-kept"),
     "missing": ("keep-old", "save-cut"),
     "segment": ("dump",),
 }
@@ -135,6 +137,7 @@ CALLS: dict[str, Callable[[Path, Path], object]] = {
     "clean": lambda path, _: cleaner.clean(path, PARTITION),
     "plan": lambda path, _: cleaner.plan(path),
     "who": lambda path, _: cleaner.who(path),
+    "erase": lambda path, _: cleaner.erase(path, ["orders"], [b"k"]),
     "recover": lambda path, _: cleaner.recover(path),
     "open_reader": lambda path, _: open_reader(path, "orders"),
     "LogManager": lambda path, _: LogManager(path, {}, create=False, cleaner=False),

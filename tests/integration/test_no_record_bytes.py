@@ -41,6 +41,7 @@ def commands(before: Path, log_dir: Path) -> list[list[str]]:
         ["prove-erased", "--key-prefix", CONFIDENTIAL[:4], str(log_dir)],
         ["dump", str(log), "--deep-iteration", "--skip-record-metadata"],
         ["verify", str(before), str(log_dir), "--end", "12", *COMPACT],
+        ["erase", str(log_dir), "topic", "--key-prefix", CONFIDENTIAL[:4], "--dry-run"],
         ["clean", str(log_dir), "topic-0", "--now", str(NOW), *COMPACT],
         ["clean", str(log_dir), "topic-0", "--now", str(NOW), "--damaged", "keep", *COMPACT],
         ["recover", str(log_dir), *COMPACT],

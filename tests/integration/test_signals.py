@@ -82,6 +82,7 @@ def _commands(log_dir: Path) -> dict[str, tuple[str | Path, ...]]:
         "check": ("check", log_dir),
         "gaps": ("gaps", log_dir),
         "verify": ("verify", log_dir, log_dir),
+        "erase": ("erase", log_dir, "topic", "--key-prefix", "k"),
         "prove-erased": ("prove-erased", "--key-prefix", "k", log_dir),
         "dump": ("dump", "--print-data-log", log_dir / "topic-0" / f"{0:020d}.log"),
         "plan": ("plan", log_dir, "--estimate", *COMPACT),

@@ -167,8 +167,10 @@ class _Writer:
                     log.roll()
 
 
-def build(operations: Sequence[Operation], settings: dict[str, str], base_offset: int = 0) -> LogBuilder:
-    """Replay operations into a log with an empty active segment."""
+def build(
+    operations: Sequence[Operation], settings: dict[str, str], base_offset: int = 0, *, rolls_last: bool = True
+) -> LogBuilder:
+    """Replay operations into a log with an empty active segment, or without a last roll."""
     log = LogBuilder(
         PARTITION,
         base_offset=base_offset,
@@ -176,7 +178,7 @@ def build(operations: Sequence[Operation], settings: dict[str, str], base_offset
         segment_index_bytes=int(settings["segment.index.bytes"]),
     )
     writer = _Writer(log)
-    for operation in (*operations, Roll(0)):
+    for operation in (*operations, Roll(0)) if rolls_last else operations:
         writer.apply(operation)
     return log
 

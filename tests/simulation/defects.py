@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation import (  # noqa: F401 - they register theirs
     disk_defects,
+    erasing_defects,
     index_defects,
     operator_defects,
     proving_defects,

@@ -8,6 +8,7 @@ What operators do between two lives of the writer, each command in a process of 
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
     prove       `prove-erased` of everything; see `proving.py`
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
+    erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
 of a closed log dir, zeros may come back behind an active segment's files (D-02).
@@ -37,11 +38,13 @@ from tests.simulation.asking import judge_who
 from tests.simulation.bench import Bench
 from tests.simulation.clients import require_closed
 from tests.simulation.disk import SimFiles
+from tests.simulation.erasing import Erasure
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
 from tests.simulation.proving import ProvedWorld
 from tests.simulation.quiet import QuietLog
+from tests.simulation.topics import Topics
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
@@ -335,6 +338,61 @@ class Operators:
             if judge_who(outcome, where, bench.topics.now[name], marks, is_compacted=is_compacted):
                 bench.count("who: judged")
 
+    # ---- erase -----------------------------------------------------------------------------------------------------
+
+    def _erase(self, rest: Rest) -> None:
+        bench = self._bench
+        if self._has_daemon or not self._is_closed or not self._is_settled or bench.has_errors:
+            return
+        self._judge(bench.topics.names)  # what is where, if nobody was answered
+        kept, truth = self._free_place(), None
+        if rest.number % 4 == 0:
+            truth = bench.topics.copy()
+            options = CleanOptions(keep_old=kept, index_dir=bench.index_dir)
+            if not self._carry_out(Rest(rest.kind), lambda fs: self._clean(self._sources, fs, options)):
+                return
+        erasure = Erasure(bench, rest, self._sources, kept)
+        self._by_hand(erasure.leave_behind)
+        erasure.begin()
+        is_done = self._carry_out(rest, erasure.command)
+        if is_done:
+            erasure.end()
+        self._by_hand(erasure.clear)
+        if not is_done:
+            return
+        self._judge(bench.topics.names)
+        if not self._carry_out(Rest(rest.kind), erasure.again):
+            return
+        if truth is not None and kept.exists() and not rest.accident:
+            self._undo_erased(rest, kept, erasure, truth)
+
+    def _by_hand(self, work: Callable[[SimFiles], None]) -> None:
+        """Do something as a whole, by a process that does not forget to sync."""
+        process, fs = self._begin("operator")
+        with self._undisturbed():
+            self._run_process(process, partial(work, fs))
+
+    def _undo_erased(self, rest: Rest, kept: Path, erasure: Erasure, truth: Topics) -> None:
+        """Undo the round before: what it has removed is back, and what was erased is not."""
+
+        def undo(fs: SimFiles) -> None:
+            with contextlib.closing(undo_clean(kept, self._sources, self._context(fs))) as outcomes:
+                for outcome in outcomes:
+                    if isinstance(outcome, Refusal):
+                        raise outcome.error
+
+        if not list(kept.glob(f"*/{names.KEPT_MANIFEST}")) or not self._carry_out(Rest(rest.kind), undo):
+            return
+        self._bench.topics = truth
+        erasure.begin()
+        erasure.end()
+        self._judge(self._bench.topics.names)
+
+    def _free_place(self) -> Path:
+        """Return a directory that keeps nothing: what nobody has undone is of a log as it was then."""
+        places = (self._kept.with_name(f"kept-{number}") for number in itertools.count())
+        return next(place for place in places if not list(place.glob(f"*/{names.KEPT_MANIFEST}")))
+
     # ---- undo ------------------------------------------------------------------------------------------------------
 
     def _undo(self, rest: Rest) -> None:
@@ -342,9 +400,7 @@ class Operators:
         if self._has_daemon or not self._is_closed or not self._is_settled:
             return
         log_dir, topics = bench.log_dir, bench.topics
-        # What a round has kept that nobody has undone is of a log as it was then.
-        places = (self._kept.with_name(f"kept-{number}") for number in itertools.count())
-        self._kept = next(place for place in places if not list(place.glob(f"*/{names.KEPT_MANIFEST}")))
+        self._kept = self._free_place()
         before = {name: self._files_of(name) for name in topics.compacted}
         lines = {name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint") for name in topics.compacted}
         truth = topics.copy()

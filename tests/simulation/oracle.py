@@ -8,7 +8,7 @@ answered, and what a reader was shown; `judge` reads the files with the tests' o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Oracle:
         is_made: its topic was made, as far as anybody was answered.
         is_deleted_soon: somebody has asked to delete its topic.
         is_deleted: that was answered.
+        has_shrunk: records were erased since the log was last judged.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Oracle:
         self._first = first
         self._topic_id = topic_id
         self.rots = Rots(set()) if rots is None else rots
-        self.is_made = self.is_deleted_soon = self.is_deleted = False
+        self.is_made = self.is_deleted_soon = self.is_deleted = self.has_shrunk = False
         self.start = LogStart(directory, settings, now_ms)
         self._now_ms = now_ms
         self._rounds = 0
@@ -130,6 +131,19 @@ class Oracle:
         """Return the delete horizons that were in the log when it was last judged."""
         return sorted({horizon for horizon in self._horizons.values() if horizon is not None})
 
+    def begin_erasure(self, erased: Collection[Sent]) -> None:
+        """Note that some records may be gone from now on."""
+        self._note_cleaned()
+        for sent in erased:
+            sent.erasure = "asked"
+            sent.was_cleaned |= sent.offset is not None and sent.offset < self._cleaned_to
+
+    def end_erasure(self, erased: Iterable[Sent]) -> None:
+        """Note that they are gone."""
+        for sent in erased:
+            sent.erasure = "done"
+        self.has_shrunk = True
+
     def _note_cleaned(self) -> None:
         if self.is_deleted_soon and topic_id_of(self._directory) != self._topic_id:
             return
@@ -150,7 +164,9 @@ class Oracle:
         ]
         stable = min([end, *undecided])
         return {
-            at: sent for at, sent in self._by_offset.items() if at < stable and sent.is_durable and is_committed(sent)
+            at: sent
+            for at, sent in self._by_offset.items()
+            if at < stable and sent.is_durable and is_committed(sent) and not sent.erasure
         }, stable
 
     def shown(
@@ -216,6 +232,7 @@ class Oracle:
         else:
             # Less is left if something else has removed records since: a power cut, a round, a cut of damage.
             is_less = only_durable or rots.has_hit(".log") or (self._round_count and self._is_compacted)
+            is_less, self.has_shrunk = is_less or self.has_shrunk, False
             below_start = self.start.judge(line, None if is_less else found.size)
         self._judge_presence(found)
         for append in self._appends:
@@ -288,6 +305,7 @@ class Oracle:
                 continue
             sent = self._by_offset.get(offset)
             is_superseded = sent is not None and (not may_count(sent) or offset < last_of_keys.get(sent.key, -1))
+            is_superseded |= sent is not None and bool(sent.erasure)
             may_go = (
                 last >= horizon
                 if horizon is not None
@@ -312,6 +330,7 @@ class Oracle:
             self._directory, self._settings, self._now_ms, self._first, self._topic_id, rots=self.rots.copy()
         )
         other.is_made, other.is_deleted_soon, other.is_deleted = self.is_made, self.is_deleted_soon, self.is_deleted
+        other.has_shrunk = self.has_shrunk
         other.start = self.start.copy()
         other._round_count, other._round_ms, other._horizons = self._round_count, self._round_ms, self._horizons
         transactions = {
@@ -333,8 +352,8 @@ class Oracle:
             if number in numbers:
                 raise Wrong(f"record {number} is in the log twice, the second time at {offset}")
             numbers.add(number)
-            if sent.has_failed or sent.is_lost:
-                raise Wrong(f"record {number} is in the log, though its append failed or it was lost before")
+            if sent.has_failed or sent.is_lost or sent.erasure == "done":
+                raise Wrong(f"record {number} is in the log, though its append failed, or it was lost or erased before")
             if sent.offset is not None and sent.offset != offset:
                 raise Wrong(f"record {number} is at {offset}, and was at {sent.offset}")
             self._place(sent, offset)
@@ -352,6 +371,8 @@ class Oracle:
         return sent.offset < self.start.offset or self._may_be_compacted(sent, last)
 
     def _may_be_compacted(self, sent: Sent, last: dict[str, int]) -> bool:
+        if sent.erasure:
+            return True
         if sent.offset is None or sent.offset >= self._cleaned_to or not self._is_compacted:
             return False
         is_hidden = self._may_count_wrongly and sent.transaction is not None
@@ -367,7 +388,8 @@ class Oracle:
         last: dict[str, int] = {}
         for offset, sent in self._by_offset.items():
             can_supersede = may_count(sent) or self._may_count_wrongly
-            if offset < self._cleaned_to and can_supersede and (sent.value is None or offset in present):
+            is_seen = sent.value is None or offset in present or sent.was_cleaned
+            if offset < self._cleaned_to and can_supersede and is_seen:
                 last[sent.key] = max(last.get(sent.key, -1), offset)
         return last
 

@@ -26,6 +26,8 @@ class Sent:
         sent_ms: the wall clock then, or lower.
         has_failed: answered with an error that promises that nothing was appended.
         is_lost: it is not in the log, and must not come back.
+        erasure: "asked": it may be gone; "done": it is, and must not come back.
+        was_cleaned: a round may have seen it before it was erased, and removed what it superseded.
     """
 
     number: int
@@ -39,6 +41,8 @@ class Sent:
     is_durable: bool = False
     has_failed: bool = False
     is_lost: bool = False
+    erasure: str = ""
+    was_cleaned: bool = False
 
     def copy(self, transaction: Transaction | None) -> Sent:
         """Return an independent copy that belongs to a copy of its transaction."""

@@ -87,7 +87,7 @@ def test_map_of_the_documents_has_every_one() -> None:
 
 def test_readme_options_are_the_commands_options() -> None:
     """Every option the README names is one of a command it shows, or of none of ours."""
-    shown = ("clean", "plan", "verify", "bulk", "topics", "produce", "consume")
+    shown = ("clean", "plan", "verify", "erase", "bulk", "topics", "produce", "consume")
     known = {option for command in shown for option in re.findall(r"--[a-z-]+", command_help(command))}
     not_ours = {"--constraint"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "README.md").read_text()))

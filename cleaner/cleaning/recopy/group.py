@@ -209,7 +209,11 @@ class GroupRecopier:
             ).run()
         finally:
             self.chunks.close()
-        self._enter(len(group) - 1)
+        return self._aborts()
+
+    def _aborts(self) -> Aborts:
+        """Return the transaction index of the group that was read."""
+        self._enter(len(self._group) - 1)
         return self._transactions.retained_aborts
 
     def arrange(self, claim: Claim, buffer: WindowBuffer) -> RecopyChunk:

@@ -196,8 +196,8 @@ class RetainedWriter:
         rows["body_start"], rows["body_end"] = 0, len(data) - PAD_BYTES
         self._rebuilt.ensure(self._rebuilt_bytes(rows[0]))
         status, end, last_offset, max_timestamp, kept = kernel.rebuild_apart(
-            data, data, rows, verdicts, ordinal, bool(retention.is_empty_marker[index]), self._new_horizon_ms,
-            self._rebuilt.array, self._state,
+            data, data, rows, retention.batches[index], verdicts, ordinal, bool(retention.is_empty_marker[index]),
+            self._new_horizon_ms, self._rebuilt.array, self._state,
         )  # fmt: skip
         if status != kernel.RETAIN_DONE:
             raise self._refusal(path, rows[0], int(status))

@@ -19,6 +19,7 @@ from cleaner.cleaning.recopy.segment_keys import BatchFacts
 from cleaner.errors import CorruptBatchError, CorruptIndexError
 from cleaner.format.chunks import Chunk
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
+from cleaner.kernels.scan_status import KIND_LEGACY
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.index_builder import IndexBuilder
 
@@ -58,6 +59,7 @@ class _Readback:
         self.reader = reader
         self.indexes = indexes
         self.bytes = self.batches = self.messages = self.offset_sum = 0
+        self.has_legacy = False  # of batches of magic 0 and 1 the header does not say how many records they have
 
     def add(self, chunk: Chunk) -> None:
         """Count a chunk with good checksums. Raises the error after it."""
@@ -67,6 +69,7 @@ class _Readback:
         self.bytes += chunk.length
         self.batches += len(chunk.batches)
         self.messages += int(chunk.batches["count"].sum())
+        self.has_legacy |= bool(chunk.kinds & KIND_LEGACY)
         self.offset_sum = add_offsets(self.offset_sum, chunk.batches)
         if chunk.failure is not None:
             raise chunk.failure
@@ -154,6 +157,8 @@ def verify_cleaned(
         if not leaves_cache:
             file.drop_cache(0, 0)
     indexes.close()
+    if found.has_legacy:
+        found.messages = messages
     if (found.bytes, found.batches, found.messages) != (segment.size, segment.batch_count, messages):
         written = f"{segment.size} bytes, {segment.batch_count} batches and {messages} records were written"
         reason = f"{written}, {found.bytes}, {found.batches} and {found.messages} read back"

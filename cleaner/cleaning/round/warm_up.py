@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,10 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
+from cleaner.cleaning.recopy.erasure import ErasedRecords, ErasingSurvivors
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.retained import RetainedWriter
-from cleaner.cleaning.recopy.survivors import BitmapSurvivors, MapSurvivors
+from cleaner.cleaning.recopy.survivors import BitmapSurvivors, BlockRetention, MapSurvivors
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
@@ -29,7 +31,7 @@ from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.key_digests import KeyDigests
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.parallel_reader import verify_checksums
-from cleaner.format.records import Unpacker
+from cleaner.format.records import Block, Unpacker
 from cleaner.kernels import PAD_BYTES, proof, retain
 from cleaner.kernels import columns as column_kernel
 from cleaner.kernels import offset_map as map_kernel
@@ -112,6 +114,11 @@ def _search_keys(layout: Layout) -> None:
         pass
 
 
+def _erase(path: Path, block: Block, retention: BlockRetention) -> None:
+    copied = replace(retention, batches=retention.batches.copy())
+    ErasingSurvivors(ErasedRecords([b"key"])).judge(path, block, copied, np.zeros(4, np.uint8))
+
+
 def _prove(chunk: Chunk, layout: Layout) -> None:
     """Compare a chunk and its records with themselves, as a proof compares two logs."""
     rows, partners = chunk.batches, np.zeros(len(chunk.batches), np.int64)
@@ -132,10 +139,12 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
     proof.compare_records(*columns, *columns, of_records, np.zeros(len(layout), np.uint8))
 
 
-def warm_up() -> None:
+def warm_up(*, rounds_only: bool = False) -> None:
     """
-    Compile or load every kernel that a round, an append or a reader uses: `ABOUT_SECONDS` the first time on a machine,
-    then a third of a second.
+    Compile or load every kernel: `ABOUT_SECONDS` the first time on a machine, then a third of a second.
+
+    Args:
+        rounds_only: leave out those that only `erase` and `prove-erased` use.
     """
     _encode()
     log = _log()
@@ -170,11 +179,13 @@ def warm_up() -> None:
             layout = lay_out(path, block, no_flags, 0, 4)
             cut_out(layout.data, layout.key_starts, layout.key_sizes)
             _prove(chunk, layout)
-            _search_keys(layout)
             _split_columns(layout)
             offset_map.put(digests.of(path, block, no_flags, offset_map.keys))
             survivors.judge(path, block, retention, verdicts)
             by_bits.judge(path, block, retention, verdicts)
+            if not rounds_only:
+                _search_keys(layout)
+                _erase(path, block, retention)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # sets a horizon: all batches are rebuilt, some of them packed
             writer.write(path, block, retention, verdicts)
         writer.equals(chunk)

@@ -31,6 +31,7 @@ from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
 from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
 from cleaner.storage.fs.open_file import File, disk_errors
+from cleaner.storage.fs.shred import Shredder
 
 __all__ = ["UNFINISHED", "DirectoryEntry", "File", "FileState", "FileSystem", "Space", "disk_errors", "real_path"]
 
@@ -90,9 +91,10 @@ def real_path(path: Path) -> Path:
 
 
 class FileSystem:
-    """The real file system. One instance serves all threads; its only state is the set of held directories."""
+    """The real file system. One instance serves all threads; its state is the held directories, and `shredding`."""
 
     is_local_disk = True  # so locks and published watermarks are there for readers; a wrapper passes it on
+    _shredder: Shredder | None = None
     _held: HeldDirectories
 
     def __new__(cls, *_args: object, **_named: object) -> Self:
@@ -299,8 +301,19 @@ class FileSystem:
             os.rename(old.name, new.name, src_dir_fd=old.descriptor, dst_dir_fd=new.descriptor)
             self._held.renamed(source, target)
 
+    @contextlib.contextmanager
+    def shredding(self) -> Iterator[Shredder]:
+        """Overwrite every file that is removed through this object in the `with` block, by any thread."""
+        self._shredder = shredder = Shredder()
+        try:
+            yield shredder
+        finally:
+            self._shredder = None
+
     def remove(self, path: Path) -> None:
         """Remove a file; one that is already gone is fine."""
+        if self._shredder is not None:
+            self._shredder.overwrite(self, path)
         with disk_errors(path), contextlib.suppress(FileNotFoundError), self._held.parent(path) as at:
             os.unlink(at.name, dir_fd=at.descriptor)
 
@@ -343,6 +356,9 @@ class FileSystem:
         """
         if not names:
             return
+        if self._shredder is not None:
+            for name in names:
+                self._shredder.overwrite(self, directory / name)
         with disk_errors(directory), contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
 
             def remove(share: Sequence[str]) -> None:

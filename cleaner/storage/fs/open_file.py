@@ -7,6 +7,7 @@ fsync that fails is final (rule C-2).
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import io
 import os
@@ -18,6 +19,8 @@ from cleaner.errors import disk_error
 # `copy_file_range` is not known, not between these two files, or forbidden (EPERM: by a container's filter of calls).
 _NOT_WITHIN_THE_SYSTEM = (errno.ENOSYS, errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM)
 _COPY_BYTES = 1 << 20
+_KEEP_SIZE_AND_PUNCH = 0x01 | 0x02  # FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE of <linux/falloc.h>
+_CANNOT_PUNCH = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL)
 _SEEK_DATA: int | None = getattr(os, "SEEK_DATA", None)  # not on every system that reads archives
 
 
@@ -184,6 +187,20 @@ class File:
         """Cut or extend (sparsely) the file to `size` bytes."""
         with disk_errors(self.path):
             os.ftruncate(self._descriptor, size)
+
+    def punch(self, size: int) -> bool:
+        """Free the blocks of the first `size` bytes, which are zeros then; False where the system cannot."""
+        library = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(library, "fallocate64"):
+            return False
+        with disk_errors(self.path):
+            place, count = ctypes.c_int64(0), ctypes.c_int64(size)
+            if library.fallocate64(self._descriptor, _KEEP_SIZE_AND_PUNCH, place, count) == 0:
+                return True
+            number = ctypes.get_errno()
+            if number in _CANNOT_PUNCH:
+                return False
+            raise OSError(number, os.strerror(number))
 
     def fsync(self) -> None:
         """Force data and size to disk. An error is final: nothing written to this file may be trusted (C-2)."""

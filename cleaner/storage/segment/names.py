@@ -47,6 +47,7 @@ HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+TRANSACTIONAL_IDS = "cleaner-transactional-ids"
 KEPT_MANIFEST = "manifest.json"
 
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"

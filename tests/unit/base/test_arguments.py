@@ -230,6 +230,21 @@ FUNCTIONS: Table = {
         **FOUND,
         **LENT,
     },
+    "erase": {
+        "log_dir": (*PATH, None),
+        "names": (5, "prices", b"prices", [5], [], {"prices": 1}, None, THING),
+        "keys": (5, b"p3", "p3", ["p3"], [5], THING),
+        "prefixes": (5, b"p3", "p3", ["p3"], [b""], THING),
+        "offsets": (5, "0-1", (1,), (1, 0), (-1, 0), ("0", "1"), THING),
+        "dry_run": FLAG,
+        "punch": FLAG,
+        "kept": (5, "kept", [5], THING),
+        "cut": (5, "cut", [5], THING),
+        "index_dir": PATH,
+        "warn": FUNCTION,
+        **FOUND,
+        **LENT,
+    },
     "gaps": {
         "log_dir": (*PATH, None),
         "partition": (5, ["prices-0"], "prices", THING),
@@ -258,6 +273,7 @@ USUAL: dict[str, dict[str, object]] = {
     "offset_for_time": {"timestamp_ms": 0},
     "open_reader": {"topic": "prices"},
     "clean": {"partition": "prices-0"},
+    "erase": {"names": ["prices"], "keys": [b"p3"]},
 }
 PARTS_OF_A_LOG = ("appended_at", "fence")  # public for producers of the same log
 PARTS_OF_A_PRODUCER = ("end_if_late",)

@@ -46,8 +46,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert (done.returncode, done.stderr) == (0, "")
     assert " kernels compiled (" in done.stdout
     assert done.stdout.endswith(f"kept in {next(directory.iterdir())}\n")
-    # Of the processor's time: other tests may run at the same time.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30
+    # Of the processor's time: other tests may run at the same time, and make it longer by a third.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 40
     return directory
 
 
@@ -71,7 +71,7 @@ def test_library_that_has_to_compile_warns_once(tmp_path: Path) -> None:
     """With what to do about it; a second process finds what the first has kept."""
     program = "from cleaner.kernels.checksums import crc32c\nprint(crc32c(b'a' * 99))"
     first = run(tmp_path, interpreted=program)
-    assert (first.returncode, first.stderr.count("RuntimeWarning: compiling kernels, up to 15 seconds, once on")) == (
+    assert (first.returncode, first.stderr.count("RuntimeWarning: compiling kernels, up to 30 seconds, once on")) == (
         0,
         1,
     )

@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cleaner import errors as errors
-    from cleaner.app import check as check
     from cleaner.app import clean as clean
     from cleaner.app import erase as erase
-    from cleaner.app import explain as explain
-    from cleaner.app import gaps as gaps
-    from cleaner.app import plan as plan
-    from cleaner.app import prove_erased as prove_erased
     from cleaner.app import recover as recover
-    from cleaner.app import replay as replay
     from cleaner.app import undo as undo
-    from cleaner.app import verify as verify
     from cleaner.app import warm as warm
-    from cleaner.app import who as who
     from cleaner.app.check_log_dir import CheckReport as CheckReport
     from cleaner.app.erase_reports import ErasedFile as ErasedFile
     from cleaner.app.erase_reports import EraseReport as EraseReport
     from cleaner.app.gaps_log_dir import GapReport as GapReport
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
+    from cleaner.app.read_only import check as check
+    from cleaner.app.read_only import explain as explain
+    from cleaner.app.read_only import gaps as gaps
+    from cleaner.app.read_only import plan as plan
+    from cleaner.app.read_only import prove_erased as prove_erased
+    from cleaner.app.read_only import replay as replay
+    from cleaner.app.read_only import verify as verify
+    from cleaner.app.read_only import who as who
     from cleaner.app.replay_log_dirs import ReplayReport as ReplayReport
     from cleaner.app.reports import CleanReport as CleanReport
     from cleaner.app.reports import RecoveredPartition as RecoveredPartition
@@ -72,7 +72,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean erase explain gaps plan prove_erased recover replay undo verify warm who",
+    "app": "clean erase recover undo warm",
+    "app.read_only": "check explain gaps plan prove_erased replay verify who",
     "app.check_log_dir": "CheckReport",
     "app.erase_reports": "EraseReport ErasedFile",
     "app.gaps_log_dir": "GapReport",

@@ -115,6 +115,7 @@ class _Work:
     settings: SettingsResolver
 
     def compare(self, pair: LogPair, kind: str, homes: Mapping[Path, LogDir]) -> ReplayReport:
+        """Replay both logs as readers of that kind do, and compare their states."""
         fs = self.context.fs
         before, after, _ = sides_of(fs, pair, homes)
         topic_id = read_topic_id(fs, pair.after / names.PARTITION_METADATA)

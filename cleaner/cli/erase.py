@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_common, parse_offset, sources
+from cleaner.cli.key_list import add_key_options, given_keys, given_prefixes
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import json_line, say, say_refusal, say_table
 from cleaner.cli.work import prepare_work, run_work
@@ -59,26 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "partitions", metavar="TOPIC|TOPIC-PARTITION", nargs="*", help="all partitions of a topic, or one partition"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--keys", metavar="FILE", help="the keys, one a line, the bytes as they are (-: standard input)")
-    what.add_argument(
-        "--key-prefix",
-        dest="prefixes",
-        metavar="PREFIX",
-        action="append",
-        default=[],
-        help="every key that begins with it; may be repeated",
-    )
+    add_key_options(parser, what.add_argument)
     what.add_argument(
         "--offsets",
         metavar="A-B",
         type=_parse_offsets,
         help="the records from offset A to offset B, both inclusive, of one partition; also those without a key",
-    )
-    parser.add_argument(
-        "--keys-format",
-        choices=("lines", "json"),
-        default="lines",
-        help='json: each line is a JSON string, or {"base64": "..."} (default: lines)',
     )
     parser.add_argument("--dry-run", action="store_true", help="count what would be erased; write nothing")
     parser.add_argument(
@@ -157,11 +143,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _wanted(arguments: argparse.Namespace) -> ErasedRecords:
     from cleaner.app.erase_reports import wanted_records
-    from cleaner.cli.key_list import read_keys
 
-    keys = () if arguments.keys is None else read_keys(arguments.keys, arguments.keys_format)
-    prefixes = [os.fsencode(prefix) for prefix in arguments.prefixes]
-    return wanted_records(keys, prefixes, arguments.offsets, arguments.partitions)
+    return wanted_records(given_keys(arguments), given_prefixes(arguments), arguments.offsets, arguments.partitions)
 
 
 def _exit_code(outcome: Outcome) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,37 @@ from typing import Literal
 from cleaner.errors import InputError, UsageError
 
 KeysFormat = Literal["lines", "json"]
+
+
+def add_key_options(parser: argparse.ArgumentParser, add: Callable[..., object] | None = None) -> None:
+    """Declare `--keys`, `--keys-format` and `--key-prefix`; `add` adds the first and the last, to a group."""
+    add = add or parser.add_argument
+    add("--keys", metavar="FILE", help="the keys, one a line, the bytes as they are (-: standard input)")
+    parser.add_argument(
+        "--keys-format",
+        choices=("lines", "json"),
+        default="lines",
+        help='json: each line is a JSON string, or {"base64": "..."} (default: lines)',
+    )
+    add(
+        "--key-prefix",
+        dest="prefixes",
+        metavar="PREFIX",
+        action="append",
+        default=[],
+        help="every key that begins with it; may be repeated",
+    )
+
+
+def given_keys(arguments: argparse.Namespace) -> Iterator[bytes]:
+    """Yield the keys of `--keys`, none without it; raises as `read_keys`."""
+    if arguments.keys is not None:
+        yield from read_keys(arguments.keys, arguments.keys_format)
+
+
+def given_prefixes(arguments: argparse.Namespace) -> list[bytes]:
+    """Return those of `--key-prefix`."""
+    return [os.fsencode(prefix) for prefix in arguments.prefixes]
 
 
 def read_keys(name: str, form: KeysFormat) -> Iterator[bytes]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_format
+from cleaner.cli.key_list import add_key_options, given_keys, given_prefixes
 from cleaner.cli.output import json_line, say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
@@ -54,23 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "directories", metavar="DIR", type=Path, nargs="*", help="a log dir, a kept copy, a state dir: anything"
     )
-    parser.add_argument(
-        "--keys", metavar="FILE", help="the keys, one a line, the bytes as they are (-: standard input)"
-    )
-    parser.add_argument(
-        "--keys-format",
-        choices=("lines", "json"),
-        default="lines",
-        help='json: each line is a JSON string, or {"base64": "..."} (default: lines)',
-    )
-    parser.add_argument(
-        "--key-prefix",
-        dest="prefixes",
-        metavar="PREFIX",
-        action="append",
-        default=[],
-        help="every key that begins with it; may be repeated",
-    )
+    add_key_options(parser)
     parser.add_argument(
         "--topic",
         dest="topics",
@@ -118,8 +102,8 @@ def _prove(arguments: argparse.Namespace, fs: FileSystem) -> int:
     if arguments.certificate is not None:
         require_new(fs, arguments.certificate)
     wanted = Wanted(
-        keys=_keys(arguments),
-        prefixes=[os.fsencode(prefix) for prefix in arguments.prefixes],
+        keys=list(given_keys(arguments)),
+        prefixes=given_prefixes(arguments),
         topics=arguments.topics,
         mentions=arguments.mentions,
         salt=None if arguments.salt is None else read_or_make_salt(fs, arguments.salt),
@@ -143,14 +127,6 @@ def _prove(arguments: argparse.Namespace, fs: FileSystem) -> int:
 def _bar() -> ProgressBar:
     # As the user who has started it, even root: every file must be read, whoever owns it, and nothing is written there.
     return prepare_work(stay_root=True)
-
-
-def _keys(arguments: argparse.Namespace) -> list[bytes]:
-    if arguments.keys is None:
-        return []
-    from cleaner.cli.key_list import read_keys
-
-    return list(read_keys(arguments.keys, arguments.keys_format))
 
 
 def _print(certificate: Certificate, arguments: argparse.Namespace) -> None:
@@ -210,7 +186,7 @@ def _check(arguments: argparse.Namespace, fs: FileSystem) -> int:
 
     document = read_certificate(fs, arguments.check)
     salt = None if arguments.salt is None else read_salt(fs, arguments.salt)
-    keys = _keys(arguments)
+    keys = list(given_keys(arguments))
 
     def work(context: CallContext) -> CertificateCheck:
         return check_certificate(document, context, salt=salt, keys=keys)

@@ -60,6 +60,7 @@ class _Printer:
         self._bar = bar
 
     def show(self, outcome: ReplayReport | Refusal) -> None:
+        """Print a partition's outcome, and note its exit code."""
         from cleaner.app.reports import Refusal
 
         self._bar.clear()

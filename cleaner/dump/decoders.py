@@ -15,7 +15,7 @@ from cleaner.errors import UsageError
 from cleaner.format.cluster_messages import CLUSTER_RECORDS
 from cleaner.format.fields import FieldReader
 from cleaner.format.group_messages import GROUP_RECORDS
-from cleaner.format.message_schema import Message, parse_table
+from cleaner.format.message_schema import Message, parse_table, read_key
 from cleaner.format.other_messages import CONSUMER_PROTOCOL, SHARE_RECORDS, TRANSACTION_RECORDS
 
 Decoded = tuple[str | None, str | None]
@@ -41,11 +41,10 @@ def coordinator_decoder(table: str) -> Decoder:
         if key is None:
             return f"Error at offset {offset}, skipping. the record has no key", None
         try:
-            read = FieldReader(key)
-            kind = read.integer(2)
-            if ("key", kind) not in messages:
+            kind, fields = read_key(messages, key)
+            if fields is None:
                 return f"Unknown record type {kind} at offset {offset}, skipping.", None
-            shown = _json({"type": str(kind), "data": messages["key", kind].read(read, 0)})
+            shown = _json({"type": str(kind), "data": fields})
             return shown, "<DELETE>" if value is None else _value(messages["value", kind], value, kind, table)
         except ValueError as error:
             return f"Error at offset {offset}, skipping. {error}", None

@@ -109,6 +109,21 @@ def parse_table(text: str) -> Mapping[tuple[str, int], Message]:
     return messages
 
 
+def read_key(table: Mapping[tuple[str, int], Message], key: bytes | None) -> tuple[int, dict[str, Value] | None]:
+    """
+    Read the key of a coordinator's record.
+
+    Returns:
+        its type, and its fields; None: the table has no such type.
+    Raises:
+        UnknownVersionError, ValueError: as `Message.read`.
+    """
+    data = FieldReader(key or b"")
+    number = data.integer(2)
+    message = table.get(("key", number))
+    return number, None if message is None else message.read(data, 0)
+
+
 def _parse_field(words: Sequence[str]) -> Field:
     name, kind, *rest = words
     versions = next((_range(word) for word in rest if word[0].isdigit()), (0, _MOST))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
@@ -13,6 +14,8 @@ from tests.support.log_builder import START_MS, LogBuilder
 
 NOW = START_MS + 1_000_000
 KEYS = 5
+Run = Callable[..., tuple[int, str, str]]
+"""Runs a command; returns its exit code, output and errors."""
 
 
 def keyed_log(name: str = "topic-0", *, segments: int = 3, records: int = 20) -> LogBuilder:

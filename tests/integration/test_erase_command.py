@@ -5,39 +5,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import cleaner
 from cleaner.base.model import TopicPartition
-from cleaner.cli.main import main
 from cleaner.errors import CleanerError, CorruptBatchError, InputError, NotCleanlyShutDownError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
-from tests.integration.log_dirs import NOW, contents, flip_bit
+from tests.integration.log_dirs import NOW, Run, contents, flip_bit
 from tests.support.batch_builder import Producer
 from tests.support.batch_reader import batch_info, split_batches
 from tests.support.growing_log import GrowingLog
 from tests.support.log_builder import LogBuilder, write_log_dir
 
-Run = Callable[..., tuple[int, str, str]]
 FIRST = "00000000000000000000.log"
 SECRET = b"forget-me"
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 UNIQUE = "0123456789abcdef" * 2
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return what runs a command: exit code, output and errors."""
-
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return command
 
 
 @pytest.fixture

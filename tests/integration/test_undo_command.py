@@ -11,26 +11,13 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.cli.main import main
 from cleaner.storage.fs.file_system import FileSystem
-from tests.integration.log_dirs import NOW, contents, flip_bit, keyed_log, offsets
+from tests.integration.log_dirs import NOW, Run, contents, flip_bit, keyed_log, offsets
 from tests.integration.test_recover_command import ACTIVE, logs, tear, unclean
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 COMPACT = ("--set", "topic:cleanup.policy=compact")
 FIRST = "00000000000000000000.log"
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return what runs a command: exit code, output and errors."""
-
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        return code, *capsys.readouterr()
-
-    return command
 
 
 @pytest.fixture

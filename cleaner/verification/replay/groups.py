@@ -7,7 +7,7 @@ from typing import Any
 
 from cleaner.format.fields import FieldReader
 from cleaner.format.group_messages import GROUP_RECORDS
-from cleaner.format.message_schema import parse_table
+from cleaner.format.message_schema import parse_table, read_key
 from cleaner.verification.replay.group_types import CONSUMER, SHARE, STREAMS, Groups, ReplayError
 from cleaner.verification.replay.offsets import CommitKey, CommittedOffsets
 from cleaner.verification.replay.state import Facts, Notes, Thing
@@ -43,13 +43,11 @@ class GroupReplay:
         """Apply a record."""
         name = "a record"
         try:
-            read = FieldReader(key or b"")
-            number = read.integer(2)
             table = parse_table(GROUP_RECORDS)
-            if ("key", number) not in table:
+            number, fields = read_key(table, key)
+            if fields is None:
                 self.notes.skip(f"unknown record type {number}")
                 return
-            fields = table["key", number].read(read, 0)
             name = f"group {fields.get('group', fields.get('groupId'))}"
             if "memberId" in fields:
                 name += f", member {fields['memberId']}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cleaner.format.fields import FieldReader
-from cleaner.format.message_schema import UnknownVersionError, parse_table
+from cleaner.format.message_schema import UnknownVersionError, parse_table, read_key
 from cleaner.format.other_messages import TRANSACTION_RECORDS
 from cleaner.verification.replay.state import Fact, Facts, Notes, Thing
 
@@ -33,13 +33,12 @@ class TransactionReplay:
         """Apply a record."""
         name = "a record"
         try:
-            read = FieldReader(key or b"")
-            number = read.integer(2)
             table = parse_table(TRANSACTION_RECORDS)
-            if ("key", number) not in table:
+            number, fields = read_key(table, key)
+            if fields is None:
                 self.notes.skip(f"unknown record type {number}")
                 return
-            transactional_id = table["key", number].read(read, 0)["transactionalId"]
+            transactional_id = fields["transactionalId"]
             name = f"transaction {transactional_id}"
             if value is None:
                 self._transactions.pop(transactional_id, None)

@@ -17,110 +17,18 @@ from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
+from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import UNREADABLE, LogStatus
+from cleaner.daemon.pauses import Pauses
 from cleaner.errors import SteeringError
 from cleaner.policy.reasons import Reason
-from cleaner.policy.retry import Retry, RetryDelays, after_failure
+from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, Survey, survey
-from cleaner.policy.selection_context import DirCondition, Horizons, LogDirFacts, LogFacts, SelectionContext
+from cleaner.policy.selection_context import Horizons, LogDirFacts, LogFacts, SelectionContext
 from cleaner.policy.states import Event, PartitionState, PartitionStates, Phase
 from cleaner.settings import windows_of
 from cleaner.state.quarantine import Quarantine
-
-
-class Pauses:
-    """
-    Pauses of everything and of whole topics, as set by the operator. Pauses of one scope nest.
-
-    A partition's own pauses are in `PartitionStates`. These pauses prevent rounds from beginning. Workers at work on a
-    paused log are asked to stop; this needs no state, since the log is not picked again anyway. Not guarded: the
-    manager's lock is held.
-    """
-
-    def __init__(self) -> None:
-        self._all = 0
-        self._topics: Counter[str] = Counter()
-
-    @property
-    def is_all(self) -> bool:
-        """Tell whether everything is paused."""
-        return self._all > 0
-
-    @property
-    def topics(self) -> dict[str, int]:
-        """The paused topics, with the number of outstanding pauses."""
-        return {topic: count for topic, count in self._topics.items() if count}
-
-    def covers(self, partition: TopicPartition) -> bool:
-        """Tell whether a partition must not be worked on."""
-        return self._all > 0 or self._topics[partition.topic] > 0
-
-    def pause(self, topic: str | None) -> None:
-        """Pause a topic, or (None) everything, once more."""
-        if topic is None:
-            self._all += 1
-        else:
-            self._topics[topic] += 1
-
-    def resume(self, topic: str | None) -> bool:
-        """Remove one pause; False if there was none."""
-        if topic is None:
-            self._all, was_paused = max(0, self._all - 1), self._all > 0
-            return was_paused
-        if not self._topics[topic]:
-            return False
-        self._topics[topic] -= 1
-        return True
-
-    def words(self) -> list[str]:
-        """List what is paused, one line each."""
-        lines = [f"all ({self._all})"] if self._all else []
-        return lines + [f"{topic} ({count})" for topic, count in sorted(self.topics.items())]
-
-
-class LogDirBackoff:
-    """
-    Which log dirs are left alone for some time, and why: a disk that failed, another process that holds the lock.
-
-    A look reads only a little; a round tests the disk much harder. So a failure of a round overrides what the last look
-    saw, until it is time to try again. Not guarded: the manager's lock is held.
-    """
-
-    def __init__(self) -> None:
-        self._failed: dict[str, Retry] = {}
-        self._locked: dict[str, Retry] = {}
-
-    def fail(self, log_dir: str, now_ms: int, cause: str, delays: RetryDelays) -> None:
-        """Note that the disk failed; the more often in a row, the later it is tried again."""
-        before = self._failed.get(log_dir)
-        if before is not None and before.remaining_ms(now_ms):
-            return  # another worker of the same log dir ran into the same failure
-        self._failed[log_dir] = after_failure(before, now_ms, cause, delays)
-
-    def lock(self, log_dir: str, now_ms: int, delay_ms: int, detail: str) -> None:
-        """Note that another process has the log dir."""
-        self._locked[log_dir] = Retry(1, now_ms, now_ms + delay_ms, detail)
-
-    def clear(self, log_dir: str) -> None:
-        """Note that a round ended well there."""
-        self._failed.pop(log_dir, None)
-        self._locked.pop(log_dir, None)
-
-    def over(self, log_dir: str, seen: LogDirFacts, now_ms: int) -> LogDirFacts:
-        """Return the look's facts; if they say online, a round's failure that still counts replaces them."""
-        if seen.condition is not DirCondition.ONLINE:
-            return seen
-        failed = self._failed.get(log_dir)
-        if failed is not None and failed.remaining_ms(now_ms):
-            again = failed.remaining_ms(now_ms)
-            detail = f"{failed.cause}; tried again in {again // 1000} s"
-            return replace(seen, condition=DirCondition.OFFLINE, detail=detail)
-        locked = self._locked.get(log_dir)
-        if locked is not None and locked.remaining_ms(now_ms):
-            condition, until_ms = DirCondition.LOCKED, locked.not_before_ms
-            return replace(seen, condition=condition, detail=locked.cause, not_before_ms=until_ms)
-        return seen
 
 
 class Choices:

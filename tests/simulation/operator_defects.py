@@ -13,7 +13,7 @@ from typing import Any
 from cleaner.app import check_log_dir, load_partition, recover_log_dir, undo_clean
 from cleaner.app.session import Session
 from cleaner.daemon import log_watch, retention_pass
-from cleaner.daemon.choices import Pauses
+from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.service import Service
 from cleaner.errors import CorruptBatchError, TruncationRefusedError, ZeroTailError
 from cleaner.log import reader, tasks

@@ -6,7 +6,8 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.daemon.activity import Activity, Effort
-from cleaner.daemon.choices import LogDirBackoff, Pauses
+from cleaner.daemon.log_dir_backoff import LogDirBackoff
+from cleaner.daemon.pauses import Pauses
 from cleaner.daemon.snapshot import RoundView
 from cleaner.daemon.status_history import ROUND_SECONDS, Totals
 from cleaner.policy.retry import RetryDelays

@@ -42,11 +42,11 @@ def judge_who(report: WhoReport, directory: Path, truth: Oracle, high_watermark:
     last: dict[str, int] = {}
     for record in (record for batch in batches if not batch.control for record in read_records(batch)):
         sent = book.get(record.offset)
-        if sent is None or _outcome(sent) is None:
+        if sent is None or outcome_of(sent) is None:
             return False  # a client does not know what a close or a timeout has made of its transaction
-        if record.offset < end and _outcome(sent):
+        if record.offset < end and outcome_of(sent):
             last[sent.key] = max(last.get(sent.key, -1), record.offset)
-    undecided = [offset for offset, sent in book.items() if _outcome(sent) is None and not sent.is_lost]
+    undecided = [offset for offset, sent in book.items() if outcome_of(sent) is None and not sent.is_lost]
     if is_compacted and not undecided and end < max(sizes) <= high_watermark:
         raise Wrong(f"who: a round may clean {report.topic} up to {max(sizes)}, and not only to {end}")
     parts = []
@@ -56,8 +56,8 @@ def judge_who(report: WhoReport, directory: Path, truth: Oracle, high_watermark:
         for record, size in zip(records, shares_of(batch) if records else [], strict=True):
             sent = book[record.offset]
             if waits:
-                parts.append(_part("waiting", size, sent.key if _outcome(sent) is not False else _ABORTED))
-            elif not _outcome(sent):
+                parts.append(_part("waiting", size, sent.key if outcome_of(sent) is not False else _ABORTED))
+            elif not outcome_of(sent):
                 parts.append(_part("aborted", size, _ABORTED))
             elif is_compacted and last[sent.key] != record.offset:
                 parts.append(_part("superseded", size, sent.key))
@@ -81,7 +81,7 @@ def _part(kind: str, size: int, key: str, records: int = 1) -> Part:
     return Part(kind, size, records, key, "", 0)
 
 
-def _outcome(sent: Sent) -> bool | None:
+def outcome_of(sent: Sent) -> bool | None:
     """Tell whether a record is committed; None: not yet, as far as its client knows."""
     return True if sent.transaction is None else sent.transaction.answered
 

@@ -8,6 +8,7 @@ What operators do between two lives of the writer, each command in a process of 
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
     prove       `prove-erased` of everything; see `proving.py`
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
+    gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
@@ -18,12 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 
 from cleaner.app.check_log_dir import CheckOptions, check_all
 from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.gaps_log_dir import GapReport, gaps_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import RecoverReport, Refusal
@@ -33,13 +36,16 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError, NoSpaceError, UndoRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS
+from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
+from tests.simulation.accounting import cut_out, judge_cut, judge_gaps
 from tests.simulation.asking import judge_who
 from tests.simulation.bench import Bench
 from tests.simulation.clients import require_closed
 from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
+from tests.simulation.oracle import Oracle
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
 from tests.simulation.proving import ProvedWorld
@@ -337,6 +343,47 @@ class Operators:
             where = bench.directory(name)
             if judge_who(outcome, where, bench.topics.now[name], marks, is_compacted=is_compacted):
                 bench.count("who: judged")
+
+    # ---- gaps ------------------------------------------------------------------------------------------------------
+
+    def _gaps(self, rest: Rest) -> None:
+        bench, outcomes = self._bench, list[object]()
+        if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
+            return
+        before = {name: self._files_of(name) for name in bench.topics.names}
+
+        def command(fs: SimFiles) -> None:
+            outcomes[:] = gaps_log_dir(bench.log_dir, self._sources, self._context(fs))
+
+        if not self._carry_out(rest, command) or bench.world.disk.has_lost_pages:
+            return
+        if before != {name: self._files_of(name) for name in bench.topics.names}:
+            raise Wrong("gaps has changed a log")
+        for outcome in outcomes:
+            if isinstance(outcome, Refusal):
+                raise outcome.error
+            assert isinstance(outcome, GapReport)
+            topic = outcome.partition.rpartition("-")[0]
+            truth, is_compacted = bench.topics.now[topic], topic in bench.topics.compacted
+            lines = checkpoints_of(bench.log_dir, topic)
+            if judge_gaps(outcome, bench.directory(topic), truth, lines, is_compacted=is_compacted):
+                bench.count("gaps: judged")
+                self._gap_of_ones_own(outcome, truth)
+
+    def _gap_of_ones_own(self, before: GapReport, truth: Oracle) -> None:
+        """Cut a batch out of a copy: it is missed, unless an erasure has left what looks like a trace of a round."""
+        bench, copy = self._bench, self._bench.log_dir.with_name("accounted")
+        try:
+            offsets = cut_out(bench.log_dir, copy, before.partition)
+            if offsets and not any(sent.erasure for sent in truth.sent.values()):
+                context = CallContext(fs=FileSystem(), clock=bench.clock)
+                (after,) = gaps_log_dir(copy, self._sources, context, [before.partition])
+                if isinstance(after, Refusal):
+                    raise after.error
+                judge_cut(before, after, offsets)
+                bench.count("gaps: a cut is missed")
+        finally:
+            shutil.rmtree(copy)
 
     # ---- erase -----------------------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ _LATER_RESTS = {
     "prove": 0.05,
     "who": 0.04,
     "erase": 0.05,
+    "gaps": 0.04,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

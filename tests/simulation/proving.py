@@ -75,8 +75,11 @@ class ProvedWorld:
         for name in self._bench.topics.compacted:
             oracle = self._bench.topics.now[name]
             shown, _ = oracle.must_be_shown()
-            last = {sent.key: sent for _, sent in sorted(shown.items())}
-            known |= {key.encode() for key, sent in last.items() if sent.value is not None}
+            oracle.start.look()  # retention may have removed some since
+            last = {sent.key: sent for at, sent in sorted(shown.items()) if at >= oracle.start.offset}
+            # What an erased record had superseded is gone, too.
+            superseded = {sent.key for sent in oracle.sent.values() if sent.was_cleaned}
+            known |= {key.encode() for key, sent in last.items() if sent.value is not None and key not in superseded}
         return known
 
     def _look(self) -> None:

@@ -4,7 +4,8 @@ Accounts for every offset of a partition: it has a record for readers, or a reas
 What can be told from the batches of a log and what cannot:
 
 - A batch of magic 2 keeps its first and last offset when records are removed from it, even all of them. Only cleaning
-  removes single records, so a batch with fewer records than offsets is a trace of cleaning, and so is a delete horizon.
+  removes single records, and `erase`, which looks the same. So a batch with fewer records than offsets is a trace of
+  cleaning, and so is a delete horizon.
 - A round begins at the log's start. So whatever lies below its end, by the cleaner checkpoint or by such a trace, may
   have been removed by it, batches and all. Nothing tells such a hole from one that has another cause.
 - A round recopies whole segments. So aborted data is also gone from the rest of the segment in which its map ended,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cleaner import errors as errors
     from cleaner.app import check as check
+    from cleaner.app import check_replicas as check_replicas
     from cleaner.app import clean as clean
     from cleaner.app import explain as explain
     from cleaner.app import gaps as gaps
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
     from cleaner.app.replay_log_dirs import ReplayReport as ReplayReport
+    from cleaner.app.replicas import ReplicasReport as ReplicasReport
     from cleaner.app.reports import CleanReport as CleanReport
     from cleaner.app.reports import RecoveredPartition as RecoveredPartition
     from cleaner.app.reports import RecoverReport as RecoverReport
@@ -69,12 +71,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = {
-    "app": "check clean explain gaps plan prove_erased recover replay undo verify warm who",
+    "app": "check check_replicas clean explain gaps plan prove_erased recover replay undo verify warm who",
     "app.check_log_dir": "CheckReport",
     "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
     "app.plan_report": "PlanEntry",
     "app.replay_log_dirs": "ReplayReport",
+    "app.replicas": "ReplicasReport",
     "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
     "app.undo_clean": "UndoReport",
     "app.verify_log_dirs": "VerifyReport",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from cleaner.app.check_log_dir import CheckReport
     from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.replay_log_dirs import ReplayReport
+    from cleaner.app.replicas import ReplicasReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
     from cleaner.app.who_log_dir import WhoReport
@@ -54,6 +55,7 @@ def clean(
     verify: bool = True,
     rounds: Rounds = 1,
     keep_tombstones: bool = False,
+    safe_tombstones: str | PathLike[str] | None = None,
     keep_old: str | PathLike[str] | None = None,
     index_dir: str | PathLike[str] | None = None,
     damaged: Literal["refuse", "keep"] = "refuse",
@@ -84,6 +86,7 @@ def clean(
         verify: re-read each written segment before it replaces the old ones.
         rounds: the most rounds to run, or `all`.
         keep_tombstones: do not remove tombstones or markers because of their age; see `CleanOptions`.
+        safe_tombstones: a file of `check_replicas`: tombstones and markers at or above the log's safe offset stay.
         keep_old: a directory outside of the log dir that keeps the replaced segments, for `cleaner undo`.
         index_dir: a directory outside of the log dir for key indexes, by which later rounds leave segments unread.
         damaged: `keep` copies damaged batches unchanged, if possible; see `CleanOptions`.
@@ -106,6 +109,7 @@ def clean(
     paths = {
         "keep_old": arguments.optional_path("keep_old", keep_old),
         "index_dir": arguments.optional_path("index_dir", index_dir),
+        "safe_tombstones": arguments.optional_path("safe_tombstones", safe_tombstones),
     }
     options = CleanOptions.of(locals() | paths).checked()
     sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)
@@ -422,6 +426,53 @@ def verify(
     if isinstance(outcomes[0], Refusal):
         raise outcomes[0].error
     return outcomes[0]
+
+
+def check_replicas(
+    directories: Sequence[str | PathLike[str]],
+    partitions: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    *,
+    safe_tombstones: str | PathLike[str] | None = None,
+    memory_bytes: int = 1 << 30,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[ReplicasReport | Refusal]:
+    """
+    Compare replicas of partitions that were cleaned at different times. Locks and changes nothing.
+
+    Args:
+        directories: log dirs of different brokers or copies of them, or directories of one partition.
+        partitions: names; None: all that are in more than one of the directories.
+        settings: as for `plan`.
+        safe_tombstones: a file to write, for `clean`: below which offset each partition's tombstones may go.
+        memory_bytes: for sorting, 200 bytes per record; the rest goes to a file.
+        now_ms: the moment that the file names; None: now.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called often; raises CleaningAborted to stop.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        For each partition what the replicas disagree about, or why one of them cannot be read.
+    Raises:
+        CleanerError: a directory as a whole cannot be read, or there is nothing to compare.
+    """
+    from cleaner.app.replicas import ReplicaOptions, compare_all
+
+    if isinstance(directories, str | bytes | PathLike):
+        raise UsageError(f"directories is {directories!r}; several are needed")
+    return compare_all(
+        [arguments.path("directories", each) for each in directories],
+        [] if partitions is None else arguments.texts("partitions", partitions),
+        Sources.of_call(None, settings, topics_dir, metadata_dir),
+        CallContext.of(fs, now_ms, progress, check_done),
+        ReplicaOptions(memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1)),
+        arguments.optional_path("safe_tombstones", safe_tombstones),
+    )
 
 
 def prove_erased(

@@ -26,6 +26,7 @@ TOMBSTONE, KEYED, VISIBLE, UNDECIDED, CONTROL = 1, 2, 4, 8, 16
 
 _FIRST, _END = -(2**63), 2**63 - 1
 _MIX_VALUE, _MIX_TIME = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+_MIX_PRODUCER = np.uint64(0x165667B19E3779F9)
 
 
 class ReplicaRows:
@@ -84,6 +85,7 @@ class ReplicaRows:
         values[is_control] = 0
         with np.errstate(over="ignore"):
             content = keys[:, 0] ^ (values[:, 0] * _MIX_VALUE) ^ (layout.timestamps_ms.astype(np.uint64) * _MIX_TIME)
+            content ^= batches["producer_id"][of].astype(np.uint64) * _MIX_PRODUCER
         rows[:, CONTENT] = content + is_null.astype(np.uint64)
         rows[:, EPOCH] = batches["leader_epoch"][of].astype(np.uint64)
         rows[:, FLAGS] = flags[of]
@@ -118,6 +120,8 @@ class ReplicaRows:
         producer, offset = int(row["producer_id"]), int(row["base_offset"])
         own = self._own.next_marker(producer, offset)
         true = self._markers.next_marker(producer, offset)
+        # An index names more than the transaction where the marker of the one before is lost: markers come first.
+        is_named &= true is None
         if true is not None and true.offset >= self._own.end_offset:
             true = None
         if true is not None and own != true and true.offset not in self._lost:
@@ -125,7 +129,6 @@ class ReplicaRows:
             has_it = self._markers.holder_of(self._readings, producer, true)
             self._report(Disagreement.MARKER_LOST, true.offset, has_it, offset)
         is_hidden |= own is not None and own.is_abort
-        # An index names more than the transaction where the marker of the one before is lost: markers come first.
         is_aborted = is_hidden or is_named if true is None else true.is_abort
         if is_aborted and not is_hidden and own is not None and (producer, own.offset) not in self._back:
             self._back.add((producer, own.offset))

@@ -463,7 +463,7 @@ def check_replicas(
     """
     from cleaner.app.replicas import ReplicaOptions, compare_all
 
-    if isinstance(directories, str | bytes | PathLike):
+    if not isinstance(directories, Sequence) or isinstance(directories, str | bytes):
         raise UsageError(f"directories is {directories!r}; several are needed")
     return compare_all(
         [arguments.path("directories", each) for each in directories],

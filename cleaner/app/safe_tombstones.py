@@ -1,5 +1,5 @@
 """
-The file that says which tombstones may go: `check --replicas` writes it, `clean --safe-tombstones` reads it.
+The file that says which tombstones may go (D-17): `check --replicas` writes it, `clean --safe-tombstones` reads it.
 
 Of each partition it has the safe offset: every replica that was compared has seen every tombstone and marker below it.
 """

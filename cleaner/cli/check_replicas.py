@@ -85,7 +85,7 @@ class ReplicasPrinter:
         elif self.exit_code:
             print_next(
                 "until they agree, keep their tombstones: `cleaner check --replicas ... --safe-tombstones FILE`, then "
-                " `cleaner clean --safe-tombstones FILE`; docs/replicas.md says how to mend each of them"
+                "`cleaner clean --safe-tombstones FILE`; docs/replicas.md says how to mend each of them"
             )
 
 

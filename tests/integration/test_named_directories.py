@@ -47,6 +47,7 @@ COMMANDS = {
     "save-cut": ["recover", "{good}", "--save-cut", "{}"],
     "check": ["check", "{}"],
     "gaps": ["gaps", "{}"],
+    "replicas": ["check", "--replicas", "{good}", "{}"],
 }
 # What is no mistake there.
 MEANT = {

@@ -23,8 +23,8 @@ SCENARIOS = (
     *("transactions", "zstd"),
 )
 
-# Its first round was given a checkpoint beyond a key's tombstone and an older value of it, so no round has ever seen the
-# two together; when the tombstone's time comes, Kafka's cleaner removes it, and the value is there again.
+# Its first round was given a checkpoint beyond a key's tombstone and an older value of it, so no round has ever put the
+# two into a map; when the tombstone's time comes, Kafka's cleaner removes it, and the value is there again.
 COMES_BACK = "s6 round 3"
 
 

@@ -88,12 +88,14 @@ def replica(rng: random.Random, log: Sequence[Entry]) -> Copy:
         mine = [entry for entry in mine if entry.offset < first]
         mine += history(rng, rng.randint(1, 5), max(first, 1), epoch=rng.randint(0, 1))
         end = mine[-1].offset + 1
-    return Copy(end, tuple(mine))
+    # Retention: whole segments, but here of one record each.
+    start = 0 if rng.random() < 0.8 else rng.randint(0, end - 1)
+    return Copy(end, tuple(entry for entry in mine if entry.offset >= start), start)
 
 
 def write(path: Path, copy: Copy) -> Path:
     """Write a replica as a log dir."""
-    log = LogBuilder()
+    log = LogBuilder(base_offset=copy.start)
     for entry in copy.entries:
         log.skip(entry.offset - log.next_offset)
         log.leader_epoch, time = entry.epoch, START_MS + entry.offset

@@ -12,7 +12,7 @@ class Entry(NamedTuple):
     """A record, or a marker, whose `value` says how the transaction ended."""
 
     offset: int
-    key: str
+    key: str | None
     value: str | None
     producer: int | None = None
     is_marker: bool = False
@@ -25,10 +25,11 @@ class Entry(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A replica: the end of its log, and what is left in it."""
+    """A replica: the end of its log, what is left in it, and where its log starts."""
 
     end: int
     entries: tuple[Entry, ...]
+    start: int = 0
 
 
 class Verdict(NamedTuple):
@@ -69,6 +70,8 @@ def compare(copies: Sequence[Copy]) -> Verdict:
             state = "visible"
             if entry.producer is not None:
                 state = _state(copy, entry, markers, number, findings, lost, back)
+            if entry.key is None:
+                continue
             if state == "visible":
                 shown[number].setdefault(entry.key, []).append(entry)
             elif state == "pending":
@@ -81,6 +84,8 @@ def compare(copies: Sequence[Copy]) -> Verdict:
         best = max((entry for entry in last if entry is not None), key=lambda entry: entry.offset, default=None)
         for number, mine in enumerate(last):
             if best is None or mine == best or later[number] or best.offset in pending[number]:
+                continue
+            if best.offset < copies[number].start:
                 continue
             is_alive = mine is not None and mine.value is not None
             there = None if mine is None else mine.offset
@@ -114,7 +119,7 @@ def _parted(copies: Sequence[Copy]) -> int | None:
             return entry.offset
         for copy in copies:
             before = [other.epoch for other in copy.entries if other.offset <= entry.offset]
-            if entry.offset < copy.end and max(before, default=0) > entry.epoch:
+            if copy.start <= entry.offset < copy.end and max(before, default=0) > entry.epoch:
                 return entry.offset
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation import (  # noqa: F401 - they register theirs
+    comparing_defects,
     disk_defects,
     index_defects,
     operator_defects,

@@ -57,17 +57,17 @@ class Decided:
     Attributes:
         start_offset, end_offset: of the log.
         is_torn: bytes behind the last whole batch were left out.
-        segments, bytes: read.
+        bytes: of batches read.
         markers: of each producer, ascending.
         aborts: the entries of its transaction indexes.
-        reads_on: the most bytes of the last segment's file that count.
     Raises:
         CorruptBatchError, CorruptIndexError: damage.
     """
 
     def __init__(self, replica: Replica, step: Callable[[int], None]) -> None:
         side = replica.side
-        self.start_offset = self.end_offset = side.log_start_offset
+        self.start_offset = side.log_start_offset
+        self.end_offset = max(self.start_offset, side.segments[-1].base_offset)
         self.is_torn = False
         self.bytes = 0
         self.markers: dict[int, list[EndMarker]] = {}

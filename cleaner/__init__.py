@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
     from cleaner.app.replay_log_dirs import ReplayReport as ReplayReport
-    from cleaner.app.replicas import ReplicasReport as ReplicasReport
+    from cleaner.app.replicas_report import ReplicasReport as ReplicasReport
     from cleaner.app.reports import CleanReport as CleanReport
     from cleaner.app.reports import RecoveredPartition as RecoveredPartition
     from cleaner.app.reports import RecoverReport as RecoverReport
@@ -77,7 +77,7 @@ _ROOMS = {
     "app.options": "Sampling",
     "app.plan_report": "PlanEntry",
     "app.replay_log_dirs": "ReplayReport",
-    "app.replicas": "ReplicasReport",
+    "app.replicas_report": "ReplicasReport",
     "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
     "app.undo_clean": "UndoReport",
     "app.verify_log_dirs": "VerifyReport",

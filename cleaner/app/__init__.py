@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from cleaner.app.check_log_dir import CheckReport
     from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.replay_log_dirs import ReplayReport
-    from cleaner.app.replicas import ReplicasReport
+    from cleaner.app.replicas_report import ReplicasReport
     from cleaner.app.undo_clean import UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport
     from cleaner.app.who_log_dir import WhoReport

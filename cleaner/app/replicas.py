@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cleaner.app.options import CallContext
+from cleaner.app.replicas_report import ComparedReplica, Parting, ReplicaDifference, ReplicasReport
 from cleaner.app.reports import Refusal
 from cleaner.app.safe_tombstones import SafePoint, SeenReplica, require_place, write_safe_tombstones
 from cleaner.app.session import as_cleaner_errors, attempt, parse_names
 from cleaner.app.spilled_rows import make_unlinked
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptCheckpointError, UncleanableError, UsageError
+from cleaner.errors import CorruptCheckpointError, LogChangedError, UncleanableError, UsageError
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.kafka_uuid import format_uuid
@@ -33,6 +34,8 @@ from cleaner.verification.replicas.findings import Disagreement, ReplicaFinding
 from cleaner.verification.replicas.keys import MOST_REPLICAS
 
 DEFAULT_MEMORY_BYTES = 1 << 30
+
+_ATTEMPTS = 5
 
 IN_USE = "{path} was in use while it was read: the comparison is that of a moment"
 TORN = "{path} was not closed in order: what follows its last whole batch, at offset {end}, did not count"
@@ -55,104 +58,6 @@ class ReplicaOptions:
 
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     temp_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-
-
-@dataclass(frozen=True)
-class ComparedReplica:
-    """
-    A replica.
-
-    Attributes:
-        path: its directory.
-        log_start_offset, log_end_offset: of its log.
-        high_watermark: its line in `replication-offset-checkpoint`; None without one.
-        records, bytes: read.
-        needs_tombstones, first_needed_offset: how many keys have a tombstone elsewhere that it has not come to, and the
-            first of these; None without any.
-    """
-
-    path: str
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int | None
-    records: int
-    bytes: int
-    needs_tombstones: int = 0
-    first_needed_offset: int | None = None
-
-
-@dataclass(frozen=True)
-class ReplicaDifference:
-    """
-    What two replicas disagree about.
-
-    Attributes:
-        kind: what is different.
-        meaning: the same in words.
-        offset: of the last record of the key, of the marker, or of the first aborted record.
-        has_it: the directory that has it.
-        departs: the directory that does not.
-        other_offset: of the older record of the key there, or of the transaction's first record; None without one.
-        key: as text, escaped where it is none; None for transactions.
-        key_base64: the key's bytes.
-    """
-
-    kind: Disagreement
-    meaning: str
-    offset: int
-    has_it: str
-    departs: str
-    other_offset: int | None
-    key: str | None
-    key_base64: str | None
-
-
-@dataclass(frozen=True)
-class Parting:
-    """
-    Where replicas stop agreeing.
-
-    Attributes:
-        offset: the first that shows it; nothing from there on is compared.
-        replicas: two directories that contradict each other.
-        reason: in words.
-        is_above_high_watermark: nothing that was committed is concerned.
-    """
-
-    offset: int
-    replicas: tuple[str, str]
-    reason: str
-    is_above_high_watermark: bool
-
-
-@dataclass(frozen=True)
-class ReplicasReport:
-    """
-    The comparison of one partition.
-
-    Attributes:
-        partition: as its directory is named.
-        agrees: nothing is different that compaction may not make different.
-        end_offset: below it they were compared: the end of the shortest, or where they part.
-        keys: different ones below it.
-        replicas: in the order given.
-        parting: where they stop agreeing; None if they do not.
-        differences: those with the lowest offsets, at most a thousand.
-        total_differences: how many there are, by kind.
-        safe: below which offset tombstones may go.
-        notes: what else the operator should know, in words.
-    """
-
-    partition: str
-    agrees: bool
-    end_offset: int
-    keys: int
-    replicas: tuple[ComparedReplica, ...]
-    parting: Parting | None
-    differences: tuple[ReplicaDifference, ...]
-    total_differences: dict[str, int]
-    safe: SafePoint
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -297,6 +202,21 @@ class _Work:
     options: ReplicaOptions
 
     def report(self) -> ReplicasReport:
+        """
+        Compare them.
+
+        Raises:
+            LogChangedError: a process that is at work in one of them keeps changing it.
+        """
+        for attempt_number in range(_ATTEMPTS):
+            try:
+                return self._compared()
+            except FileNotFoundError as error:  # a segment that was cleaned or has expired meanwhile
+                if attempt_number == _ATTEMPTS - 1:
+                    raise LogChangedError(f"{error.filename}: another process keeps changing the log") from error
+        raise AssertionError("the last attempt ends the loop")
+
+    def _compared(self) -> ReplicasReport:
         fs, name = self.context.fs, self.places.topic_partition
         replicas = [self._open(directory) for directory in self.places.directories]
         watermarks = [self.homes[each.parent].high_watermarks.get(name) for each in self.places.directories]

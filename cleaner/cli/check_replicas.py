@@ -16,7 +16,7 @@ from cleaner.present.text import printable
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
-    from cleaner.app.replicas import ReplicaDifference, ReplicasReport
+    from cleaner.app.replicas_report import ReplicaDifference, ReplicasReport
     from cleaner.app.reports import Refusal
     from cleaner.settings.sources import Sources
 

@@ -9,12 +9,14 @@ he cleans a fourth by the file that the comparison has written.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
-from cleaner.app.replicas import ReplicaOptions, ReplicasReport, compare_all
+from cleaner.app.replicas import ReplicaOptions, compare_all
+from cleaner.app.replicas_report import ReplicasReport
 from cleaner.app.reports import Refusal
 from cleaner.base.clock import StillClock
 from cleaner.base.model import TopicPartition
@@ -29,7 +31,9 @@ from tests.support.log_builder import HIGH_WATERMARKS, LOG_START_OFFSETS
 
 _LATER_MS = 40 * 86_400_000
 _LEADER_EPOCH = slice(12, 16)
-_KINDS = ("none", "behind", "behind", "batch", "marker", "tombstone", "tombstone", "epoch")
+_KINDS = ("none", "behind", "batch", "marker", "tombstone", "epoch")
+_HOLDING = ("behind", "tombstone")
+_TRIES = 5
 
 
 class ComparedWorld:
@@ -52,28 +56,35 @@ class ComparedWorld:
         shutil.rmtree(self._home, ignore_errors=True)
         self._home.mkdir()
         try:
-            later, other = self._copy("later"), self._copy("other")
+            later = self._copy("later")
             self._clean(later, CleanOptions())
-            for name in self._bench.topics.compacted:
-                self._disturb(other / f"{name}-0")
-            paths = [self._bench.log_dir, later, other]
-            self._rng.shuffle(paths)
-            safe = self._home / "safe.json"
-            names = [str(TopicPartition(name, 0)) for name in self._bench.topics.compacted]
-            context = CallContext(fs=fs, clock=self._bench.clock)
-            options = ReplicaOptions(memory_bytes=self._rng.choice((1, 1 << 30)), temp_dir=self._home)
-            found = {
-                _report(each).partition: _report(each)
-                for each in compare_all(paths, names, self._sources, context, options, safe)
-            }
-            for name in self._bench.topics.compacted:
-                self._judge(found[f"{name}-0"], name, paths)
-            held = self._copy("held")
-            self._clean(held, CleanOptions(safe_tombstones=safe))
-            for name in self._bench.topics.compacted:
-                self._judge_held(found[f"{name}-0"], name, held)
+            for number in range(_TRIES):
+                last = number == _TRIES - 1
+                self._compare(fs, later, f"other {number}", _HOLDING if last else _KINDS, is_held=last)
         finally:
             shutil.rmtree(self._home, ignore_errors=True)
+
+    def _compare(self, fs: SimFiles, later: Path, other_name: str, kinds: Sequence[str], *, is_held: bool) -> None:
+        bench, other = self._bench, self._copy(other_name)
+        for name in bench.topics.compacted:
+            self._disturb(other / f"{name}-0", self._rng.choice(kinds))
+        paths = [bench.log_dir, later, other]
+        self._rng.shuffle(paths)
+        safe = self._home / "safe.json"
+        names = [str(TopicPartition(name, 0)) for name in bench.topics.compacted]
+        options = ReplicaOptions(memory_bytes=self._rng.choice((1, 1 << 30)), temp_dir=self._home)
+        context = CallContext(fs=fs, clock=bench.clock)
+        found = {
+            _report(each).partition: _report(each)
+            for each in compare_all(paths, names, self._sources, context, options, safe)
+        }
+        for name in bench.topics.compacted:
+            self._judge(found[f"{name}-0"], name, paths)
+        if is_held:
+            held = self._copy("held")
+            self._clean(held, CleanOptions(safe_tombstones=safe))
+            for name in bench.topics.compacted:
+                self._judge_held(found[f"{name}-0"], name, held)
 
     def _copy(self, name: str) -> Path:
         return Path(shutil.copytree(self._bench.log_dir, self._home / name))
@@ -90,28 +101,31 @@ class ComparedWorld:
 
     # ---- what is wrong ---------------------------------------------------------------------------------------------
 
-    def _disturb(self, directory: Path) -> None:
+    def _disturb(self, directory: Path, kind: str) -> None:
         """Make a copy one that is behind, or wrong."""
-        rng, kind = self._rng, self._rng.choice(_KINDS)
+        rng = self._rng
         logs = sorted(directory.glob("*.log"))
         self._bench.count(f"replicas: {kind}")
-        if kind == "behind" and len(logs) > 1:
-            first = rng.randrange(1, len(logs))
-            for path in directory.iterdir():
-                if path.name[:20].isdigit() and int(path.name[:20]) >= int(logs[first].stem):
-                    path.unlink()
-            return
         batches = [(path, batch) for path in logs for batch in read_batches(path.read_bytes())]
-        if kind == "tombstone":
+        if kind == "tombstone" or (kind == "behind" and rng.random() < 0.7):
             wanted = _tombstones_above_values(batches)
             batches = [(path, batch) for path, batch in batches if batch.base_offset in wanted]
+            if any(path != logs[-1] for path, _ in batches):  # no round comes to the active segment
+                batches = [(path, batch) for path, batch in batches if path != logs[-1]]
         elif kind == "marker":
             batches = [(path, batch) for path, batch in batches if batch.control]
-        if not batches or kind in ("none", "behind"):
+        if not batches or kind == "none":
             return
         path, batch = rng.choice(batches)
         data = path.read_bytes()
+        if kind == "behind":
+            path.write_bytes(data[: batch.position])
+            for log in logs[logs.index(path) + 1 :]:
+                log.unlink()
+            return
         if kind != "epoch":
+            if batch.control:  # what it has aborted is in the index, too
+                path.with_suffix(".txnindex").unlink(missing_ok=True)
             path.write_bytes(data[: batch.position] + data[batch.position + len(batch.raw) :])
             return
         for path, each in batches:

@@ -2,9 +2,9 @@
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
 The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `erase`, `prove_erased`, `undo`,
-`recover` and `warm` do what the commands of the same names do, `who` what `plan --who` does and `replay` what
-`verify --as` does; `LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when
-first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
+`recover` and `warm` do what the commands of the same names do, `check_replicas` what `check --replicas`, `who` what
+`plan --who` and `replay` what `verify --as` does; `LogManager` opens log dirs for writing, `open_reader` a partition for
+reading. Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cleaner.app.options import Sampling as Sampling
     from cleaner.app.plan_report import PlanEntry as PlanEntry
     from cleaner.app.read_only import check as check
+    from cleaner.app.read_only import check_replicas as check_replicas
     from cleaner.app.read_only import explain as explain
     from cleaner.app.read_only import gaps as gaps
     from cleaner.app.read_only import plan as plan
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from cleaner.app.read_only import verify as verify
     from cleaner.app.read_only import who as who
     from cleaner.app.replay_log_dirs import ReplayReport as ReplayReport
+    from cleaner.app.replicas_report import ReplicasReport as ReplicasReport
     from cleaner.app.reports import CleanReport as CleanReport
     from cleaner.app.reports import RecoveredPartition as RecoveredPartition
     from cleaner.app.reports import RecoverReport as RecoverReport
@@ -73,13 +75,14 @@ __version__ = "0.1.0"
 
 _ROOMS = {
     "app": "clean erase recover undo warm",
-    "app.read_only": "check explain gaps plan prove_erased replay verify who",
+    "app.read_only": "check check_replicas explain gaps plan prove_erased replay verify who",
     "app.check_log_dir": "CheckReport",
     "app.erase_reports": "EraseReport ErasedFile",
     "app.gaps_log_dir": "GapReport",
     "app.options": "Sampling",
     "app.plan_report": "PlanEntry",
     "app.replay_log_dirs": "ReplayReport",
+    "app.replicas_report": "ReplicasReport",
     "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
     "app.undo_clean": "UndoReport",
     "app.verify_log_dirs": "VerifyReport",

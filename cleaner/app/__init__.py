@@ -45,6 +45,7 @@ def clean(
     verify: bool = True,
     rounds: Rounds = 1,
     keep_tombstones: bool = False,
+    safe_tombstones: str | PathLike[str] | None = None,
     keep_old: str | PathLike[str] | None = None,
     index_dir: str | PathLike[str] | None = None,
     damaged: Literal["refuse", "keep"] = "refuse",
@@ -75,6 +76,7 @@ def clean(
         verify: re-read each written segment before it replaces the old ones.
         rounds: the most rounds to run, or `all`.
         keep_tombstones: do not remove tombstones or markers because of their age; see `CleanOptions`.
+        safe_tombstones: a file of `check_replicas`: tombstones and markers at or above the log's safe offset stay.
         keep_old: a directory outside of the log dir that keeps the replaced segments, for `cleaner undo`.
         index_dir: a directory outside of the log dir for key indexes, by which later rounds leave segments unread.
         damaged: `keep` copies damaged batches unchanged, if possible; see `CleanOptions`.
@@ -97,6 +99,7 @@ def clean(
     paths = {
         "keep_old": arguments.optional_path("keep_old", keep_old),
         "index_dir": arguments.optional_path("index_dir", index_dir),
+        "safe_tombstones": arguments.optional_path("safe_tombstones", safe_tombstones),
     }
     options = CleanOptions.of(locals() | paths).checked()
     sources = Sources.of_call(topic, settings, topics_dir, metadata_dir)

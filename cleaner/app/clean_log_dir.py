@@ -24,14 +24,19 @@ from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_partitions
 from cleaner.app.reports import CleanReport, Refusal, Skipped
 from cleaner.app.rounds import clean_and_close, open_work
+from cleaner.app.safe_tombstones import SafeTombstones, read_safe_tombstones
 from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.app.trust import replication_warning, standing
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.key_index_dir import INDEX_DIR_KEY, KeyIndexDir
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
 from cleaner.storage.log_dir import Use
+from cleaner.storage.segment.names import PARTITION_METADATA
 
 Outcome = CleanReport | Refusal | Skipped
 
@@ -67,6 +72,8 @@ def clean_log_dir(
         CleaningAborted: raised by `context.check_done`; groups already swapped stay.
     """
     named = None if partitions is None else parse_names(partitions)
+    file = options.safe_tombstones
+    safe = None if file is None else read_safe_tombstones(context.fs, file)
     with as_cleaner_errors(log_dir), open_session(log_dir, sources, context, mode=LockMode.SHARED) as session:
         if options.keep_old is not None:
             check_outside(session, options.keep_old, "--keep-old")
@@ -85,7 +92,7 @@ def clean_log_dir(
             refused = {refusal.partition for refusal in recovered.refused}
             todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}
             is_clean = True  # the logs left in `todo` were recovered and closed in order, with or without a marker
-        job = _Job(session, options, named is not None, is_clean)
+        job = _Job(session, options, named is not None, is_clean, safe)
         yield from _clean_each(job, todo)
 
 
@@ -108,6 +115,15 @@ class _Job:
     options: CleanOptions
     is_named: bool
     clean_shutdown: bool
+    safe: SafeTombstones | None = None
+
+    def held_from(self, log: LoadedLog, directory: Path) -> int | None:
+        """Return the offset from which on a log's tombstones stay; refuse a log that the file does not cover."""
+        if self.safe is None:
+            return None
+        topic_id = read_topic_id(self.session.context.fs, directory / PARTITION_METADATA)
+        text = None if topic_id is None else format_uuid(topic_id)
+        return self.safe.offset_of(log.topic_partition, text, log.log_end_offset)
 
 
 def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outcome]:
@@ -153,7 +169,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         if not job.is_named and not work.is_quiet and not (answer := work.due()).is_due:
             work.correct_checkpoint()
             return Skipped(str(topic_partition), answer.reason)
-        report = clean_and_close(work)
-    replicas = "" if options.keep_tombstones else replication_warning(resolved)
+        report = clean_and_close(replace(work, held_from=job.held_from(work.log, directory)))
+    replicas = "" if options.keep_tombstones or options.safe_tombstones else replication_warning(resolved)
     warnings = (*resolved.warnings, replicas) if replicas else tuple(resolved.warnings)
     return replace(report, elapsed_seconds=time.monotonic() - began, warnings=warnings)

@@ -112,6 +112,8 @@ class CleanOptions:
         rounds: the most rounds to run, or `all`: until the range is clean.
         keep_tombstones: only give tombstones and transaction markers their horizons; remove none, however long ago the
             horizon passed: a replica that was offline may not have seen them (D-13).
+        safe_tombstones: a file of `check --replicas --safe-tombstones`: tombstones and markers at or above a log's safe
+            offset stay (D-17); a log that it says nothing about is refused.
         max_dirty_bytes: end a round's map after this many bytes of the dirty section, as a smaller map would.
         max_seconds: end a round's map after this time, seconds since the map began.
         keep_old: a directory outside of all log dirs that keeps the files that rounds replace, for `undo`.
@@ -130,6 +132,7 @@ class CleanOptions:
     verify: bool = True
     rounds: Rounds = 1
     keep_tombstones: bool = False
+    safe_tombstones: Path | None = None
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None
     keep_old: Path | None = None

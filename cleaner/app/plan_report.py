@@ -62,6 +62,7 @@ class PlanEntry:
         cut_bytes: the bytes a recovery would cut from its end, as far as batch headers tell.
         in_use: the process at work on the log while it was read, in words: the entry was true only for a moment. Empty
             if there was none.
+        safe_offset: with `clean --dry-run --safe-tombstones`, the offset from which on tombstones and markers stay.
         warnings: settings that look wrong, and the risk of cleaning this replica apart from the others.
     """
 
@@ -103,6 +104,7 @@ class PlanEntry:
     cut_bytes: int = 0
     in_use: str = ""
     warnings: tuple[str, ...] = ()
+    safe_offset: int | None = None
 
     @property
     def exit_code(self) -> int:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cleaner.app.check_log_dir import CheckReport
     from cleaner.app.gaps_log_dir import GapReport
     from cleaner.app.replay_log_dirs import ReplayReport
+    from cleaner.app.replicas_report import ReplicasReport
     from cleaner.app.verify_log_dirs import VerifyReport
     from cleaner.app.who_log_dir import WhoReport
     from cleaner.verification.proof.erased.certificate import Certificate
@@ -279,6 +280,53 @@ def verify(
     if isinstance(outcomes[0], Refusal):
         raise outcomes[0].error
     return outcomes[0]
+
+
+def check_replicas(
+    directories: Sequence[str | PathLike[str]],
+    partitions: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    *,
+    safe_tombstones: str | PathLike[str] | None = None,
+    memory_bytes: int = 1 << 30,
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+    check_done: Callable[[], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> list[ReplicasReport | Refusal]:
+    """
+    Compare replicas of partitions that were cleaned at different times. Locks and changes nothing.
+
+    Args:
+        directories: log dirs of different brokers or copies of them, or directories of one partition.
+        partitions: names; None: all that are in more than one of the directories.
+        settings: as for `plan`.
+        safe_tombstones: a file to write, for `clean`: below which offset each partition's tombstones may go.
+        memory_bytes: for sorting, 200 bytes per record; the rest goes to a file.
+        now_ms: the moment that the file names; None: now.
+        progress: called with phase, bytes done and total bytes.
+        check_done: called often; raises CleaningAborted to stop.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        For each partition what the replicas disagree about, or why one of them cannot be read.
+    Raises:
+        CleanerError: a directory as a whole cannot be read, or there is nothing to compare.
+    """
+    from cleaner.app.replicas import ReplicaOptions, compare_all
+
+    if not isinstance(directories, Sequence) or isinstance(directories, str | bytes):
+        raise UsageError(f"directories is {directories!r}; several are needed")
+    return compare_all(
+        [arguments.path("directories", each) for each in directories],
+        [] if partitions is None else arguments.texts("partitions", partitions),
+        Sources.of_call(None, settings, topics_dir, metadata_dir),
+        CallContext.of(fs, now_ms, progress, check_done),
+        ReplicaOptions(memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1)),
+        arguments.optional_path("safe_tombstones", safe_tombstones),
+    )
 
 
 def prove_erased(

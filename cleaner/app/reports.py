@@ -13,6 +13,9 @@ SUMS = (
 )
 """Fields of `CleanReport` that add up, over rounds and over logs."""
 
+HELD_SUMS = ("held_tombstones", "held_markers")
+"""The same for what a safe offset has held."""
+
 UNREAD_SUMS = ("bytes_read_once", "segments_unread", "bytes_unread", "index_bytes_read", "index_bytes_written")
 """The same for what was not read, and for key indexes."""
 
@@ -63,6 +66,8 @@ class CleanReport:
         map_seconds, copy_seconds, elapsed_seconds: for building the map, recopying, and in total with loading and
             closing.
         retention_deleted_segments: what `--retention` deleted.
+        safe_offset: with `--safe-tombstones`, the offset from which on tombstones and markers stayed; None without.
+        held_tombstones, held_markers: those whose time had come and that stayed only for that; sums over the rounds.
         note: why nothing, or not everything, was cleaned; may be empty.
         warnings: such as settings that look wrong.
         kept_damage: damaged batches that the last round has copied.
@@ -104,6 +109,9 @@ class CleanReport:
     kafka_origin: str = ""
     high_watermark: int = 0
     next_horizon_ms: int | None = None
+    safe_offset: int | None = None
+    held_tombstones: int = 0
+    held_markers: int = 0
 
 
 @dataclass(frozen=True)

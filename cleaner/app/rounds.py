@@ -19,7 +19,7 @@ from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
-from cleaner.app.reports import SUMS, UNREAD_SUMS, CleanReport, KeptDamage
+from cleaner.app.reports import HELD_SUMS, SUMS, UNREAD_SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.base.clock import require_set
 from cleaner.base.model import TopicPartition
@@ -52,6 +52,7 @@ class Work:
         found: what may be cleaned.
         refuses_keyless: a record without a key in the range stops the cleaning before anything changes.
         settled_ms: delete horizons up to it have had their effect; None: unknown.
+        held_from: tombstones and markers from this offset on stay, whatever their horizon; None: none does (D-17).
     """
 
     session: Session
@@ -62,6 +63,7 @@ class Work:
     found: Cleanable
     refuses_keyless: bool = False
     settled_ms: int | None = None
+    held_from: int | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -121,6 +123,7 @@ class Work:
             max_seconds=self.options.max_seconds,
             refuse_keyless=self.refuses_keyless,
             keep_tombstones=self.options.keep_tombstones,
+            held_from=self.held_from,
             keep_damaged=self.options.damaged == "keep",
             kafka=self.session.settings.kafka.version,
             key_indexes=self._key_indexes(),
@@ -284,12 +287,13 @@ def _empty_report(work: Work, found: Cleanable) -> CleanReport:
         kafka=kafka.version.name,
         kafka_origin=kafka.origin,
         high_watermark=work.log.high_watermark,
+        safe_offset=work.held_from,
     )
 
 
 def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
     """Add a round to the report."""
-    adding = (*SUMS, *UNREAD_SUMS, "removed", "map_seconds", "copy_seconds")
+    adding = (*SUMS, *UNREAD_SUMS, *HELD_SUMS, "removed", "map_seconds", "copy_seconds")
     sums = {name: getattr(report, name) + getattr(result, name) for name in adding}
     return replace(
         report,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +12,12 @@ from cleaner.app.log_pairs import LogPair, homes_of, pairs_of, sides_of
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import as_cleaner_errors, attempt
+from cleaner.app.spilled_rows import make_unlinked
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import File
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment import names
 from cleaner.verification.proof.findings import Refutation
@@ -146,7 +145,7 @@ class _Work:
         # The logs of `--keep-old` have no checkpoints of their own.
         replicated = None if is_kept(fs, pair.before) else old_home.offsets(OffsetKind.HIGH_WATERMARK).get(name)
         rules = self._rules(topic, self.settings.cleaner, first_dirty, end, replicated)
-        rows = KeyRows(options.memory_bytes, self._make_file)
+        rows = KeyRows(options.memory_bytes, lambda: make_unlinked(fs, options.temp_dir, "cleaner-verify"))
         total = before.size + after.size
         done = 0
 
@@ -212,18 +211,6 @@ class _Work:
             high_watermark=replicated,
             versions=tuple(ProofVersion(each.name, each.keeps_empty_range_end) for each in versions),
         )
-
-    def _make_file(self) -> File:
-        """Make an unlinked file: it disappears with the process, however that ends."""
-        fs, directory = self.context.fs, self.options.temp_dir / f"cleaner-verify-{uuid.uuid4().hex}"
-        # While it has a name no other user may reach it: `temp_dir` may be open to all, like `/tmp`.
-        fs.make_dir(directory, 0o700)
-        try:
-            file = fs.create(directory / "rows", like=None)
-            fs.remove(directory / "rows")
-        finally:
-            fs.remove_dir(directory)
-        return file
 
 
 _ONE_ROUND = "this was compared with one round at --now; if there were several, give the first: --since"

@@ -57,6 +57,7 @@ class RoundContext:
         refuse_keyless: stop, with nothing changed, when the dirty section holds records without a key, which cleaning
             would remove: the topic was hardly meant to be compacted.
         keep_tombstones: give tombstones and markers their horizons, but remove none whose horizon has passed.
+        held_from: tombstones and markers from this offset on stay like that; None: none does.
         keep_damaged: copy batches with wrong checksums or unreadable records unchanged.
         max_dirty_bytes, max_seconds: end the map early, as a smaller map would; seconds since the map began.
         offset_map: the caller's map, cleared and used; None: create one for this round.
@@ -80,6 +81,7 @@ class RoundContext:
     verify: bool = True
     refuse_keyless: bool = False
     keep_tombstones: bool = False
+    held_from: int | None = None
     keep_damaged: bool = False
     max_dirty_bytes: int | None = None
     max_seconds: float | None = None

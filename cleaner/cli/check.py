@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
+from cleaner.cli.check_replicas import run_replicas
 from cleaner.cli.output import json_line, say
 from cleaner.cli.work import prepare_work, run_work
+from cleaner.errors import UsageError
 from cleaner.present.text import printable
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-SUMMARY = "read everything in log dirs or partitions, and report what is damaged"
+SUMMARY = "read everything in log dirs or partitions, and report what is damaged, or where replicas disagree"
 
 DESCRIPTION = """\
 Reads every byte of the logs, indexes, producer snapshots, checkpoints and ids in log dirs (or in single partition
@@ -37,7 +39,12 @@ written to are marked "in use while read". What a broker repairs itself at its n
 files) is a note, not damage.
 
 --repair rebuilds only what intact .log files determine: indexes and producer snapshots. It locks the log
-dir as `cleaner clean` does. A .log file is never changed."""
+dir as `cleaner clean` does. A .log file is never changed.
+
+--replicas compares the directories with each other instead: copies of the same partitions, cleaned at different times.
+It reports keys that are deleted in one and alive in another, values that are gone or stale, aborted data that came
+back, lost markers, and where logs part; and the offset below which tombstones may go, for
+`cleaner clean --safe-tombstones FILE`."""
 
 EXAMPLES = """\
 examples:
@@ -45,9 +52,11 @@ examples:
   cleaner check /disk1/kafka /disk2/kafka --clean-section
   cleaner check /var/lib/kafka/prices-0 --repair
   cleaner check --config /etc/kafka/server.properties --format json | jq -r 'select(.what == "finding")'
+  cleaner check --replicas /copies/broker1 /copies/broker2 /copies/broker3 --safe-tombstones /tmp/safe.json
 
 exit status:
   0  nothing is damaged, or everything was repaired      1  something is damaged
+  0  with --replicas: they agree      1  they do not
   2  usage      75  with --repair: the log dir is in use      78  a bad setting"""
 
 
@@ -64,15 +73,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         type=parse_bytes,
         default=None,
-        help="memory for --clean-section; if it is too little, more passes are made (default: 256M)",
+        help="memory for --clean-section; if it is too little, more passes are made (default: 256M); for --replicas, "
+        "where the rest goes to a file (default: 1G)",
     )
     parser.add_argument("--repair", action="store_true", help="rebuild damaged indexes and producer snapshots")
+    parser.add_argument(
+        "--replicas",
+        action="store_true",
+        help="compare the directories with each other: log dirs of different brokers, or directories of one partition",
+    )
+    parser.add_argument(
+        "--partition",
+        metavar="TOPIC-PARTITION",
+        dest="partitions",
+        action="append",
+        default=[],
+        help="with --replicas: only this one; may be repeated (default: all that are in more than one)",
+    )
+    parser.add_argument(
+        "--safe-tombstones",
+        metavar="FILE",
+        type=Path,
+        help="with --replicas: write here below which offset tombstones may go",
+    )
     add_way_of_looking(parser, "the directory's")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check; returns the exit code."""
     settings = sources(arguments)
+    if arguments.replicas:
+        return run_replicas(arguments, settings)
+    for name in ("partitions", "safe_tombstones"):
+        if getattr(arguments, name):
+            option = "--partition" if name == "partitions" else "--safe-tombstones"
+            raise UsageError(f"{option} goes with --replicas")
 
     from cleaner.app.check_log_dir import CheckOptions, check_paths, paths_to_check
     from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES

@@ -110,8 +110,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-index", dest="use_index", action="store_false", help="read every segment, whatever cleaner.index.dir says"
     )
     parser.add_argument(
+        "--safe-tombstones",
+        metavar="FILE",
+        type=Path,
+        help="keep tombstones and transaction markers from the safe offset on that `cleaner check --replicas "
+        "--safe-tombstones FILE` has written: not every replica has seen them",
+    )
+    parser.add_argument(
         "--max-seconds", metavar="S", type=parse_seconds, help="end a round's offset map after this time"
     )
+
+
+def _note_held(report: CleanReport) -> None:
+    """Say what a safe offset has held, which Kafka would not have."""
+    if report.safe_offset is None:
+        return
+    held = f"{report.held_tombstones} tombstones and {report.held_markers} markers were kept past their delete horizon"
+    from_there = f"the safe offset of --safe-tombstones is {report.safe_offset}"
+    log_note(f"{held}: {from_there}", partition=report.partition)
 
 
 def add_shared(parser: argparse.ArgumentParser) -> None:
@@ -200,6 +216,7 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     """Plan instead of cleaning: the named partitions, or all of them."""
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
+    from cleaner.app.plan_safe import with_safe_offsets
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions
@@ -207,6 +224,12 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     entries = plan_log_dir(
         arguments.log_dir, settings, context, partitions=names, high_watermark=arguments.high_watermark
     )
+    # `bulk` has no such option.
+    if (file := getattr(arguments, "safe_tombstones", None)) is not None:
+        entries = with_safe_offsets(entries, context.fs, arguments.log_dir, file)
+        for entry in entries:
+            if entry.safe_offset is not None:
+                log_note(f"tombstones and markers from offset {entry.safe_offset} on stay", partition=entry.partition)
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
 
@@ -260,6 +283,7 @@ class CleanPrinter:
             log_warning(f"{kept.path}: at byte {kept.position}: {what}", partition=report.partition)
         if report.note:
             log_note(report.note, partition=report.partition)
+        _note_held(report)
         if report.retention_deleted_segments:
             log_note(f"retention deleted {report.retention_deleted_segments} segments", partition=report.partition)
         if self._form == "json":

@@ -177,7 +177,7 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("--key-prefix", "k", "DAMAGED", "--certificate", "/no/such/directory" * 10),
         ("--check", "CONFIG"),
     ],
-    ("check",): [("LOGS",), ("DAMAGED",), ("DAMAGED", "--repair")],
+    ("check",): [("LOGS",), ("DAMAGED",), ("--replicas", "LOGS", "DAMAGED"), ("DAMAGED", "--repair")],
     ("dump",): [(), ("x", "--verify-index-onyl"), ("--files", "x", "--max-message-size", "x" * 200)],
     ("recover",): [("LOGS",), ("DAMAGED",), ("DAMAGED", "--allow-truncate")],
     ("verify",): [("LOGS", "LOGS", *COMPACT, *WHEN), ("LOGS", "DAMAGED", *COMPACT, *WHEN)],

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import gc
 import io
+import shutil
 import time
 import types
 from collections import Counter
@@ -106,6 +107,13 @@ def _estimate(root: Path) -> object:
         return type(error)
 
 
+def _replicas(root: Path) -> object:
+    other = root.with_suffix(".replica")
+    if not other.exists():
+        shutil.copytree(root, other)
+    return cleaner.check_replicas([root, other], settings=SETTINGS)
+
+
 def _read(root: Path) -> object:
     with open_reader(root, "topic") as log:
         return [len(list(log.read(0, isolation=isolation))) for isolation in ("read_committed", "read_uncommitted")]
@@ -179,6 +187,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "who damaged": ("log 1", _command("plan", "DIR", "--who", *_OPTIONS)),
     "check": (None, _command("check", "DIR", *_OPTIONS)),
     "check damaged": ("log 1", _command("check", "DIR", *_OPTIONS)),
+    "replicas": (None, _replicas),
+    "replicas damaged": ("log 1", _replicas),
     "gaps": (None, _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
     "gaps damaged": ("log 1", _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
     "erase": (None, _command("erase", "DIR", "topic", "--key-prefix", "key")),

@@ -49,6 +49,7 @@ COMMANDS = {
     "gaps": ["gaps", "{}"],
     "erase": ["erase", "{}", "orders", "--key-prefix", "k"],
     "erase-kept": ["erase", "{good}", "orders", "--key-prefix", "k", "--kept", "{}"],
+    "replicas": ["check", "--replicas", "{good}", "{}"],
 }
 # What is no mistake there.
 MEANT = {

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import cleaner
 from cleaner.app.reports import CleanReport
+from cleaner.app.safe_tombstones import SafePoint, write_safe_tombstones
 from cleaner.errors import UncleanableError
+from cleaner.storage.fs.file_system import FileSystem
 from tests.golden.comparison import contents, differences
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, build
 from tests.reference.batches import Rec, read_batches, read_records
@@ -86,23 +88,43 @@ def write_case(case: Case, log_dir: Path) -> LogBuilder:
     return log
 
 
-def run_rounds(case: Case, log_dir: Path, *, keep_tombstones: bool = False) -> Iterator[Outcome]:
-    """Write the case's log, then clean it round by round, each time from what the engine left."""
+def run_rounds(
+    case: Case, log_dir: Path, *, keep_tombstones: bool = False, held_percent: int | None = None
+) -> Iterator[Outcome]:
+    """
+    Write the case's log, then clean it round by round, each time from what the engine left.
+
+    Args:
+        held_percent: from there on in the log, tombstones and markers are held by a file of safe offsets.
+    """
     log = write_case(case, log_dir)
     now_ms = FIRST_ROUND_MS
     for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
         now_ms += advance
         high_watermark = replicated_at(case, log, percent)
-        outcome = run_round(case, log, log_dir, high_watermark, now_ms, keep_tombstones=keep_tombstones)
+        held_from = None if held_percent is None else offset_at(log, held_percent)
+        outcome = run_round(
+            case, log, log_dir, high_watermark, now_ms, keep_tombstones=keep_tombstones, held_from=held_from
+        )
         yield outcome
         if outcome.report is None:
             return
 
 
 def run_round(
-    case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, now_ms: int, *, keep_tombstones: bool = False
+    case: Case,
+    log: LogBuilder,
+    log_dir: Path,
+    high_watermark: int,
+    now_ms: int,
+    *,
+    keep_tombstones: bool = False,
+    held_from: int | None = None,
 ) -> Outcome:
     """Clean one round with both and list what differs."""
+    safe = None if held_from is None else log_dir / "safe.json"
+    if safe is not None and held_from is not None:
+        write_safe_tombstones(FileSystem(), safe, now_ms, [SafePoint(PARTITION, held_from, "", None, ())])
     settings = twin_settings(case.settings)
     (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: high_watermark}))
     files, times = partition_files(log_dir)
@@ -116,10 +138,18 @@ def run_round(
         log_start=log_start,
         high_watermark=high_watermark,
         keep_tombstones=keep_tombstones,
+        held_from=2**63 - 1 if held_from is None else held_from,
         kafka=case.settings.get("cleaner.kafka.version", "4.3"),
     )
     try:
-        report = cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=now_ms, keep_tombstones=keep_tombstones)
+        report = cleaner.clean(
+            log_dir,
+            str(PARTITION),
+            case.settings,
+            now_ms=now_ms,
+            keep_tombstones=keep_tombstones,
+            safe_tombstones=safe,
+        )
     except UncleanableError as error:
         left, _ = partition_files(log_dir)
         if not twin.failed:

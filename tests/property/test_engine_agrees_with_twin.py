@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.property.logs import Case, cases
 from tests.property.rounds import run_rounds
@@ -29,3 +30,15 @@ def test_engine_that_keeps_tombstones_leaves_the_twins_files(case: Case) -> None
                 0,
                 0,
             )
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(), st.integers(0, 100))
+def test_engine_that_holds_tombstones_leaves_the_twins_files(case: Case, percent: int) -> None:
+    """The same, where those from a safe offset on stay (D-17); how many, both say."""
+    with scratch_directory() as directory:
+        for number, outcome in enumerate(run_rounds(case, directory, held_percent=percent), 1):
+            assert outcome.found == [], f"round {number}"
+            if outcome.report is not None and outcome.report.rounds:
+                stats, report = outcome.twin.stats, outcome.report
+                assert (report.held_tombstones, report.held_markers) == (stats.held_tombstones, stats.held_markers)

@@ -9,7 +9,10 @@ from random import Random
 
 import pytest
 
+from cleaner.app.safe_tombstones import SafePoint, write_safe_tombstones
+from cleaner.base.model import TopicPartition
 from cleaner.log.record import Record
+from cleaner.storage.fs.file_system import FileSystem
 from tests.golden.comparison import contents
 from tests.scratch import scratch_directory
 from tests.support.growing_log import DAY_MS, GrowingLog
@@ -74,6 +77,14 @@ class _Life:
             shutil.copytree(index_dir, saved)
             self.older.append(saved)
 
+    def _safe(self) -> Path:
+        """Write a file by which half of the log's tombstones are held."""
+        path = self.log.log_dir.with_name("safe.json")
+        offset = max(int(each.stem) for each in self.log.directory.glob("*.log")) // 2
+        point = SafePoint(TopicPartition("prices", 0), offset, "", None, ())
+        write_safe_tombstones(FileSystem(), path, self.log.now_ms, [point])
+        return path
+
     def clean(self, seen: Counter[str]) -> None:
         """Clean both, and compare."""
         rng = self.rng
@@ -83,6 +94,7 @@ class _Life:
             "now_ms": self.log.now_ms,
             "keep_tombstones": rng.random() < 0.1,
             "max_dirty_bytes": rng.choice((None, None, 5000)),
+            "safe_tombstones": self._safe() if rng.random() < 0.1 else None,
         }
         report, plain = self.log.clean(**options), self.copy.clean(index=False, **options)
         assert contents(self.log.log_dir) == contents(self.copy.log_dir)

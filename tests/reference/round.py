@@ -35,6 +35,8 @@ class Stats:
     tombstones: int = 0
     aborted: int = 0
     markers: int = 0
+    held_tombstones: int = 0
+    held_markers: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Round:
     map: OffsetMap
     transactions: TransactionState
     stats: Stats
-    keep_tombstones: bool
+    held_from: int
     keep_damaged: bool
     kafka: str
 
@@ -91,6 +93,7 @@ def clean_round(
     log_start: int = 0,
     high_watermark: int | None = None,
     keep_tombstones: bool = False,
+    held_from: int = 2**63 - 1,
     keep_damaged: bool = False,
     kafka: str = "4.3",
 ) -> Result:
@@ -103,6 +106,7 @@ def clean_round(
         checkpoint: first dirty offset, None without one.
         high_watermark: None takes the log end.
         keep_tombstones: not Kafka's: no tombstone and no marker goes for its age (D-13).
+        held_from: not Kafka's: from this offset on none does (D-17).
         keep_damaged: not Kafka's: batches with wrong checksums, or records that cannot be read, stay as they are.
         kafka: the release line whose rules differ: `4.3` or `4.4`.
     """
@@ -129,7 +133,7 @@ def clean_round(
         offset_map,
         transactions,
         stats,
-        keep_tombstones,
+        0 if keep_tombstones else held_from,
         keep_damaged,
         kafka,
     )
@@ -247,7 +251,8 @@ def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writ
     discard = can_discard
     if batch.control:
         has_expired = batch.delete_horizon is not None and batch.delete_horizon <= this.now_ms
-        discard = can_discard and has_expired and not this.keep_tombstones
+        discard = can_discard and has_expired and batch.last_offset < this.held_from
+        stats.held_markers += can_discard and has_expired and not discard
     keep_even_empty = _is_last_record_of_producer(this.state, batch) or _ends_range(this, batch)
     if discard:
         stats.markers += batch.count if batch.control else 0
@@ -314,12 +319,15 @@ def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: b
     if record.offset < this.map.offsets.get(record.key, -1):
         this.stats.superseded += 1
         return False
-    if record.value is not None or this.keep_tombstones:
+    if record.value is not None:
         return True
     if batch.magic == 2:
         kept = batch.delete_horizon is None or this.now_ms < batch.delete_horizon
     else:
         kept = retain_legacy_tombstones
+    if not kept and record.offset >= this.held_from:
+        this.stats.held_tombstones += 1
+        return True
     this.stats.tombstones += not kept
     return kept
 

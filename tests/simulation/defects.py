@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation import (  # noqa: F401 - they register theirs
     accounting_defects,
+    comparing_defects,
     disk_defects,
     erasing_defects,
     index_defects,

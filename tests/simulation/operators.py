@@ -7,6 +7,7 @@ What operators do between two lives of the writer, each command in a process of 
     undo        a round with `--keep-old`, and `undo`: all is as before the round
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
     prove       `prove-erased` of everything; see `proving.py`
+    replicas    `check --replicas` and `clean --safe-tombstones`; see `comparing.py`
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
     gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
@@ -21,6 +22,7 @@ import contextlib
 import itertools
 import shutil
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -42,6 +44,7 @@ from tests.simulation.accounting import cut_out, judge_cut, judge_gaps
 from tests.simulation.asking import judge_who
 from tests.simulation.bench import Bench
 from tests.simulation.clients import require_closed
+from tests.simulation.comparing import ComparedWorld
 from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
@@ -312,6 +315,11 @@ class Operators:
         self._carry_out(rest, world.command)
         if world.certificate is not None:
             bench.count(f"prove: {world.certificate.result}")
+
+    def _replicas(self, rest: Rest) -> None:
+        bench = self._bench
+        if self._is_closed and self._is_settled and not self._has_daemon and not bench.has_errors:
+            self._carry_out(replace(rest, accident=""), ComparedWorld(bench, rest).command)
 
     # ---- who -------------------------------------------------------------------------------------------------------
 

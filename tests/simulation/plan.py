@@ -55,6 +55,7 @@ _LATER_RESTS = {
     "who": 0.04,
     "erase": 0.05,
     "gaps": 0.04,
+    "replicas": 0.04,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

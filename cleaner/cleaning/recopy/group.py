@@ -23,6 +23,7 @@ from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, Segment
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
+from cleaner.cleaning.recopy.held import hold_markers, hold_tombstones
 from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.cleaning.recopy.segment_keys import SegmentKeys
 from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
@@ -52,6 +53,8 @@ class RecopyRules:
         removal_ms: markers whose horizon is at or below it may go.
         delete_retention_ms: of the topic.
         record_limit_bytes: the largest record that a compressed batch may have, if its records are read (R-560).
+        held_from: tombstones and markers from this offset on stay, even after their horizon; None: none does.
+        settled_ms: horizons up to it have had their effect after this round.
     """
 
     kept_end_offset: int
@@ -61,6 +64,8 @@ class RecopyRules:
     removal_ms: int
     delete_retention_ms: int
     record_limit_bytes: int = LARGEST_RECORD_BYTES
+    held_from: int | None = None
+    settled_ms: int = -(2**63)
 
     @property
     def new_horizon_ms(self) -> int:
@@ -146,6 +151,7 @@ class GroupRecopier:
         self._damage = damage
         self._rules = rules
         self.record_limit_bytes = rules.record_limit_bytes
+        self.held_from = rules.held_from
         self._producers = producers
         self._collect_aborted = collect_aborted
         self.before_read = before_read
@@ -257,6 +263,9 @@ class GroupRecopier:
             removal_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
+        if self._rules.held_from is not None:
+            # Called by one lane at a time, and only here.
+            self._writers[0].counts.held_markers += hold_markers(rows, retention, self._rules.held_from)
         return retention if self._mapped is None else replace(retention, unmapped=self._mapped.left_out(claim, chunk))
 
 
@@ -327,6 +336,9 @@ class _Lane:
             if len(self._verdicts) < records:
                 self._verdicts = np.zeros(records, np.uint8)
             self._survivors.judge(path, block, mine, self._verdicts)
+            if (held_from := self._recopier.held_from) is not None:
+                held = hold_tombstones(path, block, mine, self._verdicts[:records], held_from)
+                self._writer.counts.held_tombstones += held
             if keys is not None:
                 keys.digest(path, block, mine.unread, self._verdicts, self._memory.digests, self._digests)
             self._writer.write(path, block, mine, self._verdicts)

@@ -54,13 +54,18 @@ _REMOVED = (
 
 @dataclass
 class CopyCounts:
-    """Counts of what was read and what was retained (R-718): bytes of batches, and records."""
+    """
+    Counts of what was read and what was retained (R-718): bytes of batches, and records; and how many tombstones and
+    markers were held although their time had come.
+    """
 
     bytes_read: int = 0
     bytes_written: int = 0
     messages_read: int = 0
     messages_written: int = 0
     removed: Removed = field(default_factory=Removed)
+    held_tombstones: int = 0
+    held_markers: int = 0
 
     @staticmethod
     def total(parts: Iterable[CopyCounts]) -> CopyCounts:

@@ -70,6 +70,7 @@ class RoundResult:
         map_bytes_read, map_messages_read, map_entries: of the first pass.
         bytes_read, bytes_written, messages_read, messages_written: of the second.
         removed: removed records, by reason.
+        held_tombstones, held_markers: stayed only because of `RoundContext.held_from`.
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
@@ -99,6 +100,8 @@ class RoundResult:
     bytes_unread: int = 0
     index_bytes_read: int = 0
     index_bytes_written: int = 0
+    held_tombstones: int = 0
+    held_markers: int = 0
 
 
 def clean_log(

@@ -66,7 +66,7 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
     Return the rules for the retention of batches; call before the first swap.
 
     With `keep_tombstones`, tombstones and markers get horizons, but stay even after them: replicas that were offline
-    may not have read them (D-13).
+    may not have read them (D-13). With `held_from`, that holds for those from an offset on (D-17).
     """
     clean = log.segments_between(0, cleanable.first_dirty_offset)
     last_clean_ms = clean[-1].mtime_ms if clean else None
@@ -79,6 +79,8 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
         removal_ms=_NEVER_MS if context.keep_tombstones else context.now_ms,
         delete_retention_ms=topic.delete_retention_ms,
         record_limit_bytes=topic.max_decompressed_message_bytes,
+        held_from=context.held_from,
+        settled_ms=_NEVER_MS if context.keep_tombstones or context.held_from is not None else context.now_ms,
     )
 
 

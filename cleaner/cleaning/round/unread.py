@@ -216,7 +216,7 @@ class UnreadSegments:
         if indexes is None or self._worth.pause or not self._sets_horizons or not indexes.make_room():
             return None
         runs = indexes.runs(segment.base_offset)
-        keys = SegmentKeys(runs, indexes.keys, segment_bytes=segment.size, removal_ms=self._terms.removal_ms)
+        keys = SegmentKeys(runs, indexes.keys, segment_bytes=segment.size, removal_ms=self._rules.settled_ms)
         self._places.append(keys)
         return keys
 
@@ -232,7 +232,7 @@ class UnreadSegments:
         if self._indexes is not None:
             for segment in group:
                 self._indexes.remove(segment.base_offset)
-        return NewKeys(self._keys, self._rules.removal_ms)
+        return NewKeys(self._keys, self._rules.settled_ms)
 
     def replaced(self, new: Segment, keys: NewKeys) -> None:
         """Write the index of a group's new segment."""

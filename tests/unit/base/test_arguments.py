@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import inspect
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -199,6 +200,7 @@ FUNCTIONS: Table = {
         "verify": FLAG,
         "rounds": ("some", 0, 1.5, None, True, THING),
         "keep_tombstones": FLAG,
+        "safe_tombstones": PATH,
         "keep_old": PATH,
         "index_dir": PATH,
         "damaged": WORD,
@@ -249,6 +251,14 @@ FUNCTIONS: Table = {
         "log_dir": (*PATH, None),
         "partition": (5, ["prices-0"], "prices", THING),
         **{name: values for name, values in FOUND.items() if name != "now_ms"},
+        **LENT,
+    },
+    "check_replicas": {
+        "directories": (5, "data", [], ["data"], THING),
+        "partitions": (5, "prices-0", [5], {"prices-0": 1}, THING),
+        "safe_tombstones": PATH,
+        "memory_bytes": (*NEEDED_INTEGER, 0),
+        **FOUND,
         **LENT,
     },
     "replay": {
@@ -367,6 +377,9 @@ def test_function_refuses_what_it_cannot_use(name: str, manager: LogManager, tmp
     before = files_below(tmp_path)
     first = {"LogManager": "log_dirs", "replay": "before"}.get(name, "log_dir")
     usual = {first: tmp_path / "logs", **({"after": tmp_path / "logs"} if name == "replay" else USUAL.get(name, {}))}
+    if name == "check_replicas":
+        usual = {"directories": [tmp_path / "logs", shutil.copytree(tmp_path / "logs", tmp_path / "copy")]}
+        before = files_below(tmp_path)
     refuses_all(getattr(cleaner, name), usual, OPENING if name == "LogManager" else FUNCTIONS[name])
     assert files_below(tmp_path) == before
 

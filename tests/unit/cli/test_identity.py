@@ -68,6 +68,7 @@ COMMANDS = {
     "check of several": "check missing theirs",
     "check of a partition": "check theirs/topic-0 --repair",
     "check of what is configured": "check --config config",
+    "check --replicas": "check --replicas theirs kept",
     "gaps": "gaps theirs",
     "gaps of a partition": "gaps theirs/topic-0",
     "verify": "verify kept theirs",

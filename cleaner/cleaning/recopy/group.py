@@ -23,6 +23,7 @@ from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, Segment
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
+from cleaner.cleaning.recopy.recompress import Packed, Recompressor
 from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.cleaning.recopy.segment_keys import SegmentKeys
 from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
@@ -52,6 +53,7 @@ class RecopyRules:
         removal_ms: markers whose horizon is at or below it may go.
         delete_retention_ms: of the topic.
         record_limit_bytes: the largest record that a compressed batch may have, if its records are read (R-560).
+        removes_nothing: every batch is copied as it is.
     """
 
     kept_end_offset: int
@@ -61,6 +63,7 @@ class RecopyRules:
     removal_ms: int
     delete_retention_ms: int
     record_limit_bytes: int = LARGEST_RECORD_BYTES
+    removes_nothing: bool = False
 
     @property
     def new_horizon_ms(self) -> int:
@@ -125,6 +128,7 @@ class GroupRecopier:
         transactions: state at the start of the first group; None at the start of a log.
         mapped: finds the batches whose keys the first pass left out, for survivors that need to know.
         damage: batches that are copied unchanged.
+        recompressor: packs what is kept; None: batches stay as they are.
     """
 
     def __init__(
@@ -142,8 +146,10 @@ class GroupRecopier:
         transactions: CleanedTransactions | None = None,
         mapped: MappedBatches | None = None,
         damage: KnownDamage = NO_DAMAGE,
+        recompressor: Recompressor | None = None,
     ) -> None:
         self._damage = damage
+        self.recompressor = recompressor
         self._rules = rules
         self.record_limit_bytes = rules.record_limit_bytes
         self._producers = producers
@@ -161,7 +167,11 @@ class GroupRecopier:
     @property
     def counts(self) -> CopyCounts:
         """Counts so far of what was read and what was retained."""
-        return CopyCounts.total(writer.counts for writer in self._writers)
+        counts = CopyCounts.total(writer.counts for writer in self._writers)
+        if self.recompressor is not None:
+            packed = self.recompressor.counts
+            counts.bytes_written += packed.packed_bytes_after - packed.packed_bytes_before
+        return counts
 
     @property
     def found_cold(self) -> bool:
@@ -199,6 +209,8 @@ class GroupRecopier:
             damage=self._damage,
             unread_indexes=unread_sources([group], reads_every_index=self._rules.reads_every_index),
         )
+        if self.recompressor is not None:
+            self.recompressor.begin(sum(segment.size for segment in group))
         try:
             OrderedPipeline(
                 [
@@ -210,7 +222,17 @@ class GroupRecopier:
         finally:
             self.chunks.close()
         self._enter(len(group) - 1)
+        if self.recompressor is not None:
+            self.write_packed(target, self.recompressor.end())
         return self._transactions.retained_aborts
+
+    def write_packed(self, target: CleanedSegment, packed: Packed) -> None:
+        """Write what was packed; its memory is used again for the next chunk. Never called by two lanes at once."""
+        size = len(packed.data)
+        position = target.reserve(size, packed.written, packed.largest_offset, is_equal=packed.is_equal)
+        if position is not None and size:
+            target.write(packed.data, position)
+            self._after_write(size)
 
     def arrange(self, claim: Claim, buffer: WindowBuffer) -> RecopyChunk:
         """List a chunk's batches and make the decisions that depend on order. Never called by two lanes at once."""
@@ -223,6 +245,8 @@ class GroupRecopier:
             raise overlap
         try:
             damaged = self._damage.flags(claim.segment.base_offset, arranged.chunk.batches)
+            if self._rules.removes_nothing:
+                damaged[:] = 1
             retention = self._retention(claim, arranged.chunk)
             return RecopyChunk(arranged, retention.carrying_over(damaged) if damaged.any() else retention)
         except CorruptBatchError as error:
@@ -334,7 +358,12 @@ class _Lane:
             raise self._error
         if self._recopier.keys is not None:
             self._recopier.keys.add(self._chunk.batches, self._digests)
-        output = self._output
+        output, recompressor = self._output, self._recopier.recompressor
+        if recompressor is not None:
+            packed = recompressor.add(self._claim.path, output, is_equal=self._is_equal)
+            self._recopier.write_packed(self._target, packed)
+            self._position = None
+            return
         self._position = self._target.reserve(
             len(output.data), output.written, output.largest_offset, is_equal=self._is_equal
         )

@@ -79,6 +79,7 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
         removal_ms=_NEVER_MS if context.keep_tombstones else context.now_ms,
         delete_retention_ms=topic.delete_retention_ms,
         record_limit_bytes=topic.max_decompressed_message_bytes,
+        removes_nothing=context.removes_nothing,
     )
 
 

@@ -20,6 +20,7 @@ from cleaner.app.options import (
     Rounds,
     Sampling,
     require_high_watermark,
+    require_recompression,
 )
 from cleaner.app.plan_report import PlanEntry
 from cleaner.app.reports import CleanReport, RecoverReport, Refusal
@@ -130,6 +131,7 @@ def plan(
     now_ms: int | None = None,
     high_watermark: HighWatermark = "checkpoint",
     sampling: Sampling | None = None,
+    recompress: str | None = None,
     fs: FileSystem | None = None,
     topics_dir: str | PathLike[str] | None = None,
     metadata_dir: str | PathLike[str] | None = None,
@@ -143,6 +145,7 @@ def plan(
         now_ms: the moment to judge by; None: now.
         high_watermark: as for `clean`.
         sampling: also estimate what cleaning would do, from samples; None: do not.
+        recompress: as for `clean`.
         fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
@@ -158,7 +161,10 @@ def plan(
         raise UsageError(f"sampling is a {type(sampling).__name__}; a cleaner.Sampling or None is needed")
     if sampling is not None and sampling.most_bytes is not None:
         arguments.whole("sampling.most_bytes", sampling.most_bytes, 1)
-    return plan_log_dir(directory, sources, context, high_watermark=high_watermark, sampling=sampling)
+    require_recompression(recompress)
+    return plan_log_dir(
+        directory, sources, context, high_watermark=high_watermark, sampling=sampling, recompress=recompress
+    )
 
 
 def recover(

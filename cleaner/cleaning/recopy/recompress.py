@@ -27,10 +27,17 @@ import numpy.typing as npt
 
 from cleaner.cleaning.recopy.retained import Output
 from cleaner.config.forms import Recompression
-from cleaner.errors import CorruptBatchError
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.chunks import ANY_KIND, BATCH_DTYPE, COMPRESSION_MASK, HEADER_BYTES, NO_ORDER_CHECK, Chunk
-from cleaner.format.chunks import CONTROL_FLAG, Flags
+from cleaner.format.chunks import (
+    ANY_KIND,
+    BATCH_DTYPE,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    NO_ORDER_CHECK,
+    Chunk,
+    Flags,
+)
 from cleaner.format.compression import compress, decompress
 from cleaner.format.records import Block, Unpacker, bad_record
 from cleaner.kernels import batches as batch_kernel

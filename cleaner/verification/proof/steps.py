@@ -140,21 +140,25 @@ def _join(
     left = []
     for number in unmatched.tolist():
         other = others[number]
-        first = int(np.searchsorted(rows["base_offset"], other["base_offset"]))
-        end = int(np.searchsorted(rows["last_offset"], other["last_offset"], side="right"))
-        begins = first < end and rows["base_offset"][first] == other["base_offset"]
-        ends = first < end and rows["last_offset"][end - 1] == other["last_offset"]
-        # Of a batch that several steps show the first and the last one have the bounds.
+        first = int(np.searchsorted(rows["last_offset"], other["base_offset"]))
+        end = min(int(np.searchsorted(rows["last_offset"], other["last_offset"])) + 1, len(rows))
+        # A batch of magic 0 or 1 has other bounds once it is rebuilt. Of one that several steps show, the first and the
+        # last step have the bounds.
+        begins = first < end and (rows["magic"][first] < 2 or rows["base_offset"][first] == other["base_offset"])
+        ends = first < end and (rows["magic"][end - 1] < 2 or rows["last_offset"][end - 1] == other["last_offset"])
         begins |= is_begun and number == 0
         ends |= goes_on and number == len(others) - 1
         if not (begins and ends and may_be_joined(other)):
             left.append(number)
             continue
         part = rows[first:end]
+        was_legacy = part["magic"] < 2
         is_member = may_be_joined(part) & (part["leader_epoch"] == other["leader_epoch"])
-        is_member &= (part["attributes"] ^ other["attributes"]) & TIMESTAMP_TYPE_FLAG == 0
         if other["attributes"] & TIMESTAMP_TYPE_FLAG:
             is_member &= part["max_timestamp"] == other["max_timestamp"]
+        is_member |= was_legacy & (other["leader_epoch"] == -1)
+        types = np.where(part["magic"] == 0, 0, part["attributes"])
+        is_member &= (types ^ other["attributes"]) & TIMESTAMP_TYPE_FLAG == 0
         partners[first:end][is_member] = number
         joined[first:end][is_member] = True
     return np.array(left, np.int64)

@@ -6,6 +6,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     disk_defects,
     index_defects,
     operator_defects,
+    packing_defects,
     proving_defects,
     quiet_defects,
     round_defects,

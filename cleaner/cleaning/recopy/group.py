@@ -28,7 +28,7 @@ from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.cleaning.recopy.segment_keys import SegmentKeys
 from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
 from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Chunk, Flags
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.kernels.scan_status import KIND_PRODUCER, LARGEST_RECORD_BYTES
 from cleaner.policy.grouping import unread_sources
@@ -129,6 +129,9 @@ class GroupRecopier:
         mapped: finds the batches whose keys the first pass left out, for survivors that need to know.
         damage: batches that are copied unchanged.
         recompressor: packs what is kept; None: batches stay as they are.
+    Attributes:
+        uncounted: by how much the records written so far are more than the headers of their batches say: a batch of
+            magic 0 or 1 has no count, which reads as -1.
     """
 
     def __init__(
@@ -150,6 +153,7 @@ class GroupRecopier:
     ) -> None:
         self._damage = damage
         self.recompressor = recompressor
+        self.uncounted = 0
         self._rules = rules
         self.record_limit_bytes = rules.record_limit_bytes
         self._producers = producers
@@ -225,6 +229,11 @@ class GroupRecopier:
         if self.recompressor is not None:
             self.write_packed(target, self.recompressor.end())
         return self._transactions.retained_aborts
+
+    def note_copied(self, rows: Batches) -> None:
+        """Note batches of magic 0 and 1 that are copied; otherwise they become batches of magic 2."""
+        if self._rules.removes_nothing:
+            self.uncounted += int((rows["count"][rows["magic"] < 2] + 1).sum())
 
     def write_packed(self, target: CleanedSegment, packed: Packed) -> None:
         """Write what was packed; its memory is used again for the next chunk. Never called by two lanes at once."""
@@ -360,6 +369,7 @@ class _Lane:
             self._recopier.keys.add(self._chunk.batches, self._digests)
         output, recompressor = self._output, self._recopier.recompressor
         if recompressor is not None:
+            self._recopier.note_copied(self._chunk.batches)
             packed = recompressor.add(self._claim.path, output, is_equal=self._is_equal)
             self._recopier.write_packed(self._target, packed)
             self._position = None

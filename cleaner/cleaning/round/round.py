@@ -271,10 +271,10 @@ class _GroupCleaning:
             after_copy=self._after_copy,
         )
         try:
-            messages_before = self.recopier.counts.messages_written
+            messages_before = self.recopier.counts.messages_written - self.recopier.uncounted
             keys = self.unread.begin(group)
             aborts = self.recopier.recopy(group, log.end_of(group), target, keys)
-            messages = self.recopier.counts.messages_written - messages_before
+            messages = self.recopier.counts.messages_written - self.recopier.uncounted - messages_before
             if target.equals_source(aborts):
                 self.bytes_in_place += target.size
                 self.unread.left_in_place(group)

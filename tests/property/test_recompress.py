@@ -97,7 +97,11 @@ def test_packing_is_what_the_twin_makes_of_a_usual_round(case: Case, target: str
             assert not prove(case, root / "before", packed, recompressed=True)
         if other.rounds_remaining:
             return
-        second = clean(case, packed, limit, target)
+        try:
+            second = clean(case, packed, limit, target)
+        except UncleanableError as error:  # what is unpacked may have more index entries than fit
+            assert "segment.index.bytes" in str(error)
+            return
         # A transaction's entry in the index goes with the next recopy after its data, as in Kafka.
         again_files, again_times = partition_files(packed)
         assert all_records(loaded(packed, case)) == all_records(loaded(usual, case))

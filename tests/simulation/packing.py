@@ -16,7 +16,7 @@ from tests.simulation.found import Wrong, checkpoints_of
 from tests.support.codecs import crc32c, decompress
 
 TARGETS = ("zstd", "lz4", "none", "zstd:1")
-LIMITS = ("250", "700", "1048588")
+LIMITS = ("110", "170", "1048588")
 _HEADER_BYTES = 61
 _MOST_VARINTS = 20  # by which a record can become longer
 

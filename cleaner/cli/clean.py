@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Clean, or say what would be cleaned; returns the exit code."""
     from cleaner.app.options import CleanOptions
 
-    return run_shared(arguments, sources(arguments), CleanOptions.of(vars(arguments)))
+    return run_shared(arguments, sources(arguments), CleanOptions.of(vars(arguments)).checked())
 
 
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:

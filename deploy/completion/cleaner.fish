@@ -51,7 +51,7 @@ function _shtab_cleaner_using
 end
 
 set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --as --as-kafka --cancel --certificate --check --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --rounds --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
+set -g _shtab_cleaner_opts_with_value --add-config --as --as-kafka --cancel --certificate --check --conf --config --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --partition --partitions --probe --property --rate --reader-config --reader-property --recompress --rounds --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -94,6 +94,7 @@ complete -c cleaner -n '_shtab_cleaner_using clean' -l trust-default-policy -d '
 complete -c cleaner -n '_shtab_cleaner_using clean' -l rounds -x -d 'clean this many rounds while the offset map is too small for the dirty section (default: 1)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l max-dirty-bytes -x -d 'end a round'"'"'s offset map after this much of the log (K, M, G, T)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l damaged -xka "refuse keep" -d 'keep: copy batches with wrong checksums or unreadable records unchanged, and clean around them. Not where the log holds transactions, or lengths or offsets are wrong (default: refuse)'
+complete -c cleaner -n '_shtab_cleaner_using clean' -l recompress -x -d 'pack the batches that stay, and join small ones without a producer up to max.message.bytes: the same records, but not the batches that Kafka would leave (default: cleaner.recompress, or off)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l index-dir -xka "(__fish_complete_directories)" -d 'keep an index of each clean segment'"'"'s keys here, and leave segments unread in which nothing can change (default: cleaner.index.dir)'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l no-index -d 'read every segment, whatever cleaner.index.dir says'
 complete -c cleaner -n '_shtab_cleaner_using clean' -l max-seconds -x -d 'end a round'"'"'s offset map after this time'
@@ -138,6 +139,7 @@ complete -c cleaner -n '_shtab_cleaner_using plan' -l as-root -d 'started as roo
 complete -c cleaner -n '_shtab_cleaner_using plan' -l high-watermark -x -d 'records below it count as replicated and may be cleaned: replication-offset-checkpoint, the log end, or an offset (default: checkpoint; a partition without a line there is not cleaned)'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l estimate -d 'read samples of the dirty section to estimate bytes freed, extra disk, rounds and seconds'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l sample -x -d 'how much of each log is read for this, K, M, G, T (default: a tenth, 256M to 4G)'
+complete -c cleaner -n '_shtab_cleaner_using plan' -l recompress -x -d 'pack the batches that stay, and join small ones without a producer up to max.message.bytes: the same records, but not the batches that Kafka would leave (default: cleaner.recompress, or off)'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l who -d 'read a sample of all records instead: whose bytes these are, by key, prefix, producer, age, group'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l top -x -d 'with --who: how many names of each kind (default: 10)'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l trust-default-policy -d 'plan as clean --all --trust-default-policy does'
@@ -209,6 +211,7 @@ complete -c cleaner -n '_shtab_cleaner_using verify' -l as -xka "groups transact
 complete -c cleaner -n '_shtab_cleaner_using verify' -l end -x -d 'up to where it was cleaned, exclusive (default: cleaner-offset-checkpoint beside AFTER)'
 complete -c cleaner -n '_shtab_cleaner_using verify' -l now -x -d 'the exact time of the round, or with --since of the last one, in ms since 1970: everything that expired by then must be gone (default: rounds at any times up to now)'
 complete -c cleaner -n '_shtab_cleaner_using verify' -l since -x -d 'the time of the first of several rounds, which may be that of --now: records that it gave a delete horizon may be gone by then'
+complete -c cleaner -n '_shtab_cleaner_using verify' -l recompressed -d 'rounds may have packed batches in another way, and joined them: clean --recompress'
 complete -c cleaner -n '_shtab_cleaner_using verify' -l delete-retention-ms -x -d 'instead of the topic'"'"'s setting'
 complete -c cleaner -n '_shtab_cleaner_using verify' -l memory -x -d 'for sorting, 200 bytes a record; more goes to a file (K, M, G; default: 1G)'
 complete -c cleaner -n '_shtab_cleaner_using verify' -l temp-dir -xka "(__fish_complete_directories)" -d 'where that file is made (default: $TMPDIR)'

@@ -3,8 +3,8 @@ A stand-alone cleaner for Kafka-format log directories, and a library that write
 
 The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `erase`, `prove_erased`, `undo`,
 `recover` and `warm` do what the commands of the same names do, `check_replicas` what `check --replicas`, `who` what
-`plan --who` and `replay` what `verify --as` does; `LogManager` opens log dirs for writing, `open_reader` a partition for
-reading. Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
+`plan --who` and `replay` what `verify --as` does; `LogManager` opens log dirs for writing, `open_reader` a partition
+for reading. Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written

@@ -49,6 +49,7 @@ def clean(
     keep_old: str | PathLike[str] | None = None,
     index_dir: str | PathLike[str] | None = None,
     damaged: Literal["refuse", "keep"] = "refuse",
+    recompress: str | None = None,
     max_dirty_bytes: int | None = None,
     max_seconds: float | None = None,
     progress: Progress | None = None,
@@ -80,6 +81,7 @@ def clean(
         keep_old: a directory outside of the log dir that keeps the replaced segments, for `cleaner undo`.
         index_dir: a directory outside of the log dir for key indexes, by which later rounds leave segments unread.
         damaged: `keep` copies damaged batches unchanged, if possible; see `CleanOptions`.
+        recompress: `zstd`, `zstd:9`, `lz4` or `none` packs the batches that stay; see `CleanOptions`.
         max_dirty_bytes, max_seconds: end a round's map early, as a smaller map would.
         progress: called with phase, bytes done and total bytes.
         check_done: called before each buffer; raises CleaningAborted to stop.

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cleaner.base import arguments
 from cleaner.base.clock import Clock, StillClock, SystemClock
+from cleaner.config.forms import parse_recompression
+from cleaner.errors import ConfigError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
@@ -120,6 +122,9 @@ class CleanOptions:
         index_dir: a directory for key indexes, outside of all log dirs; None: `cleaner.index.dir`, if that is set.
         use_index: False reads every segment, and does without that directory.
         damaged: `keep` copies batches with wrong checksums or unreadable records unchanged.
+        recompress: `zstd`, `zstd:1` to `zstd:19`, `lz4` or `none` packs the batches that stay, and joins small ones;
+            `off` leaves them as Kafka would; None: by `cleaner.recompress`. A partition that is named is packed even if
+            nothing in it is dirty.
         clean_round: does each round; None: `clean_log`, in this process.
         side_by_side: returns how many partitions to clean at once, each in its own thread; called again and again.
             None: one after another, in the caller's thread.
@@ -139,6 +144,7 @@ class CleanOptions:
     index_dir: Path | None = None
     use_index: bool = True
     damaged: Literal["refuse", "keep"] = "refuse"
+    recompress: str | None = None
     clean_round: CleanRound | None = None
     side_by_side: Callable[[], int] | None = None
 
@@ -160,6 +166,9 @@ class CleanOptions:
         if self.rounds != "all":
             arguments.whole("rounds", self.rounds, 1)
         arguments.one_of("damaged", self.damaged, ("refuse", "keep"))
+        require_recompression(self.recompress)
+        if self.recompress is not None and self.damaged == "keep":
+            raise UsageError("recompress and damaged='keep' exclude each other: a damaged batch cannot be packed")
         if self.max_dirty_bytes is not None:
             arguments.whole("max_dirty_bytes", self.max_dirty_bytes, 1)
         arguments.seconds("max_seconds", self.max_seconds)
@@ -172,3 +181,13 @@ def require_high_watermark(value: object) -> None:
         arguments.one_of("high_watermark", value, ("checkpoint", "end"))
     else:
         arguments.whole("high_watermark", value, 0)
+
+
+def require_recompression(value: object) -> None:
+    """Raise UsageError for a value that is neither None nor a way to pack batches."""
+    if value is None:
+        return
+    try:
+        parse_recompression(arguments.text("recompress", value))
+    except ConfigError as error:
+        raise UsageError(f"recompress: {value!r} {error.reason}") from error

@@ -16,6 +16,7 @@ from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, o
 from cleaner.app.trust import origin_of_policy, policy_words, replication_warning, standing
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
+from cleaner.config.forms import parse_recompression
 from cleaner.config.values import TopicConfig
 from cleaner.errors import (
     CleanerError,
@@ -26,7 +27,7 @@ from cleaner.errors import (
     as_value,
     unexpected,
 )
-from cleaner.policy.cleanable import bounds_of, first_young_segment
+from cleaner.policy.cleanable import Cleanable, bounds_of, first_young_segment
 from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_at_ms, overdue_ms
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
@@ -53,6 +54,7 @@ def plan_log_dir(
     high_watermark: HighWatermark = "checkpoint",
     as_if_all: bool = False,
     sampling: Sampling | None = None,
+    recompress: str | None = None,
 ) -> list[PlanEntry]:
     """
     Look at every partition of a log dir.
@@ -67,6 +69,7 @@ def plan_log_dir(
         high_watermark: records below it count as replicated.
         as_if_all: judge named ones as by `clean --all`, too.
         sampling: also estimate what cleaning would do; None: do not.
+        recompress: as for `clean`.
     Raises:
         UsageError: no such directory or partition.
         CorruptCheckpointError, UncleanableError: the directory as a whole is not sound.
@@ -80,7 +83,7 @@ def plan_log_dir(
         for topic_partition, directory in choose_partitions(session, named).items():
             context.check_done()
             is_named = named is not None and not as_if_all
-            view = _View(session, topic_partition, directory, is_named, high_watermark, state, sampling)
+            view = _View(session, topic_partition, directory, is_named, high_watermark, state, sampling, recompress)
             entries.append(view.entry())
         return entries
 
@@ -119,6 +122,7 @@ class _View:
     high_watermark: HighWatermark
     state: DirState
     sampling: Sampling | None
+    recompress: str | None
 
     def entry(self) -> PlanEntry:
         """Return the partition's entry, or one with an error; the directory is listed again if a file vanishes."""
@@ -228,7 +232,8 @@ class _View:
             cut_bytes=look.cut_bytes,
         )
         entry = self._bound(entry, look, place)
-        if self.sampling is not None and found.cleanable_bytes:
+        entry = self._with_packing(entry, found)
+        if self.sampling is not None and (found.cleanable_bytes or entry.recompress):
             entry = self._with_estimate(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
         if dueness is Reason.NOTHING_TO_CLEAN:
@@ -237,12 +242,21 @@ class _View:
             reason += _figure_of_bound(entry)
         return replace(entry, reason=reason)
 
+    def _with_packing(self, entry: PlanEntry, found: Cleanable) -> PlanEntry:
+        """Add how a round would pack what stays; without anything dirty there is one only if the caller asks for it."""
+        setting = self.session.settings.cleaner.recompress
+        target = parse_recompression(setting if self.recompress is None else self.recompress)
+        if target is None or not (found.cleanable_bytes or (self.recompress and found.clean_bytes)):
+            return entry
+        return replace(entry, recompress=str(target))
+
     def _with_estimate(
         self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None
     ) -> PlanEntry:
-        """Add an estimate of what cleaning would do; there is something to clean."""
+        """Add an estimate of what cleaning would do; there is something to clean, or to pack."""
         from cleaner.cleaning.context import RoundContext
         from cleaner.cleaning.estimate.estimate import estimate  # loads kernels, which other calls do not need
+        from cleaner.cleaning.estimate.packing import estimate_packing
 
         caller, config = self.session.context, self.session.settings.cleaner
         segments = [
@@ -252,8 +266,14 @@ class _View:
         ]
         kafka = self.session.settings.kafka.version
         context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done, kafka=kafka)
-        found, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
-        return replace(entry, estimate=found, rounds=ahead)
+        staying = entry.clean_bytes
+        if look.found.cleanable_bytes:
+            found, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+            staying, entry = found.bytes_after, replace(entry, estimate=found, rounds=ahead)
+        target = parse_recompression(entry.recompress)
+        if target is None or not segments:
+            return entry
+        return replace(entry, packing=estimate_packing(segments, staying, target, topic, config, context))
 
     def _bound(self, entry: PlanEntry, look: Inspection, place: PlanTarget) -> PlanEntry:
         """Add each bound of the range with its value."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from cleaner.errors import CleanerError, ConfigError
 from cleaner.policy.cleanable import Bound
-from cleaner.policy.estimate import Estimate
+from cleaner.policy.estimate import Estimate, PackingEstimate
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import RoundsAhead
 from cleaner.policy.sections import Sections
@@ -57,6 +57,8 @@ class PlanEntry:
         sections: the log to scale.
         rounds: the rounds needed with this dedupe buffer.
         estimate: what cleaning would do, estimated from a sample; None if not asked for, or nothing is dirty.
+        recompress: how a round would pack the batches that stay; empty: it leaves them as Kafka would.
+        packing: what that would save, estimated from a sample; None if not asked for.
         settings: those the verdict depends on.
         replicas, replicas_origin: how many replicas the topic has, and where that is known from; None: unknown.
         cut_bytes: the bytes a recovery would cut from its end, as far as batch headers tell.
@@ -98,6 +100,8 @@ class PlanEntry:
     sections: Sections | None = None
     rounds: RoundsAhead | None = None
     estimate: Estimate | None = None
+    recompress: str = ""
+    packing: PackingEstimate | None = None
     settings: tuple[SettingInForce, ...] = field(default=())
     replicas: int | None = None
     replicas_origin: str = ""

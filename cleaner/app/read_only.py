@@ -18,6 +18,7 @@ from cleaner.app.options import (
     Progress,
     Sampling,
     require_high_watermark,
+    require_recompression,
 )
 from cleaner.app.plan_report import PlanEntry
 from cleaner.app.reports import Refusal
@@ -45,6 +46,7 @@ def plan(
     now_ms: int | None = None,
     high_watermark: HighWatermark = "checkpoint",
     sampling: Sampling | None = None,
+    recompress: str | None = None,
     fs: FileSystem | None = None,
     topics_dir: str | PathLike[str] | None = None,
     metadata_dir: str | PathLike[str] | None = None,
@@ -58,6 +60,7 @@ def plan(
         now_ms: the moment to judge by; None: now.
         high_watermark: as for `clean`.
         sampling: also estimate what cleaning would do, from samples; None: do not.
+        recompress: as for `clean`.
         fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Raises:
@@ -73,7 +76,10 @@ def plan(
         raise UsageError(f"sampling is a {type(sampling).__name__}; a cleaner.Sampling or None is needed")
     if sampling is not None and sampling.most_bytes is not None:
         arguments.whole("sampling.most_bytes", sampling.most_bytes, 1)
-    return plan_log_dir(directory, sources, context, high_watermark=high_watermark, sampling=sampling)
+    require_recompression(recompress)
+    return plan_log_dir(
+        directory, sources, context, high_watermark=high_watermark, sampling=sampling, recompress=recompress
+    )
 
 
 def check(
@@ -224,6 +230,7 @@ def verify(
     now_ms: int | None = None,
     since_ms: int | None = None,
     delete_retention_ms: int | None = None,
+    recompressed: bool = False,
     memory_bytes: int = 1 << 30,
     temp_dir: str | PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -244,6 +251,7 @@ def verify(
         now_ms: the moment of the round, or of the last of several; None: any moment up to now.
         since_ms: the moment of the first of several rounds.
         delete_retention_ms: None: from the topic's settings.
+        recompressed: rounds may have packed batches in another way (`recompress`).
         memory_bytes: for sorting, 200 bytes per record; the rest goes to a file.
         temp_dir: where that file is made; None: the system's directory for temporary files.
         progress: called with phase, bytes done and total bytes.
@@ -269,6 +277,7 @@ def verify(
         delete_retention_ms=(
             None if delete_retention_ms is None else arguments.whole("delete_retention_ms", delete_retention_ms, 0)
         ),
+        recompressed=arguments.flag("recompressed", recompressed),
         memory_bytes=arguments.whole("memory_bytes", memory_bytes, 1),
         temp_dir=arguments.optional_path("temp_dir", temp_dir) or Path(tempfile.gettempdir()),
     )

@@ -19,6 +19,9 @@ HELD_SUMS = ("held_tombstones", "held_markers")
 UNREAD_SUMS = ("bytes_read_once", "segments_unread", "bytes_unread", "index_bytes_read", "index_bytes_written")
 """The same for what was not read, and for key indexes."""
 
+PACKED_SUMS = ("batches_packed", "batches_joined", "packed_bytes_before", "packed_bytes_after")
+"""The same for batches that were packed in another way (`--recompress`)."""
+
 
 @dataclass(frozen=True)
 class KeptDamage:
@@ -73,6 +76,11 @@ class CleanReport:
         kept_damage: damaged batches that the last round has copied.
         kafka, kafka_origin: the Kafka version whose rules applied, and why that one.
         high_watermark: the one used, limited to the log; the rules of 4.4 depend on it (R-548).
+        recompress: how batches that stay were packed: `zstd`, `zstd:LEVEL`, `lz4`, `none`; empty: they were not, as in
+            Kafka.
+        batches_packed: batches that were packed in another way; they are no longer those that Kafka would have left.
+        batches_joined: so many of them became part of another.
+        packed_bytes_before, packed_bytes_after: of all these batches.
         next_horizon_ms: with `cleaner.quiet.cleaning` and nothing dirty, the first delete horizon that has not passed;
             None: not looked for.
     """
@@ -108,6 +116,11 @@ class CleanReport:
     kafka: str = ""
     kafka_origin: str = ""
     high_watermark: int = 0
+    recompress: str = ""
+    batches_packed: int = 0
+    batches_joined: int = 0
+    packed_bytes_before: int = 0
+    packed_bytes_after: int = 0
     next_horizon_ms: int | None = None
     safe_offset: int | None = None
     held_tombstones: int = 0

@@ -19,11 +19,12 @@ from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
-from cleaner.app.reports import HELD_SUMS, SUMS, UNREAD_SUMS, CleanReport, KeptDamage
+from cleaner.app.reports import HELD_SUMS, PACKED_SUMS, SUMS, UNREAD_SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.base.clock import require_set
 from cleaner.base.model import TopicPartition
 from cleaner.base.segments import segments_between
+from cleaner.config.forms import Recompression, parse_recompression
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, WriterWaitingError
 from cleaner.policy.cleanable import Cleanable, cleanable
@@ -68,8 +69,27 @@ class Work:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is dirty, and a round may remove what only waited for its time (D-16)."""
-        is_quiet = self.found.cleanable_bytes == 0 and 0 < self.found.first_dirty_offset <= self.log.high_watermark
+        is_quiet = self.found.cleanable_bytes == 0 and self._has_clean_section
         return is_quiet and self.session.settings.cleaner.quiet_cleaning
+
+    @property
+    def recompress(self) -> Recompression | None:
+        """How rounds pack what they keep: by the caller's option, or else by the setting; None: they do not."""
+        if self.options.damaged == "keep" or self.options.clean_round is not None:
+            return None
+        asked = self.options.recompress
+        return parse_recompression(self.session.settings.cleaner.recompress if asked is None else asked)
+
+    @property
+    def packs_clean(self) -> bool:
+        """Whether nothing is dirty, and the caller asks for the batches of the clean section to be packed (D-18)."""
+        is_asked = self.options.recompress is not None and self.recompress is not None
+        has_clean_section = self._has_clean_section and self.log.log_start_offset < self.found.first_dirty_offset
+        return is_asked and self.found.cleanable_bytes == 0 and has_clean_section
+
+    @property
+    def _has_clean_section(self) -> bool:
+        return 0 < self.found.first_dirty_offset <= self.log.high_watermark
 
     def due(self) -> Due:
         """Tell whether it is due; may read the times of its dirty segments."""
@@ -128,6 +148,7 @@ class Work:
             kafka=self.session.settings.kafka.version,
             key_indexes=self._key_indexes(),
             full_read_days=self.session.settings.cleaner.full_read_days,
+            recompress=self.recompress,
         )
         if self.options.keep_old is None:
             return context
@@ -220,6 +241,8 @@ def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
     found = work.found
     report = _empty_report(work, found)
+    if work.packs_clean:
+        return _pack_clean(work, report)
     if work.is_quiet:
         return _clean_quiet(work, report)
     if found.cleanable_bytes == 0:
@@ -256,6 +279,17 @@ def _clean_quiet(work: Work, report: CleanReport) -> CleanReport:
     return replace(_add(report, result, key_limit=1), note="nothing dirty: delete horizons", next_horizon_ms=next_ms)
 
 
+def _pack_clean(work: Work, report: CleanReport) -> CleanReport:
+    """Recopy the clean section of a log without anything dirty: all its records stay, packed in another way."""
+    from cleaner.cleaning.offset_map import OffsetMap
+    from cleaner.cleaning.round.round import clean_log
+
+    with closing(OffsetMap(1, 1)) as offset_map:
+        context = replace(work.context(), offset_map=offset_map, removes_nothing=True)
+        result = clean_log(work.log, work.found, work.topic, work.session.settings.cleaner, context)
+    return replace(_add(report, result, key_limit=1), note="nothing dirty: batches packed")
+
+
 def _run_rounds(
     work: Work, found: Cleanable, report: CleanReport, context: RoundContext, clean_round: CleanRound
 ) -> CleanReport:
@@ -288,12 +322,13 @@ def _empty_report(work: Work, found: Cleanable) -> CleanReport:
         kafka_origin=kafka.origin,
         high_watermark=work.log.high_watermark,
         safe_offset=work.held_from,
+        recompress=str(work.recompress or ""),
     )
 
 
 def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
     """Add a round to the report."""
-    adding = (*SUMS, *UNREAD_SUMS, *HELD_SUMS, "removed", "map_seconds", "copy_seconds")
+    adding = (*SUMS, *UNREAD_SUMS, *HELD_SUMS, *PACKED_SUMS, "removed", "map_seconds", "copy_seconds")
     sums = {name: getattr(report, name) + getattr(result, name) for name in adding}
     return replace(
         report,

@@ -38,6 +38,8 @@ class VerifyOptions:
         now_ms: the moment of the last round; None: not known, so records that may have been removed may also remain.
         since_ms: the moment of the first of several rounds; None: there was only one, or its moment is not known.
         delete_retention_ms: None: from the topic's settings.
+        recompressed: rounds may have packed batches in another way, and joined them (`clean --recompress`): records are
+            compared, and what else a batch says.
         memory_bytes: for sorting; the rest goes to a file.
         temp_dir: where that file is made; it is unlinked at once.
     """
@@ -46,6 +48,7 @@ class VerifyOptions:
     now_ms: int | None = None
     since_ms: int | None = None
     delete_retention_ms: int | None = None
+    recompressed: bool = False
     memory_bytes: int = 1 << 30
     temp_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
 
@@ -66,6 +69,8 @@ class VerifyReport:
         findings: the errors, by offset; at most a thousand.
         total_findings: the number of all errors.
         damaged: batches that are damaged in both logs, with the same bytes.
+        repacked: batches before that have another codec after, or became part of another batch; only with
+            `recompressed` is that no error.
         note: anything else for the operator.
         kafka: the Kafka versions whose rules the log fits, of those asked for; none unless it is proven.
     """
@@ -83,6 +88,7 @@ class VerifyReport:
     findings: tuple[Refutation, ...]
     total_findings: int
     damaged: int = 0
+    repacked: int = 0
     note: str = ""
     kafka: tuple[str, ...] = ()
 
@@ -184,6 +190,7 @@ class _Work:
             findings=proof.findings,
             total_findings=proof.total_findings,
             damaged=proof.damaged,
+            repacked=proof.repacked,
             note=_ONE_ROUND if rules.is_one_round else "" if rules.has_rounds else _NOTHING_CLEANED,
             kafka=proof.fits,
         )
@@ -210,6 +217,7 @@ class _Work:
             may_expire="delete" in topic.cleanup_policy,
             high_watermark=replicated,
             versions=tuple(ProofVersion(each.name, each.keeps_empty_range_end) for each in versions),
+            recompressed=options.recompressed,
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cleaner.base.clock import Clock
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.segment_chunks import any_size
+from cleaner.config.forms import Recompression
 from cleaner.policy.kafka_version import DEFAULT_KAFKA_VERSION, KafkaVersion
 from cleaner.state.key_index_dir import LogKeyIndexes
 from cleaner.storage.fs.file_system import FileSystem
@@ -64,6 +65,8 @@ class RoundContext:
         kafka: the version of Kafka whose rules apply.
         key_indexes: of the log, to leave segments unread; None: all are read.
         full_read_days: how long a segment may stay unread.
+        recompress: how to pack what is kept; None: as it is.
+        removes_nothing: all batches are kept, and no horizon is set.
         only: base offsets of the segments to recopy, each by itself; None: all, in groups.
     """
 
@@ -89,4 +92,6 @@ class RoundContext:
     kafka: KafkaVersion = DEFAULT_KAFKA_VERSION
     key_indexes: LogKeyIndexes | None = None
     full_read_days: int = 30
+    recompress: Recompression | None = None
+    removes_nothing: bool = False
     only: frozenset[int] | None = None

@@ -108,6 +108,17 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_recompress(parser: argparse.ArgumentParser) -> None:
+    """Add `--recompress`."""
+    parser.add_argument(
+        "--recompress",
+        metavar="zstd[:LEVEL]|lz4|none|off",
+        type=parse_recompress,
+        help="pack the batches that stay, and join small ones without a producer up to max.message.bytes: the same "
+        "records, but not the batches that Kafka would leave (default: cleaner.recompress, or off)",
+    )
+
+
 def sampling_of(arguments: argparse.Namespace) -> Sampling | None:
     """Return how to sample; None without an estimate."""
     from cleaner.app.options import Sampling
@@ -212,6 +223,17 @@ def parse_rounds(text: str) -> Rounds:
     if count != "all" and count < 1:
         raise argparse.ArgumentTypeError("at least one round")
     return count
+
+
+def parse_recompress(text: str) -> str:
+    """Read a codec, perhaps with a level."""
+    from cleaner.config.forms import checked_recompression
+    from cleaner.errors import ConfigError
+
+    try:
+        return checked_recompression(text or "nothing")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error.reason}") from error
 
 
 def parse_now(text: str) -> int:

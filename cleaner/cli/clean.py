@@ -12,6 +12,7 @@ from cleaner.cli.advice import advice
 from cleaner.cli.arguments import (
     add_common,
     add_high_watermark,
+    add_recompress,
     parse_bytes,
     parse_rounds,
     parse_seconds,
@@ -99,6 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep: copy batches with wrong checksums or unreadable records unchanged, and clean "
         "around them. Not where the log holds transactions, or lengths or offsets are wrong (default: refuse)",
     )
+    add_recompress(parser)
     parser.add_argument(
         "--index-dir",
         metavar="DIR",
@@ -180,7 +182,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Clean, or say what would be cleaned; returns the exit code."""
     from cleaner.app.options import CleanOptions
 
-    return run_shared(arguments, sources(arguments), CleanOptions.of(vars(arguments)))
+    return run_shared(arguments, sources(arguments), CleanOptions.of(vars(arguments)).checked())
 
 
 def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
@@ -222,7 +224,12 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     names = None if arguments.all else arguments.partitions
     context = CallContext.of(now_ms=arguments.now, warn=log_warning)
     entries = plan_log_dir(
-        arguments.log_dir, settings, context, partitions=names, high_watermark=arguments.high_watermark
+        arguments.log_dir,
+        settings,
+        context,
+        partitions=names,
+        high_watermark=arguments.high_watermark,
+        recompress=getattr(arguments, "recompress", None),  # `bulk` has none
     )
     # `bulk` has no such option.
     if (file := getattr(arguments, "safe_tombstones", None)) is not None:
@@ -284,6 +291,8 @@ class CleanPrinter:
         if report.note:
             log_note(report.note, partition=report.partition)
         _note_held(report)
+        if report.batches_packed:
+            log_note(_packed_words(report), partition=report.partition)
         if report.retention_deleted_segments:
             log_note(f"retention deleted {report.retention_deleted_segments} segments", partition=report.partition)
         if self._form == "json":
@@ -306,6 +315,17 @@ class CleanPrinter:
             print_next(f"{typed_again(self._arguments)} --trust-default-policy")
         elif topics:
             print_next(typed_again(self._arguments, sets=[f"{topic}:{_COMPACT}" for topic in topics]))
+
+
+def _packed_words(report: CleanReport) -> str:
+    """Say what was packed, and that it departs from what Kafka would have left."""
+    before, after = human_bytes(report.packed_bytes_before), human_bytes(report.packed_bytes_after)
+    batches = f"{report.batches_packed} batches packed ({report.recompress}) into {_left(report)}"
+    return f"{batches}, {before} became {after}: the records are the same, Kafka would have left other batches"
+
+
+def _left(report: CleanReport) -> int:
+    return report.batches_packed - report.batches_joined
 
 
 def _row(report: CleanReport) -> tuple[str, ...]:

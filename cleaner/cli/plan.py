@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import duration, human_bytes
-from cleaner.cli.arguments import add_common, add_high_watermark, add_sampling, sampling_of, settings_given, sources
+from cleaner.cli.arguments import (
+    add_common,
+    add_high_watermark,
+    add_recompress,
+    add_sampling,
+    sampling_of,
+    settings_given,
+    sources,
+)
 from cleaner.cli.logs import log_note, log_warning
 from cleaner.cli.output import json_line, print_error, print_rules, say, say_table
 from cleaner.cli.who import add_who, run_who
@@ -19,6 +27,7 @@ from cleaner.policy.reasons import Reason
 
 if TYPE_CHECKING:
     from cleaner.app.plan_report import PlanEntry
+    from cleaner.policy.estimate import PackingEstimate
 
 SUMMARY = "list the partitions of a log dir: policy, sizes, due or not"
 
@@ -30,6 +39,9 @@ With --estimate it also says what cleaning would do: bytes freed, extra disk, ro
 A small log is read whole, and the figures are exact; in a large one the keys outside the sample are
 estimated, and a range shows the possible error.
 
+With --recompress it says how a round would pack the batches that stay, and with --estimate how much smaller they
+become and how much longer it takes.
+
 With --who it says instead whose bytes the log dir holds, live and dead: topics, partitions, key prefixes, keys,
 producers, ages, and of __consumer_offsets groups and topics. Of a partition at most 64 MiB are read.
 
@@ -40,6 +52,7 @@ EXAMPLES = """\
 examples:
   cleaner plan /var/lib/kafka --config /etc/kafka/server.properties
   cleaner plan /var/lib/kafka --estimate --sample 10G
+  cleaner plan /var/lib/kafka prices-0 --estimate --recompress zstd
   cleaner plan /var/lib/kafka --who
   cleaner plan /var/lib/kafka __consumer_offsets-17 --who --sample 1G
   cleaner plan /var/lib/kafka --format json | jq -r 'select(.is_due) | .partition'
@@ -49,6 +62,7 @@ exit status:
 
 _HEADINGS = ("partition", "policy", "segments", "clean", "dirty", "uncleanable", "ratio", "due", "why")
 _ESTIMATE_HEADINGS = ("partition", "sample", "dirty keys", "freed", "likely", "extra disk", "rounds", "time")
+_PACKING_HEADINGS = ("partition", "packed with", "sample", "what stays", "packed", "extra time")
 _WORDS = frozenset((0, 1, 7, 8))
 
 
@@ -58,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
     add_high_watermark(parser)
     add_sampling(parser)
+    add_recompress(parser)
     add_who(parser)
     parser.add_argument(
         "--trust-default-policy",
@@ -91,6 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         high_watermark=high_watermark,
         as_if_all=True,
         sampling=sampling,
+        recompress=arguments.recompress,
     )
     return show_plan(entries, arguments.format, arguments.log_dir, settings_given(arguments))
 
@@ -148,6 +164,21 @@ def _show_estimates(entries: Sequence[PlanEntry]) -> None:
     if rows:
         say()
         say_table(_ESTIMATE_HEADINGS, rows)
+    packings = [(entry.partition, entry.packing) for entry in entries if entry.packing is not None]
+    if packings:
+        say()
+        say_table(_PACKING_HEADINGS, [_packing_row(*each) for each in packings], left=frozenset((0, 1)))
+
+
+def _packing_row(partition: str, packing: PackingEstimate) -> tuple[str, ...]:
+    return (
+        partition,
+        packing.recompress,
+        human_bytes(packing.sampled_bytes),
+        human_bytes(packing.bytes_before),
+        human_bytes(packing.bytes_after),
+        duration(1000 * packing.seconds),
+    )
 
 
 def _show_rules(entries: Sequence[PlanEntry]) -> None:
@@ -162,6 +193,11 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
     in_use = sorted({entry.in_use for entry in entries if entry.in_use})
     if in_use:
         log_note(f"{log_dir}: in use while read, by {', '.join(in_use)}: the figures may be out of date")
+    packed = list(dict.fromkeys(entry.recompress for entry in entries if entry.recompress))
+    if packed:
+        log_note(
+            f"batches that stay are packed ({packed[0]}): the same records, not the batches that Kafka would leave"
+        )
     replicated = [entry for entry in entries if entry.replicas is not None and entry.replicas > 1 and entry.warnings]
     if replicated:
         first = replicated[0]

@@ -83,6 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the time of the first of several rounds, which may be that of --now: records that it gave a delete "
         "horizon may be gone by then",
     )
+    parser.add_argument(
+        "--recompressed",
+        action="store_true",
+        help="rounds may have packed batches in another way, and joined them: clean --recompress",
+    )
     parser.add_argument("--delete-retention-ms", metavar="MS", type=parse_offset, help="instead of the topic's setting")
     parser.add_argument(
         "--memory",
@@ -127,6 +132,7 @@ def _options(arguments: argparse.Namespace) -> VerifyOptions:
         now_ms=arguments.now,
         since_ms=arguments.since,
         delete_retention_ms=arguments.delete_retention_ms,
+        recompressed=arguments.recompressed,
         memory_bytes=arguments.memory,
         temp_dir=arguments.temp_dir or Path(tempfile.gettempdir()),
     )
@@ -170,6 +176,8 @@ def _print(report: VerifyReport) -> None:
     )
     if report.is_proven:
         say(f"  by the rules of Kafka {', '.join(report.kafka)}")
+    if report.repacked:
+        say(f"  {report.repacked} batches are packed in another way than before (clean --recompress)")
     for finding in report.findings[:_MAX_SHOWN]:
         where = f"{printable(finding.path)}: at byte {finding.position}"
         say(f"  offset {finding.offset}: {finding.kind}: {finding.reason}", hang="    ")

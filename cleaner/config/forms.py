@@ -1,16 +1,22 @@
-"""Parses settings with their own syntax: addresses, and rates of single log dirs."""
+"""Parses settings with their own syntax: addresses, rates of single log dirs, codecs with a level."""
 
 from __future__ import annotations
 
 import math
 import re
+from typing import NamedTuple
 
 from cleaner.base.sizes import parse_size
 from cleaner.errors import ConfigError
+from cleaner.kernels.codec_table import CODEC_NAMES, LZ4, NONE, ZSTD
 
 LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
 
+RECOMPRESS_KEY = "cleaner.recompress"
+
+_HIGHEST_LEVEL = 19  # above, frames need windows of up to 128 MiB from every reader
+_RECOMPRESSION = re.compile(r"(none|lz4|zstd)(?::([0-9]{1,3}))?\Z", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})\Z", re.ASCII)
 _RATE = re.compile(r"[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\Z", re.ASCII)
 
@@ -55,3 +61,43 @@ def parse_log_dir_rates(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]
             raise ConfigError(LOG_DIR_RATES_KEY, word, f"{path} has a rate already")
         rates[path] = found
     return tuple(rates.items())
+
+
+class Recompression(NamedTuple):
+    """
+    How rounds pack the batches that stay (`cleaner.recompress`).
+
+    Attributes:
+        codec: NONE, LZ4 or ZSTD.
+        level: of zstd; None: Kafka's default, and batches of that codec are not packed again.
+    """
+
+    codec: int
+    level: int | None = None
+
+    def __str__(self) -> str:
+        name = CODEC_NAMES[self.codec]
+        return name if self.level is None else f"{name}:{self.level}"
+
+
+def parse_recompression(text: str | None) -> Recompression | None:
+    """
+    Parse `zstd`, `zstd:LEVEL`, `lz4` or `none`; None for `off`, or no text.
+
+    Raises:
+        ConfigError: anything else.
+    """
+    if text is None or text in ("", "off"):
+        return None
+    match = _RECOMPRESSION.match(text)
+    codec = {"none": NONE, "lz4": LZ4, "zstd": ZSTD}[match.group(1)] if match else NONE
+    level = int(match.group(2)) if match and match.group(2) else None
+    if match is None or (level is not None and (codec != ZSTD or not 1 <= level <= _HIGHEST_LEVEL)):
+        raise ConfigError(RECOMPRESS_KEY, text, f"must be zstd, zstd:1 to zstd:{_HIGHEST_LEVEL}, lz4, none or off")
+    return Recompression(codec, level)
+
+
+def checked_recompression(text: str) -> str:
+    """Return the text if `parse_recompression` takes it. Raises ConfigError."""
+    parse_recompression(text)
+    return text

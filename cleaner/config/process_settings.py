@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cleaner.config.definition import Setting, setting
+from cleaner.config.forms import RECOMPRESS_KEY, checked_recompression
 
 KAFKA_VERSION_KEY = "cleaner.kafka.version"
 KAFKA_VERSION_NAMES = ("4.3", "4.4")
@@ -198,6 +199,15 @@ class ProcessSettings:
         "Clean a log without anything dirty, too, once tombstones, transaction markers or batches without records in "
         "it are past their delete horizon: Kafka keeps them until there is something dirty again. Only the segments "
         "that hold them are recopied.",
+    )
+    recompress: str = setting(
+        RECOMPRESS_KEY,
+        "string",
+        "off",
+        "Pack the batches that rounds keep: `zstd`, `zstd:1` to `zstd:19`, `lz4`, or `none` for no compression; "
+        "adjacent batches without a producer become one, up to `max.message.bytes`. Records stay the same, batches "
+        "are no longer those that Kafka would leave. Not in bulk jobs.",
+        convert=checked_recompression,
     )
     topics_dir: str | None = setting(
         "cleaner.topics.dir",

@@ -248,8 +248,22 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
         "map_utilization": round(view.map_utilization, 4),
         "invalid_messages": view.invalid_messages,
         "removed": dict(view.removed),
+        **_packed(view),
         "kafka": view.kafka,
         "kafka_origin": view.kafka_origin,
         "map_seconds": round(view.map_seconds, 3),
         "copy_seconds": round(view.copy_seconds, 3),
+    }
+
+
+def _packed(view: RoundView) -> dict[str, JsonValue]:
+    """Return how batches were packed, if they were: they are not those that Kafka would have left."""
+    if not view.recompress:
+        return {}
+    return {
+        "recompress": view.recompress,
+        "batches_packed": view.batches_packed,
+        "batches_joined": view.batches_joined,
+        "packed_bytes_before": view.packed_bytes_before,
+        "packed_bytes_after": view.packed_bytes_after,
     }

@@ -326,6 +326,7 @@ class RoundView:
         bytes_read, bytes_written, bytes_in_place, messages_read, messages_written, map_bytes_read, map_messages_read,
             invalid_messages: see `CleanReport`.
         bytes_read_once, segments_unread, bytes_unread, index_bytes_read, index_bytes_written: likewise.
+        recompress, batches_packed, batches_joined, packed_bytes_before, packed_bytes_after: likewise.
         removed: records removed, by reason (the names of `Removed`).
         kafka, kafka_origin: see `CleanReport`.
     """
@@ -360,6 +361,11 @@ class RoundView:
     removed: Mapping[str, int] = field(default_factory=dict)
     kafka: str = ""
     kafka_origin: str = ""
+    recompress: str = ""
+    batches_packed: int = 0
+    batches_joined: int = 0
+    packed_bytes_before: int = 0
+    packed_bytes_after: int = 0
 
     @property
     def bytes_freed(self) -> int:

@@ -74,7 +74,7 @@ def decompress(codec: int, magic: int, source: memoryview, out: GrowingBuffer, a
     return read(magic, source, out, at, limit_bytes)
 
 
-def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int:
+def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int, level: int | None = None) -> int:
     """
     Pack `source` for a batch of magic 2 to `out.array[at:]`.
 
@@ -83,6 +83,7 @@ def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int
         source: contiguous bytes, not part of `out`. Borrowed for the call.
         out: takes the result; the bytes before `at` are kept when it grows.
         at: start of the result.
+        level: of zstd; None: Kafka's default.
     Returns:
         The packed length in bytes.
     Raises:
@@ -90,6 +91,8 @@ def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int) -> int
     """
     if codec not in _STREAMS:
         raise ValueError(f"codec {codec} is unknown")
+    if codec == ZSTD and level is not None:
+        return zstd_frame.compress(source, out, at, level)
     _, write = _STREAMS[codec]
     return write(source, out, at)
 

@@ -21,7 +21,7 @@ import zstandard
 from cleaner.base import concurrency
 from cleaner.format.buffers import GrowingBuffer
 
-_LEVEL = 3
+DEFAULT_LEVEL = 3
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _DICTIONARY_ID, _CHECKSUM, _RESERVED, _NO_WINDOW = 0x03, 0x04, 0x08, 0x20
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
@@ -36,9 +36,15 @@ class _Contexts(concurrency.local):
     """The contexts of one thread."""
 
     def __init__(self) -> None:
-        # Without the content size, which Kafka's streams do not have.
-        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=False)
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        """Return the one for a level: without the content size, which Kafka's streams do not have."""
+        found = self._compressors.get(level)
+        if found is None:
+            found = self._compressors[level] = zstandard.ZstdCompressor(level=level, write_content_size=False)
+        return found
 
 
 class _Sink:
@@ -102,18 +108,19 @@ def decompress_frame(source: memoryview, room: memoryview) -> int | None:
     return length if length < len(room) else None
 
 
-def compress(source: memoryview, out: GrowingBuffer, at: int) -> int:
+def compress(source: memoryview, out: GrowingBuffer, at: int, level: int = DEFAULT_LEVEL) -> int:
     """
     Pack `source` to the same bytes as Kafka's output stream: without the content size, and flushed before the end.
 
     Args:
         source: contiguous bytes, not part of `out`.
         out: takes the result from `at` on; earlier bytes are kept.
+        level: Kafka's default, unless somebody asks for another.
     Returns:
         The packed length in bytes.
     """
     sink = _Sink(out, at)
-    stream = _contexts.compressor.stream_writer(cast("IO[bytes]", sink), write_size=_PIECE_BYTES, closefd=False)
+    stream = _contexts.compressor(level).stream_writer(cast("IO[bytes]", sink), write_size=_PIECE_BYTES, closefd=False)
     stream.write(source)
     stream.flush(zstandard.FLUSH_BLOCK)
     stream.flush(zstandard.FLUSH_FRAME)

@@ -32,3 +32,22 @@ class Estimate:
     most_bytes_freed: int
     extra_disk_bytes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class PackingEstimate:
+    """
+    The effect of packing the batches that stay (`--recompress`), estimated from samples.
+
+    Attributes:
+        recompress: how, as given.
+        sampled_bytes: how much was packed.
+        bytes_before, bytes_after: of the batches that stay, with and without it; more if they grow.
+        seconds: so much longer the rounds take, on this machine; may be off by half.
+    """
+
+    recompress: str
+    sampled_bytes: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float

@@ -9,6 +9,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     erasing_defects,
     index_defects,
     operator_defects,
+    packing_defects,
     proving_defects,
     quiet_defects,
     round_defects,

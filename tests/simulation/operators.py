@@ -8,6 +8,7 @@ What operators do between two lives of the writer, each command in a process of 
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
     prove       `prove-erased` of everything; see `proving.py`
     replicas    `check --replicas` and `clean --safe-tombstones`; see `comparing.py`
+    pack        a round, and one with `--recompress` in which nothing is dirty; now and then it is undone (`packing.py`)
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
     gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
@@ -49,6 +50,7 @@ from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
 from tests.simulation.found import Wrong, checkpoints_of, left_overs
 from tests.simulation.oracle import Oracle
+from tests.simulation.packing import LIMITS, TARGETS, PackedLog
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
 from tests.simulation.proving import ProvedWorld
@@ -305,6 +307,35 @@ class Operators:
                 if isinstance(outcome, Refusal):
                     raise outcome.error
 
+    # ---- recompress ------------------------------------------------------------------------------------------------
+
+    def _pack(self, rest: Rest) -> None:
+        bench = self._bench
+        if self._has_daemon or not self._is_closed or not self._is_settled:
+            return
+        if not self._carry_out(Rest(rest.kind), partial(self._clean, self._sources)):
+            return
+        bench.clock.sleep(rest.number % 8)  # horizons pass, and still nothing is to be removed
+        compacted = bench.topics.compacted
+        target, limit = TARGETS[rest.number % len(TARGETS)], LIMITS[rest.number // 4 % len(LIMITS)]
+        before = {name: PackedLog.of(bench.log_dir, name) for name in compacted}
+        files = {name: self._files_of(name) for name in compacted}
+        kept = self._free_place() if rest.number % 3 == 0 else None
+        sources = Sources(config={**bench.settings, "message.max.bytes": limit})
+        options = CleanOptions(recompress=target, keep_old=kept)
+        if not self._carry_out(rest, partial(self._clean, sources, options=options)):
+            return
+        for name, log in before.items():
+            log.judge(PackedLog.of(bench.log_dir, name), target, int(limit), is_whole=not rest.accident)
+        self._judge(bench.topics.names)
+        if kept is None or not self._carry_out(Rest(rest.kind), partial(self._put_back, kept)):
+            return
+        for name in compacted:
+            if _logs(self._files_of(name)) != _logs(files[name]):
+                raise Wrong(f"{name}: undo has not brought {sorted(files[name])} back")
+        bench.count("pack: undone")
+        self._judge(bench.topics.names)
+
     # ---- prove-erased ----------------------------------------------------------------------------------------------
 
     def _prove(self, rest: Rest) -> None:
@@ -465,15 +496,12 @@ class Operators:
             self._clean(self._sources, fs, CleanOptions(keep_old=self._kept))
 
         def undo(fs: SimFiles) -> None:
-            if not self._kept.exists() or not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):
+            if not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):
                 return
             if rest.number % 2:
                 self._undo_with_damage(fs)
                 self._mend(fs)
-            with contextlib.closing(undo_clean(self._kept, self._sources, self._context(fs))) as outcomes:
-                for outcome in outcomes:
-                    if isinstance(outcome, Refusal):
-                        raise outcome.error
+            self._put_back(self._kept, fs)
 
         quiet = Rest(rest.kind, rest.number)
         if is_in_round:
@@ -501,6 +529,15 @@ class Operators:
         bench.topics = truth
         self._damaged.clear()
         self._judge(bench.topics.names)
+
+    def _put_back(self, kept: Path, fs: SimFiles) -> None:
+        """Undo the rounds whose old segments are there."""
+        if not list(kept.glob(f"*/{names.KEPT_MANIFEST}")):
+            return
+        with contextlib.closing(undo_clean(kept, self._sources, self._context(fs))) as outcomes:
+            for outcome in outcomes:
+                if isinstance(outcome, Refusal):
+                    raise outcome.error
 
     def _undo_with_damage(self, fs: SimFiles) -> None:
         """Try it with a kept file damaged: it is refused, and changes nothing."""

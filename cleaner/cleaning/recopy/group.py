@@ -24,11 +24,12 @@ from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.held import hold_markers, hold_tombstones
+from cleaner.cleaning.recopy.recompress import Packed, Recompressor
 from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
 from cleaner.cleaning.recopy.segment_keys import SegmentKeys
 from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
 from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk, Flags
+from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Chunk, Flags
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.kernels.scan_status import KIND_PRODUCER, LARGEST_RECORD_BYTES
 from cleaner.policy.grouping import unread_sources
@@ -55,6 +56,7 @@ class RecopyRules:
         record_limit_bytes: the largest record that a compressed batch may have, if its records are read (R-560).
         held_from: tombstones and markers from this offset on stay, even after their horizon; None: none does.
         settled_ms: horizons up to it have had their effect after this round.
+        removes_nothing: every batch is copied as it is.
     """
 
     kept_end_offset: int
@@ -66,6 +68,7 @@ class RecopyRules:
     record_limit_bytes: int = LARGEST_RECORD_BYTES
     held_from: int | None = None
     settled_ms: int = -(2**63)
+    removes_nothing: bool = False
 
     @property
     def new_horizon_ms(self) -> int:
@@ -130,6 +133,10 @@ class GroupRecopier:
         transactions: state at the start of the first group; None at the start of a log.
         mapped: finds the batches whose keys the first pass left out, for survivors that need to know.
         damage: batches that are copied unchanged.
+        recompressor: packs what is kept; None: batches stay as they are.
+    Attributes:
+        uncounted: by how much the records written so far are more than the headers of their batches say: a batch of
+            magic 0 or 1 has no count, which reads as -1.
     """
 
     def __init__(
@@ -147,8 +154,11 @@ class GroupRecopier:
         transactions: CleanedTransactions | None = None,
         mapped: MappedBatches | None = None,
         damage: KnownDamage = NO_DAMAGE,
+        recompressor: Recompressor | None = None,
     ) -> None:
         self._damage = damage
+        self.recompressor = recompressor
+        self.uncounted = 0
         self._rules = rules
         self.record_limit_bytes = rules.record_limit_bytes
         self.held_from = rules.held_from
@@ -167,7 +177,11 @@ class GroupRecopier:
     @property
     def counts(self) -> CopyCounts:
         """Counts so far of what was read and what was retained."""
-        return CopyCounts.total(writer.counts for writer in self._writers)
+        counts = CopyCounts.total(writer.counts for writer in self._writers)
+        if self.recompressor is not None:
+            packed = self.recompressor.counts
+            counts.bytes_written += packed.packed_bytes_after - packed.packed_bytes_before
+        return counts
 
     @property
     def found_cold(self) -> bool:
@@ -205,6 +219,8 @@ class GroupRecopier:
             damage=self._damage,
             unread_indexes=unread_sources([group], reads_every_index=self._rules.reads_every_index),
         )
+        if self.recompressor is not None:
+            self.recompressor.begin(sum(segment.size for segment in group))
         try:
             OrderedPipeline(
                 [
@@ -215,12 +231,28 @@ class GroupRecopier:
             ).run()
         finally:
             self.chunks.close()
-        return self._aborts()
+        aborts = self._aborts()
+        if self.recompressor is not None:
+            self.write_packed(target, self.recompressor.end())
+        return aborts
 
     def _aborts(self) -> Aborts:
         """Return the transaction index of the group that was read."""
         self._enter(len(self._group) - 1)
         return self._transactions.retained_aborts
+
+    def note_copied(self, rows: Batches) -> None:
+        """Note batches of magic 0 and 1 that are copied; otherwise they become batches of magic 2."""
+        if self._rules.removes_nothing:
+            self.uncounted += int((rows["count"][rows["magic"] < 2] + 1).sum())
+
+    def write_packed(self, target: CleanedSegment, packed: Packed) -> None:
+        """Write what was packed; its memory is used again for the next chunk. Never called by two lanes at once."""
+        size = len(packed.data)
+        position = target.reserve(size, packed.written, packed.largest_offset, is_equal=packed.is_equal)
+        if position is not None and size:
+            target.write(packed.data, position)
+            self._after_write(size)
 
     def arrange(self, claim: Claim, buffer: WindowBuffer) -> RecopyChunk:
         """List a chunk's batches and make the decisions that depend on order. Never called by two lanes at once."""
@@ -233,6 +265,8 @@ class GroupRecopier:
             raise overlap
         try:
             damaged = self._damage.flags(claim.segment.base_offset, arranged.chunk.batches)
+            if self._rules.removes_nothing:
+                damaged[:] = 1
             retention = self._retention(claim, arranged.chunk)
             return RecopyChunk(arranged, retention.carrying_over(damaged) if damaged.any() else retention)
         except CorruptBatchError as error:
@@ -350,7 +384,13 @@ class _Lane:
             raise self._error
         if self._recopier.keys is not None:
             self._recopier.keys.add(self._chunk.batches, self._digests)
-        output = self._output
+        output, recompressor = self._output, self._recopier.recompressor
+        if recompressor is not None:
+            self._recopier.note_copied(self._chunk.batches)
+            packed = recompressor.add(self._claim.path, output, is_equal=self._is_equal)
+            self._recopier.write_packed(self._target, packed)
+            self._position = None
+            return
         self._position = self._target.reserve(
             len(output.data), output.written, output.largest_offset, is_equal=self._is_equal
         )

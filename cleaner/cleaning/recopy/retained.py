@@ -20,7 +20,7 @@ from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.errors import UncleanableError
 from cleaner.format.batch import COMPRESSION_MASK, HEADER_BYTES
 from cleaner.format.buffers import GrowingBuffer
-from cleaner.format.chunks import Chunk, Flags
+from cleaner.format.chunks import Bytes, Chunk, Flags
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
@@ -84,11 +84,13 @@ class Output:
 
     Attributes:
         data: bytes of whole batches.
+        array: the same memory, with spare bytes after it.
         written: one row of WRITTEN_DTYPE a batch.
         largest_offset: highest last offset of a batch; -1 without any.
     """
 
     data: memoryview
+    array: Bytes
     written: npt.NDArray[np.void]
     largest_offset: int
 
@@ -178,7 +180,7 @@ class RetainedWriter:
         filled, rows = int(self._state[kernel.STATE_OUT]), int(self._state[kernel.STATE_WRITTEN_ROWS])
         self._count(filled)
         largest_offset = int(self._state[kernel.STATE_LARGEST_OFFSET])
-        return Output(self._out.view[:filled], self._written[:rows], largest_offset)
+        return Output(self._out.view[:filled], self._out.array, self._written[:rows], largest_offset)
 
     def equals(self, chunk: Chunk) -> bool:
         """Tell whether the output is, byte for byte, the chunk it was made of."""

@@ -34,6 +34,7 @@ from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.expected_output import ExpectedOutput
 from cleaner.cleaning.recopy.group import GroupRecopier, RecopyRules
+from cleaner.cleaning.recopy.recompress import RecompressCounts, Recompressor
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.recopy.survivors import MapSurvivors
 from cleaner.cleaning.recopy.verify import verify_cleaned
@@ -78,6 +79,7 @@ class RoundResult:
             in them changes.
         segments_unread, bytes_unread: left as they were by their key indexes.
         index_bytes_read, index_bytes_written: of key indexes.
+        batches_packed, batches_joined, packed_bytes_before, packed_bytes_after: see `RecompressCounts`.
     """
 
     first_dirty_offset: int
@@ -102,6 +104,10 @@ class RoundResult:
     index_bytes_written: int = 0
     held_tombstones: int = 0
     held_markers: int = 0
+    batches_packed: int = 0
+    batches_joined: int = 0
+    packed_bytes_before: int = 0
+    packed_bytes_after: int = 0
 
 
 def clean_log(
@@ -158,7 +164,7 @@ def _clean(
     if context.only is not None:
         groups = [[s] for s in log.segments_between(0, built.end_offset) if s.base_offset in context.only]
     progress = _Progress(context, sum(segment.size for group in groups for segment in group))
-    recopier = _make_recopier(log, rules, offset_map, lanes, context, damage, progress)
+    recopier = _make_recopier(log, topic, rules, offset_map, lanes, context, damage, progress)
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     with unread, GroupEnds() as ends:
         cleaning = _GroupCleaning(log, topic, recopier, lanes, context, damage, room, ends, unread)
@@ -179,6 +185,7 @@ def _clean(
         map_messages_read=built.messages_read,
         map_entries=offset_map.entries,
         **vars(CopyCounts.total((recopier.counts, unread.read_once))),
+        **vars(RecompressCounts() if recopier.recompressor is None else recopier.recompressor.counts),
         bytes_in_place=cleaning.bytes_in_place + unread.read_once.bytes_written,
         bytes_read_once=unread.read_once.bytes_read,
         segments_unread=unread.segments,
@@ -208,6 +215,7 @@ class _Progress:
 
 def _make_recopier(
     log: LoadedLog,
+    topic: TopicConfig,
     rules: RecopyRules,
     offset_map: OffsetMap,
     lanes: Sequence[LaneMemory],
@@ -226,6 +234,9 @@ def _make_recopier(
         after_write=context.throttle,
         most_bytes=context.window_bytes,
         damage=damage,
+        recompressor=None
+        if context.recompress is None
+        else Recompressor(context.recompress, topic.max_message_bytes, lanes[0].unpacker.limit_bytes),
     )
 
 
@@ -263,10 +274,10 @@ class _GroupCleaning:
             after_copy=self._after_copy,
         )
         try:
-            messages_before = self.recopier.counts.messages_written
+            messages_before = self.recopier.counts.messages_written - self.recopier.uncounted
             keys = self.unread.begin(group)
             aborts = self.recopier.recopy(group, log.end_of(group), target, keys)
-            messages = self.recopier.counts.messages_written - messages_before
+            messages = self.recopier.counts.messages_written - self.recopier.uncounted - messages_before
             if target.equals_source(aborts):
                 self.bytes_in_place += target.size
                 self.unread.left_in_place(group)

@@ -81,6 +81,7 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
         record_limit_bytes=topic.max_decompressed_message_bytes,
         held_from=context.held_from,
         settled_ms=_NEVER_MS if context.keep_tombstones or context.held_from is not None else context.now_ms,
+        removes_nothing=context.removes_nothing,
     )
 
 

@@ -149,6 +149,8 @@ class UnreadSegments:
 
     def may_stay(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group need not be read: it would stay as it is."""
+        if self._context.recompress is not None:
+            return False  # what its batches could be packed to, only their records tell
         return self._is_all_latest(group) or self._has_nothing_in_common(group)
 
     def _is_all_latest(self, group: Sequence[Segment]) -> bool:

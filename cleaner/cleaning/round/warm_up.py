@@ -22,8 +22,10 @@ from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.erasure import ErasedRecords, ErasingSurvivors
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
+from cleaner.cleaning.recopy.recompress import Recompressor
 from cleaner.cleaning.recopy.retained import RetainedWriter
 from cleaner.cleaning.recopy.survivors import BitmapSurvivors, BlockRetention, MapSurvivors
+from cleaner.config.forms import Recompression
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
@@ -154,7 +156,7 @@ def warm_up(*, rounds_only: bool = False) -> None:
     by_bits = BitmapSurvivors(bits, 0, 0, 0)
     survivors, writer = MapSurvivors(offset_map, 0), RetainedWriter(0)
     read, written = (IndexBuilder(path, 0, interval_bytes=0, max_index_bytes=1024) for _ in range(2))
-    digests = KeyDigests()
+    digests, packer = KeyDigests(), Recompressor(Recompression(LZ4), 1 << 20, unpacker.limit_bytes)
     crc32c(b"")
     xxhash32(b"")
     for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
@@ -189,7 +191,11 @@ def warm_up(*, rounds_only: bool = False) -> None:
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # sets a horizon: all batches are rebuilt, some of them packed
             writer.write(path, block, retention, verdicts)
         writer.equals(chunk)
-        written.append(writer.end().written)
+        output = writer.end()
+        written.append(output.written)
+        packer.begin(0)
+        packer.add(path, output, is_equal=False)
+        packer.end()
     written.close()
     offset_map.get(b"k")
     offset_map.are_all_latest(0, 0, 1)

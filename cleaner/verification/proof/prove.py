@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cleaner.errors import CorruptBatchError, CorruptLogError
-from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask, control_batches
+from cleaner.format.chunks import COMPRESSION_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask, control_batches
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
 from cleaner.kernels import proof as kernel
@@ -63,6 +63,7 @@ class Proof:
         log_start_offset, log_end_offset: of the log after.
         damaged: number of batches that are damaged in both logs, with the same bytes.
         fits: names of the Kafka versions whose rules the log fits; none if there are findings.
+        repacked: batches before that have another codec after, or became part of another batch.
     """
 
     findings: tuple[Refutation, ...]
@@ -75,11 +76,12 @@ class Proof:
     log_end_offset: int
     damaged: int
     fits: tuple[str, ...]
+    repacked: int = 0
 
 
 @dataclass(frozen=True)
 class _StepFlags:
-    """Flags of a step's batches before; the last three are set while records are read."""
+    """Flags of a step's batches before; the last four are set while records are read."""
 
     is_judged: Mask
     is_expired: Mask
@@ -87,6 +89,7 @@ class _StepFlags:
     had_tombstone: Mask
     has_tombstone: Mask
     has_lost: Mask
+    has_kept: Mask
 
 
 class Prover:
@@ -121,6 +124,8 @@ class Prover:
         self._findings_of = {version: Findings() for version in rules.versions}
         self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
+        # What was only packed has all its records.
+        self._packed_end = before.end_of_recopied(rules.end_offset) if rules.recompressed else self._recopied_end
         # Segments below it are gone, which is allowed.
         self._floor = after.bases[0] if rules.may_expire else -(2**63)
         self._first_pass = ProofFirstPass(before, rules.first_dirty_offset) if rules.has_rounds else None
@@ -128,9 +133,9 @@ class Prover:
         self._transactions = Transactions(
             before, after, rules, self._recopied_end, self._findings, is_first_pass_exact=is_exact
         )
-        self._reader = RecordReader(limit_bytes, self._findings)
+        self._reader = RecordReader(limit_bytes, self._findings, is_recompressed=rules.recompressed)
         self._aborts = after.aborted()
-        self._damaged = 0
+        self._damaged = self._repacked = 0
         # A round ends at a segment's start, after a batch, or after a record whose key it has mapped (R-513).
         self._is_end_met = rules.end_offset in (*before.bases, *after.bases)
         # With the versions whose rules do not allow the batch.
@@ -172,11 +177,12 @@ class Prover:
             after.next_offset,
             self._damaged,
             tuple(fits),
+            self._repacked,
         )
 
     def _walk(self, before: BatchStream, after: BatchStream) -> None:
         read_bytes = 0
-        for step in side_by_side(before, after):
+        for step in side_by_side(before, after, joins=self._rules.recompressed):
             self._before_step(before.read_bytes + after.read_bytes - read_bytes)
             read_bytes = before.read_bytes + after.read_bytes
             self._take(step)
@@ -204,16 +210,21 @@ class Prover:
         is_same = same != 0
         self._check_damage(step, is_same)
         # Reading records finds the base offsets of batches of magic 0 and 1, and changes these columns.
-        is_head = rows["base_offset"] >= self._recopied_end
+        is_head = rows["base_offset"] >= self._packed_end
         is_expired = rows["last_offset"] < self._floor
         is_judged = ~is_head & ~is_expired
         is_control = control_batches(rows)
         self._check_head(step, is_head & ~is_expired & ~is_same)
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
-        found = _StepFlags(is_judged, is_expired, is_control, *np.zeros((3, len(rows)), np.bool_))
+        found = _StepFlags(is_judged, is_expired, is_control, *np.zeros((4, len(rows)), np.bool_))
         types = self._read(step, is_read | is_control, is_same, found)
         self._note_range_end(rows, is_read)
-        rebuilt = is_judged & ~is_same & (step.partners >= 0)
+        if step.joined.any():
+            self._reader.end_joined(step)
+            # Of the others nothing is in the joined batch.
+            step.partners[step.joined & ~found.has_kept] = -1
+        self._repacked += self._count_repacked(step, is_same)
+        rebuilt = is_judged & ~is_same & ~step.joined & (step.partners >= 0)
         check_headers(step, rebuilt, self._rules, self._findings)
         has_partner = is_judged & ~is_control & (step.partners >= 0)
         check_horizons(step, has_partner, found.had_tombstone, found.has_tombstone, self._rules, self._findings)
@@ -263,6 +274,14 @@ class Prover:
                 self._rows.add(rows)
             return types
 
+    @staticmethod
+    def _count_repacked(step: ProofStep, is_same: Mask) -> int:
+        """Return how many batches have another codec than before, or became part of another."""
+        at = np.flatnonzero(~is_same & (step.partners >= 0))
+        rows, others = step.before.batches[at], step.after.batches[step.partners[at]]
+        has_other = (rows["attributes"] ^ others["attributes"]) & COMPRESSION_MASK != 0
+        return int((step.joined[at] | (has_other & (others["count"] > 0) & (rows["magic"] == 2))).sum())
+
     def _check_head(self, step: ProofStep, is_wrong: Mask) -> None:
         for at in np.flatnonzero(is_wrong).tolist():
             row, partner = step.before.batches[at], int(step.partners[at])
@@ -285,7 +304,9 @@ class Prover:
         found.had_tombstone[block.rows[is_data & is_null]] = True
         found.has_tombstone[block.rows[is_data & is_null & block.is_kept]] = True
         is_transactional = (rows["attributes"] & TRANSACTIONAL_FLAG != 0)[block.rows]
-        below = layout.offsets < rules.end_offset
+        found.has_kept[block.rows[block.is_kept]] = True
+        # Without a round no record may be missing.
+        below = (layout.offsets < rules.end_offset) & rules.has_rounds
         # After the range only aborted records may be missing.
         lost = is_data & ~below & ~block.is_kept
         found.has_lost[block.rows[lost & is_transactional]] = True
@@ -364,6 +385,8 @@ class Prover:
         Find batches without records that are not needed (R-541, R-564): apart from batches for producers, only the one
         that ends the range of the last round, and so the recopied segments, may exist, by the rule of the version.
         """
+        if not self._rules.has_rounds:
+            return
         at = np.flatnonzero(found.is_judged & (step.partners >= 0))
         others = step.after.batches[step.partners[at]]
         end, every = self._recopied_end, tuple(self._findings_of)
@@ -416,7 +439,7 @@ class Prover:
                     new_horizon,
                     bool(has_to_stay[at]),
                 )
-                self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]))
+                self._transactions.add_marker(marker, was_recopied=bool(found.is_judged[at]) and self._rules.has_rounds)
             else:
                 is_hidden = partner >= 0 and bool(hidden[partner])
                 batch = DataBatch(

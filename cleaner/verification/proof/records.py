@@ -57,11 +57,14 @@ class RecordReader:
     Args:
         limit_bytes: most bytes one batch may unpack to.
         findings: gets changed and invented records.
+        is_recompressed: see `ProofRules`.
     """
 
-    def __init__(self, limit_bytes: int, findings: Findings) -> None:
+    def __init__(self, limit_bytes: int, findings: Findings, *, is_recompressed: bool = False) -> None:
+        self._is_recompressed = is_recompressed
         self._before, self._after = Unpacker(limit_bytes), Unpacker(limit_bytes)
         self._findings = findings
+        self._matched: dict[int, int] = {}  # records of joined batches that were found before, by base offset
 
     def blocks(self, step: ProofStep, is_read: Mask, is_same: Mask) -> Iterator[RecordBlock]:
         """
@@ -89,7 +92,8 @@ class RecordReader:
         """Note which records are kept in rebuilt batches, and report errors in them."""
         rows = step.partners[changed]
         self._check_emptied(step, layout, changed[rows >= 0])
-        batches = step.after.batches[rows[rows >= 0]]
+        is_joined = step.joined.any()
+        batches = step.after.batches[np.unique(rows[rows >= 0])]
         if not len(batches):
             return
         chunk = Chunk(step.after.data, step.after.length, step.after.position, batches, ANY_KIND)
@@ -101,15 +105,48 @@ class RecordReader:
             positions = block.batches["position"][of]
             at = np.minimum(np.searchsorted(layout.offsets, found.offsets), max(len(layout) - 1, 0))
             partners = np.where(layout.offsets[at] == found.offsets, at, -1) if len(layout) else np.full(len(of), -1)
+            elsewhere = np.zeros(len(of), np.bool_)
+            if is_joined:
+                elsewhere = self._elsewhere(step, changed, found, block.batches, of)
+                partners[elsewhere] = -1
             is_kept[partners[partners >= 0]] = True
-            self._report_differences(step, layout, found, partners, positions)
+            self._report_differences(step, layout, found, partners, positions, elsewhere)
             self._check_timestamps(step, found, of, block.batches)
 
+    def _elsewhere(
+        self, step: ProofStep, changed: Longs, found: Layout, batches: npt.NDArray[np.void], of: Longs
+    ) -> Mask:
+        """Tell which records of joined batches are not of the batches before that are being read; count the others."""
+        joined = changed[step.joined[changed]]
+        rows = step.before.batches[joined]
+        is_joined = np.isin(batches["base_offset"], step.after.batches["base_offset"][step.partners[joined]])
+        at = np.minimum(np.searchsorted(rows["last_offset"], found.offsets), max(len(rows) - 1, 0))
+        is_here = found.offsets >= rows["base_offset"][at] if len(rows) else np.zeros(len(of), np.bool_)
+        if len(rows):
+            is_here &= found.offsets <= rows["last_offset"][at]
+        for number in np.flatnonzero(is_joined).tolist():
+            base = int(batches["base_offset"][number])
+            self._matched[base] = self._matched.get(base, 0) + int((is_here & (of == number)).sum())
+        elsewhere: Mask = is_joined[of] & ~is_here
+        return elsewhere
+
+    def end_joined(self, step: ProofStep) -> None:
+        """Report the joined batches of a step with records that were in no batch before."""
+        others = step.after.batches[np.unique(step.partners[step.joined])]
+        if step.goes_on:
+            others = others[others["base_offset"] != step.after.batches["base_offset"][-1]]
+        for other in others:
+            if self._matched.pop(int(other["base_offset"]), 0) != other["count"]:
+                reason = "it has records that are not of the batches it was made from"
+                self._findings.add(
+                    RefutationKind.INVENTED, step.after_path, other["position"], other["base_offset"], reason
+                )
+
     def _report_differences(
-        self, step: ProofStep, layout: Layout, found: Layout, partners: Longs, positions: Longs
+        self, step: ProofStep, layout: Layout, found: Layout, partners: Longs, positions: Longs, elsewhere: Mask
     ) -> None:
         path = step.after_path
-        for record in np.flatnonzero(partners < 0).tolist():
+        for record in np.flatnonzero((partners < 0) & ~elsewhere).tolist():
             reason = "no record has this offset in the log before"
             self._findings.add(RefutationKind.INVENTED, path, positions[record], found.offsets[record], reason)
         verdicts = np.zeros(len(partners), np.uint8)
@@ -127,11 +164,17 @@ class RecordReader:
         largest = np.maximum.reduceat(found.timestamps_ms, starts)
         rows = batches[of[starts]]
         wrong = (np.maximum(largest, -1) != rows["max_timestamp"]) & (rows["attributes"] & TIMESTAMP_TYPE_FLAG == 0)
+        if self._is_recompressed:
+            # A batch that was only packed, or joined, keeps what headers said; other steps may have had them.
+            is_here = (rows["base_offset"] >= step.before.batches["base_offset"][0]) & (not step.goes_on)
+            wrong &= is_here & ~np.isin(rows["max_timestamp"], step.before.batches["max_timestamp"])
         for row in rows[wrong]:
             self._report_header(step, row, "maxTimestamp is not the largest of its records")
         wrong = (found.timestamps_ms[starts] != rows["base_timestamp"]) & (
             rows["attributes"] & DELETE_HORIZON_FLAG == 0
         )
+        if self._is_recompressed:
+            wrong &= is_here & ~np.isin(rows["base_timestamp"], step.before.batches["base_timestamp"])
         for row in rows[wrong]:
             self._report_header(step, row, "baseTimestamp is not that of its first record")
 

@@ -36,6 +36,7 @@ class ProofRules:
         may_expire: whole segments may have been deleted from the log's start.
         high_watermark: it was at least this in every round; None: not known.
         versions: the Kafka versions that may have run them, at least one.
+        recompressed: batches may have been packed in another way, and joined (`clean --recompress`).
     """
 
     first_dirty_offset: int
@@ -50,6 +51,7 @@ class ProofRules:
     may_expire: bool
     high_watermark: int | None
     versions: tuple[ProofVersion, ...]
+    recompressed: bool = False
 
     def has_to_keep_range_end(self, version: ProofVersion, *, is_log_end: bool) -> bool:
         """
@@ -81,8 +83,8 @@ class ProofRules:
 
     @property
     def sets_horizons(self) -> bool:
-        """Whether rounds set horizons at all: a horizon beyond 64 bits is not written (R-568)."""
-        return _wrapped(self.since_ms + self.delete_retention_ms) >= 0
+        """Whether there are rounds that set horizons: a horizon beyond 64 bits is not written (R-568)."""
+        return self.has_rounds and _wrapped(self.since_ms + self.delete_retention_ms) >= 0
 
     def allows_new_horizon(self, horizon_ms: int) -> bool:
         """Tell whether a round may have set this horizon: its time plus the retention, in 64 bits."""

@@ -244,9 +244,9 @@ class BatchStream:
         self.next_offset = max(self.next_offset, segment.base_offset)
         return True
 
-    def take(self, count: int) -> Chunk:
-        """Return the next rows as their own chunk, valid until `fill` reads on."""
-        rows, self.rows = self.rows[:count], self.rows[count:]
+    def take(self, count: int, *, keeps_last: bool = False) -> Chunk:
+        """Return the next rows as their own chunk, valid until `fill` reads on; the last one may come again."""
+        rows, self.rows = self.rows[:count], self.rows[count - keeps_last :]
         if count:
             self.next_offset = int(rows["last_offset"][-1]) + 1
         return Chunk(self.chunk.data, self.chunk.length, self.chunk.position, rows, self.chunk.kinds)

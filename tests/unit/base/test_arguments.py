@@ -204,6 +204,7 @@ FUNCTIONS: Table = {
         "keep_old": PATH,
         "index_dir": PATH,
         "damaged": WORD,
+        "recompress": (5, "gzip", "zstd:20", "lz4:1", THING),
         "max_dirty_bytes": (*INTEGER, 0),
         "max_seconds": SECONDS,
     },
@@ -213,6 +214,7 @@ FUNCTIONS: Table = {
         "fs": OBJECT,
         "high_watermark": WATERMARK,
         "sampling": (5, "x", THING, Sampling("5"), Sampling(0)),
+        "recompress": (5, "gzip", "zstd:20", "lz4:1", THING),
     },
     "recover": {
         "log_dir": (*PATH, None),

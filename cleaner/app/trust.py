@@ -77,5 +77,5 @@ def replication_warning(resolved: ResolvedTopic) -> str:
     return (
         f"{resolved.replicas} replicas ({resolved.replicas_origin}): tombstones and markers past their delete horizon "
         "are removed, and a follower that is behind by more than delete.retention.ms keeps the deleted records; "
-        "clean --keep-tombstones removes none"
+        "clean --keep-tombstones removes none, clean --safe-tombstones only those that all have seen"
     )

@@ -18,9 +18,8 @@ from tests.support.log_builder import write_log_dir
 pytestmark = pytest.mark.kernels
 
 SCENARIOS = (
-    *("broker-transactions", "compact-delete", "consumer-offsets", "headers-and-nulls", "idempotent-producers"),
-    *("legacy-magic", "log-append-time", "map-full", "min-lag", "offset-gaps", "open-transaction", "tombstones"),
-    *("transactions", "zstd"),
+    *("broker-transactions", "compact-delete", "consumer-offsets", "legacy-magic", "map-full", "open-transaction"),
+    *("tombstones", "transactions"),
 )
 
 # Its first round was given a checkpoint beyond a key's tombstone and an older value of it, so no round has ever put the

@@ -58,6 +58,7 @@ def lines_of(places: dict[str, Path]) -> dict[tuple[str, ...], list[list[str]]]:
         ("recover",): [["recover", str(places["torn"])]],
         ("verify",): [["verify", str(places["before"]), str(places["after"]), "topic-0", *COMPACT]],
         ("erase",): [["erase", logs, "topic", "--key-prefix", "k", "--dry-run"]],
+        ("check",): [["check", logs], ["check", "--replicas", logs, str(places["after"])]],
         ("prove-erased",): [
             ["prove-erased", "--key-prefix", "key", logs],
             ["prove-erased", "--key-prefix", "key", logs, "--certificate", f"{kept}.json"],

@@ -32,7 +32,7 @@ def test_engine_that_keeps_tombstones_leaves_the_twins_files(case: Case) -> None
             )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(), st.integers(0, 100))
 def test_engine_that_holds_tombstones_leaves_the_twins_files(case: Case, percent: int) -> None:
     """The same, where those from a safe offset on stay (D-17); how many, both say."""

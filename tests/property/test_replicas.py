@@ -130,7 +130,7 @@ def as_verdict(report: ReplicasReport, paths: Sequence[Path]) -> Verdict:
     )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.integers(2, 4))
 def test_what_is_found_is_what_the_twin_finds(rng: random.Random, count: int) -> None:
     log = history(rng, rng.randint(1, MOST_ENTRIES))
@@ -151,7 +151,7 @@ def test_what_is_found_is_what_the_twin_finds(rng: random.Random, count: int) ->
     assert report.agrees == (not expected.findings and expected.parted is None)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False), st.integers(2, 3))
 def test_replicas_of_one_end_agree_however_they_were_cleaned(rng: random.Random, count: int) -> None:
     log = history(rng, rng.randint(1, MOST_ENTRIES))

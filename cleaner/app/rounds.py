@@ -287,7 +287,8 @@ def _pack_clean(work: Work, report: CleanReport) -> CleanReport:
     with closing(OffsetMap(1, 1)) as offset_map:
         context = replace(work.context(), offset_map=offset_map, removes_nothing=True)
         result = clean_log(work.log, work.found, work.topic, work.session.settings.cleaner, context)
-    return replace(_add(report, result, key_limit=1), note="nothing dirty: batches packed")
+    what = "batches packed" if result.batches_packed else "all batches are packed already"
+    return replace(_add(report, result, key_limit=1), note=f"nothing dirty: {what}")
 
 
 def _run_rounds(

@@ -44,6 +44,8 @@ _FOUND = {
     "short writes count as whole": 0,
     "proofs lose keys at borders": 36,
     "proofs pass over old formats": 38,
+    "packing lets tombstones go": 50,
+    "packing knows no limit": 72,
     "who does not see the last part": 30,
     "who counts aborted records": 138,
     "erase passes over the last segment": 1000,

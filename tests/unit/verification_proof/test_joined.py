@@ -1,0 +1,91 @@
+"""`verify --recompressed`: batches that were joined hold the records of those before, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.app.verify_log_dirs import VerifyReport
+from cleaner.base.model import TopicPartition
+from tests.reference.batches import Rec, read_batches, read_records
+from tests.support.batch_builder import Record, data_batch
+from tests.support.log_builder import LogBuilder, write_log_dir
+
+SETTINGS = {"cleanup.policy": "compact"}
+NAME = "prices-0"
+Change = Callable[[list[Rec]], list[Rec]]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """A log of small batches, some of them superseded, and a copy whose batches were joined."""
+    log = LogBuilder(TopicPartition("prices", 0))
+    for number in range(60):
+        log.append((f"k{number % 25}", f"value {number}"), (f"only {number}", "x" * 20))
+        if number == 40:
+            log.roll()
+    log.roll()
+    before, after = write_log_dir(tmp_path / "before", log), tmp_path / "after"
+    shutil.copytree(before, after)
+    report = cleaner.clean(after, NAME, SETTINGS, high_watermark="end", recompress="none")
+    assert (report.batches_packed, report.batches_joined) == (60, 59)
+    return before, after
+
+
+def prove(places: tuple[Path, Path], *, recompressed: bool = True) -> VerifyReport:
+    """Prove the copy."""
+    return cleaner.verify(*places, NAME, SETTINGS, recompressed=recompressed)
+
+
+def test_joined_batches_are_proven_if_asked_for(places: tuple[Path, Path]) -> None:
+    """Without it they are no result of Kafka's cleaner."""
+    assert prove(places).findings == ()
+    assert prove(places).repacked == 60
+    assert not prove(places, recompressed=False).is_proven
+
+
+def test_log_that_was_only_packed_is_proven(places: tuple[Path, Path]) -> None:
+    """Also if nothing was dirty: all records are there; and not if one is missing."""
+    _, after = places
+    packed = after.with_name("packed")
+    shutil.copytree(after, packed)
+    report = cleaner.clean(packed, NAME, SETTINGS, high_watermark="end", recompress="zstd")
+    assert (report.batches_packed, report.removed.total) == (1, 0)
+    assert prove((after, packed)).findings == ()
+    rewrite(packed, lambda records: records[1:])
+    assert not prove((after, packed)).is_proven
+
+
+CHANGES: dict[str, Change] = {
+    "a value": lambda records: [*records[:5], records[5]._replace(value=b"other"), *records[6:]],
+    "a key": lambda records: [*records[:5], records[5]._replace(key=b"other"), *records[6:]],
+    "a timestamp": lambda records: [*records[:5], records[5]._replace(timestamp=0), *records[6:]],
+    "an offset": lambda records: [records[0]._replace(offset=records[0].offset + 1), *records[2:]],
+    "a record that is missing": lambda records: records[:5] + records[6:],
+    "a record that was superseded": lambda records: (
+        [records[0], Rec(4, records[0].timestamp, b"k2", b"value 2")]
+        + [record for record in records[1:] if record.offset > 4]
+    ),
+    "records in a gap": lambda records: [*records[:-1], records[-1]._replace(offset=records[-1].offset + 50)],
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_change_in_a_joined_batch_is_found(places: tuple[Path, Path], what: str) -> None:
+    """Each of them, wherever the batch came from."""
+    rewrite(places[1], CHANGES[what])
+    assert not prove(places).is_proven
+
+
+def rewrite(log_dir: Path, change: Change) -> None:
+    """Change the records of the first batch, and nothing else."""
+    path = min((log_dir / NAME).glob("*.log"))
+    batch, *others = read_batches(path.read_bytes())
+    records = [Record(r.key, r.value, r.offset, r.timestamp) for r in change(read_records(batch))]
+    last = max(batch.last_offset, records[-1].offset or 0)
+    changed = data_batch(records, batch.base_offset, last_offset=last, leader_epoch=batch.leader_epoch)
+    path.write_bytes(changed + b"".join(other.raw for other in others))

@@ -62,6 +62,9 @@ class PlanEntry:
         cut_bytes: the bytes a recovery would cut from its end, as far as batch headers tell.
         in_use: the process at work on the log while it was read, in words: the entry was true only for a moment. Empty
             if there was none.
+        key_view: the topic's `cleaner.key.view`; empty without one.
+        merged_keys: keys that are only another writing of a key with a later record: a round removes their records, and
+            Kafka's cleaner does not; None if damage hides them, or nothing can be cleaned.
         warnings: settings that look wrong, and the risk of cleaning this replica apart from the others.
     """
 
@@ -102,6 +105,8 @@ class PlanEntry:
     replicas_origin: str = ""
     cut_bytes: int = 0
     in_use: str = ""
+    key_view: str = ""
+    merged_keys: int | None = None
     warnings: tuple[str, ...] = ()
 
     @property

@@ -70,6 +70,9 @@ class CleanReport:
         high_watermark: the one used, limited to the log; the rules of 4.4 depend on it (R-548).
         next_horizon_ms: with `cleaner.quiet.cleaning` and nothing dirty, the first delete horizon that has not passed;
             None: not looked for.
+        key_view: the topic's `cleaner.key.view`; empty without one: keys were compared as Kafka does.
+        merged_keys: keys that were only another writing of a key with a later record, whose records Kafka's cleaner
+            would have kept; None if they could not be counted, because of damage.
     """
 
     partition: str
@@ -104,6 +107,8 @@ class CleanReport:
     kafka_origin: str = ""
     high_watermark: int = 0
     next_horizon_ms: int | None = None
+    key_view: str = ""
+    merged_keys: int | None = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import add_common, add_high_watermark, add_sampling, sampling_of, settings_given, sources
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_error, print_rules, say, say_table
+from cleaner.cli.output import json_line, print_error, print_rules, say, say_table, view_words
 from cleaner.cli.who import add_who, run_who
 from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.config.process_settings import KAFKA_VERSION_KEY
@@ -162,6 +162,9 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
     in_use = sorted({entry.in_use for entry in entries if entry.in_use})
     if in_use:
         log_note(f"{log_dir}: in use while read, by {', '.join(in_use)}: the figures may be out of date")
+    for entry in entries:
+        if entry.key_view:
+            log_note(view_words(entry.key_view, entry.merged_keys), partition=entry.partition)
     replicated = [entry for entry in entries if entry.replicas is not None and entry.replicas > 1 and entry.warnings]
     if replicated:
         first = replicated[0]

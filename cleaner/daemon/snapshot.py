@@ -327,7 +327,7 @@ class RoundView:
             invalid_messages: see `CleanReport`.
         bytes_read_once, segments_unread, bytes_unread, index_bytes_read, index_bytes_written: likewise.
         removed: records removed, by reason (the names of `Removed`).
-        kafka, kafka_origin: see `CleanReport`.
+        kafka, kafka_origin, key_view, merged_keys: see `CleanReport`.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("bytes_freed",)
@@ -360,6 +360,8 @@ class RoundView:
     removed: Mapping[str, int] = field(default_factory=dict)
     kafka: str = ""
     kafka_origin: str = ""
+    key_view: str = ""
+    merged_keys: int | None = 0
 
     @property
     def bytes_freed(self) -> int:

@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
     found: list[str]
 
 
-def twin_settings(settings: dict[str, str]) -> Settings:
+def twin_settings(settings: dict[str, str], same_keys: Mapping[bytes, bytes] | None = None) -> Settings:
     """Translate settings under Kafka's names for the twin."""
     return Settings(
         slots=int(settings["log.cleaner.dedupe.buffer.size"]) // 24,
@@ -37,6 +37,7 @@ def twin_settings(settings: dict[str, str]) -> Settings:
         min_compaction_lag_ms=int(settings["min.compaction.lag.ms"]),
         producer_id_expiration_ms=int(settings["producer.id.expiration.ms"]),
         max_decompressed_message_bytes=int(settings.get("max.decompressed.message.bytes", 2**31 - 9)),
+        same_keys=same_keys or {},
     )
 
 
@@ -86,24 +87,35 @@ def write_case(case: Case, log_dir: Path) -> LogBuilder:
     return log
 
 
-def run_rounds(case: Case, log_dir: Path, *, keep_tombstones: bool = False) -> Iterator[Outcome]:
+def run_rounds(
+    case: Case, log_dir: Path, *, keep_tombstones: bool = False, same_keys: Mapping[bytes, bytes] | None = None
+) -> Iterator[Outcome]:
     """Write the case's log, then clean it round by round, each time from what the engine left."""
     log = write_case(case, log_dir)
     now_ms = FIRST_ROUND_MS
     for percent, advance in zip(case.replicated_percent, case.advances_ms, strict=True):
         now_ms += advance
         high_watermark = replicated_at(case, log, percent)
-        outcome = run_round(case, log, log_dir, high_watermark, now_ms, keep_tombstones=keep_tombstones)
+        outcome = run_round(
+            case, log, log_dir, high_watermark, now_ms, keep_tombstones=keep_tombstones, same_keys=same_keys
+        )
         yield outcome
         if outcome.report is None:
             return
 
 
 def run_round(
-    case: Case, log: LogBuilder, log_dir: Path, high_watermark: int, now_ms: int, *, keep_tombstones: bool = False
+    case: Case,
+    log: LogBuilder,
+    log_dir: Path,
+    high_watermark: int,
+    now_ms: int,
+    *,
+    keep_tombstones: bool = False,
+    same_keys: Mapping[bytes, bytes] | None = None,
 ) -> Outcome:
     """Clean one round with both and list what differs."""
-    settings = twin_settings(case.settings)
+    settings = twin_settings(case.settings, same_keys)
     (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: high_watermark}))
     files, times = partition_files(log_dir)
     log_start = offset_at(log, case.start_percent or 0)

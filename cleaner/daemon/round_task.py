@@ -231,6 +231,8 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
     figures: dict[str, JsonValue] = {"seconds": round(view.seconds, 3)}
     if view.result != Ending.DONE.value:
         return figures | ({"reason": view.detail} if view.detail else {})
+    if view.key_view:
+        figures |= {"key_view": view.key_view, "merged_keys": view.merged_keys}
     return figures | {
         "first_dirty_offset": view.first_dirty_offset,
         "end_offset": view.end_offset,

@@ -7,6 +7,7 @@ What operators do between two lives of the writer, each command in a process of 
     undo        a round with `--keep-old`, and `undo`: all is as before the round
     quiet       a round, and when nothing is dirty and horizons have passed, one with `cleaner.quiet.cleaning`
     prove       `prove-erased` of everything; see `proving.py`
+    view        a round with `--keep-old` and a key view, judged, and `undo` (`viewing.py`)
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from cleaner.app.check_log_dir import CheckOptions, check_all
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
-from cleaner.app.reports import RecoverReport, Refusal
+from cleaner.app.reports import CleanReport, RecoverReport, Refusal
 from cleaner.app.undo_clean import undo_clean
 from cleaner.app.who_log_dir import WhoReport, who_log_dir
 from cleaner.base.model import TopicPartition
@@ -37,11 +39,12 @@ from tests.simulation.asking import judge_who
 from tests.simulation.bench import Bench
 from tests.simulation.clients import require_closed
 from tests.simulation.disk import SimFiles
-from tests.simulation.found import Wrong, checkpoints_of, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
 from tests.simulation.proving import ProvedWorld
 from tests.simulation.quiet import QuietLog
+from tests.simulation.viewing import SET, ViewedRound
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
@@ -281,8 +284,14 @@ class Operators:
             log.judge(QuietLog.of(bench.log_dir, name), due_ms, is_whole=not rest.accident)
         self._judge(bench.topics.names)
 
-    def _clean(self, sources: Sources, fs: SimFiles, options: CleanOptions | None = None) -> None:
-        """Clean all compacted topics."""
+    def _clean(
+        self,
+        sources: Sources,
+        fs: SimFiles,
+        options: CleanOptions | None = None,
+        reports: dict[str, CleanReport] | None = None,
+    ) -> None:
+        """Clean all compacted topics; `reports` gets those of the topics that were."""
         topics = self._bench.topics
         partitions = [str(TopicPartition(name, 0)) for name in topics.compacted]
         outcomes = clean_log_dir(
@@ -292,6 +301,8 @@ class Operators:
             for outcome in outcomes:
                 if isinstance(outcome, Refusal):
                     raise outcome.error
+                if isinstance(outcome, CleanReport) and reports is not None:
+                    reports[TopicPartition.parse(outcome.partition).topic] = outcome
 
     # ---- prove-erased ----------------------------------------------------------------------------------------------
 
@@ -337,7 +348,16 @@ class Operators:
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 
-    def _undo(self, rest: Rest) -> None:
+    def _view(self, rest: Rest) -> None:
+        bench = self._bench
+        if not bench.topics.missing():
+            names_ = bench.topics.compacted
+            starts = {
+                name: checkpoints_of(bench.log_dir, name).get("log-start-offset-checkpoint", 0) for name in names_
+            }
+            self._undo(rest, ViewedRound({name: Found.of(bench.directory(name)) for name in names_}, starts))
+
+    def _undo(self, rest: Rest, viewed: ViewedRound | None = None) -> None:
         bench = self._bench
         if self._has_daemon or not self._is_closed or not self._is_settled:
             return
@@ -349,9 +369,11 @@ class Operators:
         lines = {name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint") for name in topics.compacted}
         truth = topics.copy()
         is_in_round = bool(rest.accident) and rest.number % 3 == 0
+        sources = self._sources if viewed is None else replace(self._sources, sets=(SET,))
 
         def clean(fs: SimFiles) -> None:
-            self._clean(self._sources, fs, CleanOptions(keep_old=self._kept))
+            reports = None if viewed is None else viewed.reports
+            self._clean(sources, fs, CleanOptions(keep_old=self._kept), reports)
 
         def undo(fs: SimFiles) -> None:
             if not self._kept.exists() or not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):
@@ -379,6 +401,10 @@ class Operators:
             self._restore()
         elif not self._carry_out(quiet, clean):
             return
+        elif viewed is not None:
+            for name in topics.compacted:
+                if viewed.judge(name, Found.of(bench.directory(name))):
+                    bench.count("view: judged")
         if not self._carry_out(quiet if is_in_round else rest, undo):
             return
         for name in topics.compacted:

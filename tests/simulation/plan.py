@@ -53,6 +53,7 @@ _LATER_RESTS = {
     "quiet": 0.05,
     "prove": 0.05,
     "who": 0.04,
+    "view": 0.05,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

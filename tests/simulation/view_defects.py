@@ -29,15 +29,11 @@ def survivors_are_judged_without_the_view(real: Any, self: Any, offset_map: Any,
     real(self, offset_map, removal_ms)
 
 
-@breaks(rounds, "cleanable")
-def views_begin_at_the_checkpoint(real: Any, log: Any, checkpoint: Any, *more: Any) -> Any:
+@breaks(rounds, "_clean_here")
+def views_begin_at_the_checkpoint(real: Any, work: Any, found: Any, report: Any) -> Any:
     """What was cleaned before counts as clean."""
-    known = rounds_checkpoints.get(log.directory) if checkpoint is None else checkpoint
-    rounds_checkpoints[log.directory] = known
-    return real(log, known, *more)
-
-
-rounds_checkpoints: dict[Any, Any] = {}
+    first = found.first_dirty_offset if work.view is None else work.found.first_dirty_offset
+    return real(work, replace(found, first_dirty_offset=first), report)
 
 
 @breaks(viewed_block, "_record")
@@ -47,18 +43,17 @@ def views_lose_tombstones(real: Any, delta: int, key: Any, view: Any, *, is_tomb
 
 
 @breaks(viewed_block, "_record")
-def views_shift_offsets(real: Any, delta: int, key: Any, view: Any, **more: Any) -> Any:
-    """Keys that the view changes count as those of the record before."""
-    is_changed = key is not None and view.canonical(key) != key
-    return real(max(0, delta - 1) if is_changed else delta, key, view, **more)
+def views_take_short_keys_for_one(real: Any, delta: int, key: Any, view: Any, **more: Any) -> Any:
+    """More is merged than the view says."""
+    return real(delta, key and b"", view, **more)
 
 
 @breaks(key_digests, "viewed_block")
-def views_read_hidden_batches(real: Any, path: Any, block: Any, skipped: Any, view: Any) -> Any:
+def views_pass_over_the_first_batch(real: Any, path: Any, block: Any, skipped: Any, view: Any) -> Any:
     """The keys of a block's first batch are digested as they are."""
     found = real(path, block, skipped, view)
     found.batches[:1] = block.batches[:1]
-    return replace(found, unpacked=found.unpacked)
+    return found
 
 
 @breaks(merged_keys, "_last_ones")

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from cleaner.app.warm_kernels import WarmReport as WarmReport
     from cleaner.app.who_log_dir import WhoReport as WhoReport
     from cleaner.app.who_log_dir import WhoRow as WhoRow
+    from cleaner.base.key_views import KeyView as KeyView
+    from cleaner.base.key_views import register_key_view as register_key_view
     from cleaner.base.model import Removed as Removed
     from cleaner.base.model import TopicPartition as TopicPartition
     from cleaner.errors import CleanerError as CleanerError
@@ -88,6 +90,7 @@ _ROOMS = {
     "app.verify_log_dirs": "VerifyReport",
     "app.warm_kernels": "WarmReport",
     "app.who_log_dir": "WhoReport WhoRow",
+    "base.key_views": "KeyView register_key_view",
     "base.model": "Removed TopicPartition",
     "errors": "CleanerError",
     "log.columns": "Columns",

@@ -14,6 +14,7 @@ from cleaner.app.plan_report import PlanEntry
 from cleaner.app.plan_settings import settings_in_force
 from cleaner.app.session import Session, as_cleaner_errors, choose_partitions, open_session, parse_names
 from cleaner.app.trust import origin_of_policy, policy_words, replication_warning, standing
+from cleaner.base.key_views import KeyView, key_view_of
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
 from cleaner.config.forms import parse_recompression
@@ -232,6 +233,8 @@ class _View:
             cut_bytes=look.cut_bytes,
         )
         entry = self._bound(entry, look, place)
+        if (view := key_view_of(topic.key_view)) is not None:
+            entry = self._with_view(entry, view, topic)
         entry = self._with_packing(entry, found)
         if self.sampling is not None and (found.cleanable_bytes or entry.recompress):
             entry = self._with_estimate(entry, look, topic, now_ms, self.sampling.most_bytes)
@@ -249,6 +252,23 @@ class _View:
         if target is None or not (found.cleanable_bytes or (self.recompress and found.clean_bytes)):
             return entry
         return replace(entry, recompress=str(target))
+
+    def _with_view(self, entry: PlanEntry, view: KeyView, topic: TopicConfig) -> PlanEntry:
+        """Add what the topic's key view removes and Kafka's cleaner would keep."""
+        from cleaner.cleaning.estimate.merged_keys import count_merged  # loads kernels, which other topics do not need
+
+        merged, end = None, entry.first_uncleanable_offset
+        if end:
+            merged = count_merged(
+                self.session.context.fs,
+                self.topic_partition,
+                self.directory,
+                end,
+                view,
+                limit_bytes=self.session.settings.cleaner.batch_limit_bytes(topic),
+                check_done=self.session.check_done,
+            )
+        return replace(entry, key_view=view.name, merged_keys=merged)
 
     def _with_estimate(
         self, entry: PlanEntry, look: Inspection, topic: TopicConfig, now_ms: int, sample_bytes: int | None

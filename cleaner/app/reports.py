@@ -83,6 +83,9 @@ class CleanReport:
         packed_bytes_before, packed_bytes_after: of all these batches.
         next_horizon_ms: with `cleaner.quiet.cleaning` and nothing dirty, the first delete horizon that has not passed;
             None: not looked for.
+        key_view: the topic's `cleaner.key.view`; empty without one: keys were compared as Kafka does.
+        merged_keys: keys that were only another writing of a key with a later record, whose records Kafka's cleaner
+            would have kept; None if they could not be counted, because of damage.
     """
 
     partition: str
@@ -125,6 +128,8 @@ class CleanReport:
     safe_offset: int | None = None
     held_tombstones: int = 0
     held_markers: int = 0
+    key_view: str = ""
+    merged_keys: int | None = 0
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from cleaner.app.options import CleanOptions, CleanRound
 from cleaner.app.reports import HELD_SUMS, PACKED_SUMS, SUMS, UNREAD_SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.base.clock import require_set
+from cleaner.base.key_views import KeyView, key_view_of
 from cleaner.base.model import TopicPartition
 from cleaner.base.segments import segments_between
 from cleaner.config.forms import Recompression, parse_recompression
@@ -67,10 +68,19 @@ class Work:
     held_from: int | None = None
 
     @property
+    def view(self) -> KeyView | None:
+        """The key view of its topic."""
+        return key_view_of(self.topic.key_view)
+
+    @property
     def is_quiet(self) -> bool:
-        """Whether nothing is dirty, and a round may remove what only waited for its time (D-16)."""
+        """
+        Whether nothing is dirty, and a round may remove what only waited for its time (D-16).
+
+        Never with a key view: what such a tombstone deletes may still be there under another writing of its key.
+        """
         is_quiet = self.found.cleanable_bytes == 0 and self._has_clean_section
-        return is_quiet and self.session.settings.cleaner.quiet_cleaning
+        return is_quiet and self.view is None and self.session.settings.cleaner.quiet_cleaning
 
     @property
     def recompress(self) -> Recompression | None:
@@ -239,6 +249,8 @@ def _delete_expired(work: Work) -> int:
 
 def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
+    if work.view is not None:
+        return _clean_by_view(work, work.view)
     found = work.found
     report = _empty_report(work, found)
     if work.packs_clean:
@@ -250,6 +262,11 @@ def _clean(work: Work) -> CleanReport:
         return replace(report, note=_why_nothing(work, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
+    return _clean_here(work, found, report)
+
+
+def _clean_here(work: Work, found: Cleanable, report: CleanReport) -> CleanReport:
+    """Run rounds in this process."""
     # These load the kernels, which a caller with nothing to clean does not need.
     from cleaner.cleaning.offset_map import OffsetMap
     from cleaner.cleaning.round.round import clean_log
@@ -257,6 +274,35 @@ def _clean(work: Work) -> CleanReport:
     config = work.session.settings.cleaner
     with closing(OffsetMap(config.key_limit, config.slots)) as offset_map:
         return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
+
+
+def _clean_by_view(work: Work, view: KeyView) -> CleanReport:
+    """
+    Clean a topic with a key view: all of its log counts as dirty, whatever the checkpoint.
+
+    Kafka's cleaner, or ours before it had the view, may have left two writings of a key in the clean section.
+    """
+    from cleaner.cleaning.estimate.merged_keys import count_merged  # loads kernels
+
+    session, log = work.session, work.log
+    found = replace(cleanable(log, None, work.topic, work.now_ms), force_checkpoint=work.found.force_checkpoint)
+    report = replace(_empty_report(work, found), key_view=view.name)
+    if found.cleanable_bytes == 0:
+        work.settle_uncleaned()
+        return replace(report, note=_why_nothing(work, found))
+    merged = count_merged(
+        session.context.fs,
+        log.topic_partition,
+        log.directory,
+        found.first_uncleanable_offset,
+        view,
+        limit_bytes=session.settings.cleaner.batch_limit_bytes(work.topic),
+        check_done=session.check_done,
+    )
+    report = replace(report, merged_keys=merged)
+    if work.options.clean_round is not None:
+        return _run_rounds(work, found, report, work.context(), work.options.clean_round)
+    return _clean_here(work, found, report)
 
 
 def _clean_quiet(work: Work, report: CleanReport) -> CleanReport:
@@ -308,7 +354,10 @@ def _run_rounds(
         found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)
         if found.cleanable_bytes == 0:
             return report
-        if report.rounds == work.options.rounds or not has_advanced:
+        # With a key view the first round begins at the log start; the checkpoint must not stay behind where it was.
+        is_behind = result.end_offset <= work.found.first_dirty_offset and work.view is not None
+        is_last = work.options.rounds != "all" and report.rounds >= work.options.rounds and not is_behind
+        if is_last or not has_advanced:
             return _unfinished(report, result, work.log)
 
 

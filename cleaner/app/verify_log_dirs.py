@@ -13,6 +13,7 @@ from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import as_cleaner_errors, attempt
 from cleaner.app.spilled_rows import make_unlinked
+from cleaner.base.key_views import key_view_of
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.settings import SettingsResolver
@@ -144,7 +145,9 @@ class _Work:
         before, after, checkpoint = sides_of(fs, pair, homes)
         topic_id = read_topic_id(fs, pair.after / names.PARTITION_METADATA)
         topic = self.settings.topic(name.topic, topic_id).config
-        first_dirty = _first_dirty(before, checkpoint)
+        view = key_view_of(topic.key_view)
+        # A round with a view compares all keys of the log.
+        first_dirty = _first_dirty(before, None if view is not None else checkpoint)
         end = options.end_offset
         if end is None:
             end = new_home.offsets(OffsetKind.CLEANER).get(name, first_dirty)
@@ -172,6 +175,7 @@ class _Work:
                 rows,
                 limit_bytes=self.settings.cleaner.batch_limit_bytes(topic),
                 before_step=before_step,
+                view=view,
             )
             proof = prover.prove()
         finally:

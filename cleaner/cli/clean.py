@@ -21,7 +21,7 @@ from cleaner.cli.arguments import (
     typed_again,
 )
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_next, print_rules, say_refusal, say_table
+from cleaner.cli.output import json_line, print_next, print_rules, say_refusal, say_table, view_words
 from cleaner.cli.plan import show_plan
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work, take_identity
@@ -288,6 +288,8 @@ class CleanPrinter:
         for kept in report.kept_damage:
             what = f"{kept.reason}; offsets {kept.base_offset} to {kept.last_offset} are kept as they are"
             log_warning(f"{kept.path}: at byte {kept.position}: {what}", partition=report.partition)
+        if report.key_view:
+            log_note(view_words(report.key_view, report.merged_keys), partition=report.partition)
         if report.note:
             log_note(report.note, partition=report.partition)
         _note_held(report)

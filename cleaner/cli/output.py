@@ -128,3 +128,16 @@ def print_rules(version: str, origin: str) -> None:
     """Print on standard error which Kafka's rules apply, and why."""
     if version:
         say(f"rules of Kafka {version} ({printable(origin)})", stream=sys.stderr, hang="    ")
+
+
+def view_words(name: str, merged: int | None) -> str:
+    """
+    Say what a topic's key view makes different from Kafka.
+
+    Args:
+        name: of the view.
+        merged: keys that are only another writing of a key; None: not counted.
+    """
+    keys = "an unknown number of keys" if merged is None else "1 key" if merged == 1 else f"{merged} keys"
+    are = "is another writing" if merged == 1 else "are other writings"
+    return f"cleaner.key.view={name}: {keys} {are} of a later key, whose records Kafka would keep"

@@ -18,7 +18,7 @@ from cleaner.cli.arguments import (
     sources,
 )
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_error, print_rules, say, say_table
+from cleaner.cli.output import json_line, print_error, print_rules, say, say_table, view_words
 from cleaner.cli.who import add_who, run_who
 from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.config.process_settings import KAFKA_VERSION_KEY
@@ -198,6 +198,9 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
         log_note(
             f"batches that stay are packed ({packed[0]}): the same records, not the batches that Kafka would leave"
         )
+    for entry in entries:
+        if entry.key_view:
+            log_note(view_words(entry.key_view, entry.merged_keys), partition=entry.partition)
     replicated = [entry for entry in entries if entry.replicas is not None and entry.replicas > 1 and entry.warnings]
     if replicated:
         first = replicated[0]

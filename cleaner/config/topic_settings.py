@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cleaner.base.key_views import NO_VIEW
 from cleaner.config.definition import LONG_MAX, Synonym, setting
 from cleaner.kernels.codec_table import CODECS, NONE
 
+KEY_VIEW_KEY = "cleaner.key.view"
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
@@ -222,6 +224,13 @@ class TopicSettings:
         "boolean",
         "false",
         "Tiered storage; such logs are left alone unless they are compacted (R-808, R-914).",
+    )
+    key_view: str = setting(
+        KEY_VIEW_KEY,
+        "string",
+        NO_VIEW,
+        "Not of Kafka, which compares the bytes of keys: `schema-registry` compares JSON, so that the same fields in "
+        "another order are one key; or the name of a view that is installed (docs/key-views.md).",
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cleaner.base.key_views import key_view_of
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.sizes import human_bytes, slow_rate
 from cleaner.config.bulk_settings import SPARK_PREFIX, BulkSettings
@@ -20,7 +21,7 @@ from cleaner.config.forms import LOG_DIR_RATES_KEY, parse_address
 from cleaner.config.process_settings import ProcessSettings
 from cleaner.config.read import SettingReader, check_broker_keys, check_topic_keys
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
-from cleaner.config.topic_settings import TopicSettings
+from cleaner.config.topic_settings import KEY_VIEW_KEY, TopicSettings
 from cleaner.config.writer_settings import WriterSettings
 from cleaner.errors import ConfigError
 
@@ -89,6 +90,11 @@ class TopicConfig(TopicSettings):
             warnings += check_topic_keys(values)
         read = SettingReader(TOPIC_SETTINGS, values, warnings, mistakes)
         config = TopicConfig(**read.fields(TopicSettings))
+        if read.is_sound(KEY_VIEW_KEY):
+            try:
+                key_view_of(config.key_view)
+            except LookupError as error:
+                mistakes.add(ConfigError(KEY_VIEW_KEY, config.key_view, str(error)))
         policy = read.words("cleanup.policy")
         if len(set(policy)) < len(policy):
             warnings.append(f"cleanup.policy={','.join(policy)}: duplicates are dropped")

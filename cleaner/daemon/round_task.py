@@ -152,7 +152,9 @@ def _clean(
         if not has_work and not work.is_quiet:
             work.settle_uncleaned()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
-        clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
+        clean_round, how = None, ""
+        if work.view is None:  # rounds on Spark know no key views
+            clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
         options = CleanOptions(clean_round=clean_round)
         report = clean_and_close(replace(work, options=options, settled_ms=assignment.settled_ms))
     return replace(report, note="; ".join(filter(None, (how, report.note))))
@@ -229,6 +231,8 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
     figures: dict[str, JsonValue] = {"seconds": round(view.seconds, 3)}
     if view.result != Ending.DONE.value:
         return figures | ({"reason": view.detail} if view.detail else {})
+    if view.key_view:
+        figures |= {"key_view": view.key_view, "merged_keys": view.merged_keys}
     return figures | {
         "first_dirty_offset": view.first_dirty_offset,
         "end_offset": view.end_offset,

@@ -328,7 +328,7 @@ class RoundView:
         bytes_read_once, segments_unread, bytes_unread, index_bytes_read, index_bytes_written: likewise.
         recompress, batches_packed, batches_joined, packed_bytes_before, packed_bytes_after: likewise.
         removed: records removed, by reason (the names of `Removed`).
-        kafka, kafka_origin: see `CleanReport`.
+        kafka, kafka_origin, key_view, merged_keys: see `CleanReport`.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("bytes_freed",)
@@ -366,6 +366,8 @@ class RoundView:
     batches_joined: int = 0
     packed_bytes_before: int = 0
     packed_bytes_after: int = 0
+    key_view: str = ""
+    merged_keys: int | None = 0
 
     @property
     def bytes_freed(self) -> int:

@@ -14,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.key_views import KeyView
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags
 from cleaner.format.records import Block, bad_record
+from cleaner.format.viewed_block import viewed_block
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels.digest import SECRET_WORDS
 
@@ -49,10 +51,12 @@ class KeyDigests:
 
     Args:
         memory: holds the digests; None: its own.
+        view: the digest of a key is that of its canonical form; None: of the key's own bytes.
     """
 
-    def __init__(self, memory: GrowingBuffer | None = None) -> None:
+    def __init__(self, memory: GrowingBuffer | None = None, view: KeyView | None = None) -> None:
         self._memory = GrowingBuffer() if memory is None else memory
+        self._view = view
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
     @property
@@ -96,6 +100,8 @@ class KeyDigests:
         Raises:
             CorruptBatchError: a damaged record. Rows of the records before it are added.
         """
+        if self._view is not None and first_offset < NO_OFFSET:
+            block = viewed_block(path, block, skipped, self._view)
         room = block.record_count(skipped) if first_offset < NO_OFFSET else 0
         filled = len(self.rows)
         self._memory.ensure((filled + room) * _ROW_BYTES, keep=filled * _ROW_BYTES)

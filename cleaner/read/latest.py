@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.key_views import KeyView
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import OFFSET_PLUS_1, SECOND, KeyDigests, Words
@@ -54,6 +55,7 @@ class LatestByKey:
         keys: expected number of keys. If there are more, everything is repeated with a larger map.
         max_keys: limit of every map, and so of the memory.
         rule: which record of a key is the last one.
+        view: which keys are the same key; None: those with the same bytes.
     Raises:
         CorruptBatchError: raised by `read`.
     """
@@ -66,7 +68,9 @@ class LatestByKey:
         keys: int,
         max_keys: int,
         rule: SurvivorRule = LATEST_OFFSET,
+        view: KeyView | None = None,
     ) -> None:
+        self._view = view
         self._rule = rule
         self._read = read
         self._first_offset = first_offset
@@ -90,6 +94,10 @@ class LatestByKey:
             row = np.minimum(np.searchsorted(self._far, offsets), len(self._far) - 1)
             found |= self._far[row] == offsets
         return found
+
+    def count(self) -> int:
+        """Return the number of last records: of keys with a record in the range."""
+        return int(np.bitwise_count(self._bits).sum()) + len(self._far)
 
     def _put_all(self, limit: int, shares: int) -> tuple[Flags, Longs] | None:
         """
@@ -118,7 +126,7 @@ class LatestByKey:
 
     def _put(self, offset_map: OffsetMap, share: int, shares: int) -> bool:
         """Put the keys of a share into the map; False if they do not fit."""
-        digests = KeyDigests()
+        digests = KeyDigests(view=self._view)
         last = np.uint64(self._end_offset)
         for rows in self._read(
             lambda path, block, hidden: digests.of(path, block, hidden, offset_map.keys, self._first_offset)

@@ -27,7 +27,7 @@ class Outcome(NamedTuple):
     found: list[str]
 
 
-def twin_settings(settings: dict[str, str]) -> Settings:
+def twin_settings(settings: dict[str, str], same_keys: Mapping[bytes, bytes] | None = None) -> Settings:
     """Translate settings under Kafka's names for the twin."""
     return Settings(
         slots=int(settings["log.cleaner.dedupe.buffer.size"]) // 24,
@@ -39,6 +39,7 @@ def twin_settings(settings: dict[str, str]) -> Settings:
         min_compaction_lag_ms=int(settings["min.compaction.lag.ms"]),
         producer_id_expiration_ms=int(settings["producer.id.expiration.ms"]),
         max_decompressed_message_bytes=int(settings.get("max.decompressed.message.bytes", 2**31 - 9)),
+        same_keys=same_keys or {},
     )
 
 
@@ -89,12 +90,18 @@ def write_case(case: Case, log_dir: Path) -> LogBuilder:
 
 
 def run_rounds(
-    case: Case, log_dir: Path, *, keep_tombstones: bool = False, held_percent: int | None = None
+    case: Case,
+    log_dir: Path,
+    *,
+    keep_tombstones: bool = False,
+    held_percent: int | None = None,
+    same_keys: Mapping[bytes, bytes] | None = None,
 ) -> Iterator[Outcome]:
     """
     Write the case's log, then clean it round by round, each time from what the engine left.
 
     Args:
+        same_keys: keys that a view takes for another one.
         held_percent: from there on in the log, tombstones and markers are held by a file of safe offsets.
     """
     log = write_case(case, log_dir)
@@ -104,7 +111,14 @@ def run_rounds(
         high_watermark = replicated_at(case, log, percent)
         held_from = None if held_percent is None else offset_at(log, held_percent)
         outcome = run_round(
-            case, log, log_dir, high_watermark, now_ms, keep_tombstones=keep_tombstones, held_from=held_from
+            case,
+            log,
+            log_dir,
+            high_watermark,
+            now_ms,
+            keep_tombstones=keep_tombstones,
+            held_from=held_from,
+            same_keys=same_keys,
         )
         yield outcome
         if outcome.report is None:
@@ -120,12 +134,13 @@ def run_round(
     *,
     keep_tombstones: bool = False,
     held_from: int | None = None,
+    same_keys: Mapping[bytes, bytes] | None = None,
 ) -> Outcome:
     """Clean one round with both and list what differs."""
     safe = None if held_from is None else log_dir / "safe.json"
     if safe is not None and held_from is not None:
         write_safe_tombstones(FileSystem(), safe, now_ms, [SafePoint(PARTITION, held_from, "", None, ())])
-    settings = twin_settings(case.settings)
+    settings = twin_settings(case.settings, same_keys)
     (log_dir / HIGH_WATERMARKS).write_bytes(offset_checkpoint({PARTITION: high_watermark}))
     files, times = partition_files(log_dir)
     log_start = offset_at(log, case.start_percent or 0)

@@ -14,7 +14,11 @@ ABORT, COMMIT = 0, 1
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of one round, by Kafka's names. The I/O buffer is not here: nothing on disk depends on it (R-321)."""
+    """
+    Settings of one round, by Kafka's names. The I/O buffer is not here: nothing on disk depends on it (R-321).
+
+    `same_keys` is not Kafka's: other writings of keys, each with the key it is (`cleaner.key.view`).
+    """
 
     slots: int
     load_factor: float = 0.9
@@ -25,6 +29,7 @@ class Settings:
     min_compaction_lag_ms: int = 0
     producer_id_expiration_ms: int = 86_400_000
     max_decompressed_message_bytes: int = 2**31 - 9
+    same_keys: Mapping[bytes, bytes] = field(default_factory=dict)
 
 
 class Abort(NamedTuple):

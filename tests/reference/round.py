@@ -111,6 +111,8 @@ def clean_round(
         kafka: the release line whose rules differ: `4.3` or `4.4`.
     """
     state = load(files, mtimes_ms, settings, now_ms, log_start, high_watermark)
+    # Where keys have several writings, the clean part is not known to have each key once.
+    checkpoint = None if settings.same_keys else checkpoint
     first, uncleanable, cleanable_bytes = cleanable_range(state, settings, checkpoint, now_ms)
     stats = Stats()
     files, mtimes_ms = dict(files), dict(mtimes_ms)
@@ -194,7 +196,7 @@ def _map_segment(
                 if record.key is not None and record.offset >= first:
                     if len(offset_map.offsets) >= offset_map.limit:
                         return True
-                    offset_map.offsets[record.key] = record.offset
+                    offset_map.offsets[settings.same_keys.get(record.key, record.key)] = record.offset
                     offset_map.latest_offset = record.offset
                 stats.map_messages_read += 1
             if refused is not None:
@@ -316,7 +318,8 @@ def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: b
     if record.key is None:
         this.stats.invalid_messages += 1
         return False
-    if record.offset < this.map.offsets.get(record.key, -1):
+    key = this.settings.same_keys.get(record.key, record.key)
+    if record.offset < this.map.offsets.get(key, -1):
         this.stats.superseded += 1
         return False
     if record.value is not None:

@@ -9,6 +9,7 @@ What operators do between two lives of the writer, each command in a process of 
     prove       `prove-erased` of everything; see `proving.py`
     replicas    `check --replicas` and `clean --safe-tombstones`; see `comparing.py`
     pack        a round, and one with `--recompress` in which nothing is dirty; now and then it is undone (`packing.py`)
+    view        a round with `--keep-old` and a key view, judged, and `undo` (`viewing.py`)
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
     gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
@@ -32,7 +33,7 @@ from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.gaps_log_dir import GapReport, gaps_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
-from cleaner.app.reports import RecoverReport, Refusal
+from cleaner.app.reports import CleanReport, RecoverReport, Refusal
 from cleaner.app.undo_clean import undo_clean
 from cleaner.app.who_log_dir import WhoReport, who_log_dir
 from cleaner.base.model import TopicPartition
@@ -48,7 +49,7 @@ from tests.simulation.clients import require_closed
 from tests.simulation.comparing import ComparedWorld
 from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
-from tests.simulation.found import Wrong, checkpoints_of, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.oracle import Oracle
 from tests.simulation.packing import LIMITS, TARGETS, PackedLog
 from tests.simulation.plan import Rest
@@ -56,6 +57,7 @@ from tests.simulation.processes import Process
 from tests.simulation.proving import ProvedWorld
 from tests.simulation.quiet import QuietLog
 from tests.simulation.topics import Topics
+from tests.simulation.viewing import SET, ViewedRound
 
 _MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
@@ -295,8 +297,14 @@ class Operators:
             log.judge(QuietLog.of(bench.log_dir, name), due_ms, is_whole=not rest.accident)
         self._judge(bench.topics.names)
 
-    def _clean(self, sources: Sources, fs: SimFiles, options: CleanOptions | None = None) -> None:
-        """Clean all compacted topics."""
+    def _clean(
+        self,
+        sources: Sources,
+        fs: SimFiles,
+        options: CleanOptions | None = None,
+        reports: dict[str, CleanReport] | None = None,
+    ) -> None:
+        """Clean all compacted topics; `reports` gets those of the topics that were."""
         topics = self._bench.topics
         partitions = [str(TopicPartition(name, 0)) for name in topics.compacted]
         outcomes = clean_log_dir(
@@ -306,6 +314,8 @@ class Operators:
             for outcome in outcomes:
                 if isinstance(outcome, Refusal):
                     raise outcome.error
+                if isinstance(outcome, CleanReport) and reports is not None:
+                    reports[TopicPartition.parse(outcome.partition).topic] = outcome
 
     # ---- recompress ------------------------------------------------------------------------------------------------
 
@@ -481,7 +491,23 @@ class Operators:
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 
-    def _undo(self, rest: Rest) -> None:
+    def _view(self, rest: Rest) -> None:
+        bench = self._bench
+        if not self._has_daemon and self._is_closed and self._is_settled:
+            plain = Rest(rest.kind)  # first, in half of them, a round that compares bytes
+            if rest.number % 2 and not self._carry_out(plain, partial(self._clean, self._sources)):
+                return
+            names_ = bench.topics.compacted
+            starts = {
+                name: checkpoints_of(bench.log_dir, name).get("log-start-offset-checkpoint", 0) for name in names_
+            }
+            # Without an accident: until the undo, the book's rule is not that of the log.
+            self._undo(
+                Rest(rest.kind, rest.number),
+                ViewedRound({name: Found.of(bench.directory(name)) for name in names_}, starts),
+            )
+
+    def _undo(self, rest: Rest, viewed: ViewedRound | None = None) -> None:
         bench = self._bench
         if self._has_daemon or not self._is_closed or not self._is_settled:
             return
@@ -491,9 +517,11 @@ class Operators:
         lines = {name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint") for name in topics.compacted}
         truth = topics.copy()
         is_in_round = bool(rest.accident) and rest.number % 3 == 0
+        sources = self._sources if viewed is None else replace(self._sources, sets=(SET,))
 
         def clean(fs: SimFiles) -> None:
-            self._clean(self._sources, fs, CleanOptions(keep_old=self._kept))
+            reports = None if viewed is None else viewed.reports
+            self._clean(sources, fs, CleanOptions(keep_old=self._kept), reports)
 
         def undo(fs: SimFiles) -> None:
             if not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):
@@ -518,6 +546,10 @@ class Operators:
             self._restore()
         elif not self._carry_out(quiet, clean):
             return
+        elif viewed is not None:
+            for name in topics.compacted:
+                if viewed.judge(name, Found.of(bench.directory(name))):
+                    bench.count("view: judged")
         if not self._carry_out(quiet if is_in_round else rest, undo):
             return
         for name in topics.compacted:

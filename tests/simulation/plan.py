@@ -57,6 +57,7 @@ _LATER_RESTS = {
     "gaps": 0.04,
     "replicas": 0.04,
     "pack": 0.05,
+    "view": 0.05,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

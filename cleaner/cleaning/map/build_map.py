@@ -13,6 +13,7 @@ from collections.abc import Generator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
+from cleaner.base.key_views import KeyView
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.all_latest import AllLatest
 from cleaner.cleaning.map.digests import DigestedChunk, DirtyChunk
@@ -80,6 +81,7 @@ class MapBuilder:
         unread_indexes: see `SegmentChunks`.
         record_limit_bytes: the largest record that a compressed batch may have (R-511).
         all_latest: finds segments in which nothing changes; None: the caller does not need them.
+        view: which keys are the same key; None: those with the same bytes.
     """
 
     def __init__(
@@ -93,7 +95,9 @@ class MapBuilder:
         unread_indexes: Set[int] = frozenset(),
         record_limit_bytes: int = LARGEST_RECORD_BYTES,
         all_latest: AllLatest | None = None,
+        view: KeyView | None = None,
     ) -> None:
+        self.view = view
         self._all_latest = all_latest
         self._damage = damage
         self._unread_indexes = unread_indexes
@@ -329,7 +333,7 @@ class _Lane:
         self._builder = builder
         self._memory = memory
         limit_bytes = builder.record_limit_bytes
-        self._digested = DigestedChunk(memory.digests, in_parts=True, record_limit_bytes=limit_bytes)
+        self._digested = DigestedChunk(memory.digests, in_parts=True, record_limit_bytes=limit_bytes, view=builder.view)
 
     def take(self) -> bool:
         task = self._builder.next_task()

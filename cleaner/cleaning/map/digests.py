@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cleaner.base.key_views import KeyView
 from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim
 from cleaner.errors import CorruptLogError, RecordAboveLimitError
 from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
@@ -80,6 +81,7 @@ class DigestedChunk(KeyDigests):
         memory: reused for every chunk; None: its own.
         in_parts: make some MiB at a time, and the rest by `digest_more`; otherwise all at once.
         record_limit_bytes: the largest record that a compressed batch may have.
+        view: as for `KeyDigests`.
 
     Attributes:
         error: the error in a record so far.
@@ -92,8 +94,9 @@ class DigestedChunk(KeyDigests):
         *,
         in_parts: bool = False,
         record_limit_bytes: int = LARGEST_RECORD_BYTES,
+        view: KeyView | None = None,
     ) -> None:
-        super().__init__(memory)
+        super().__init__(memory, view)
         self._in_parts = in_parts
         self._record_limit_bytes = record_limit_bytes
         self.error: CorruptLogError | None = None

@@ -14,11 +14,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.key_views import KeyView
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import require_good
 from cleaner.format.records import Block
+from cleaner.format.viewed_block import viewed_block
 from cleaner.kernels import offset_bits as bits_kernel
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import retain
@@ -90,9 +92,11 @@ class MapSurvivors:
     Args:
         offset_map: built over the dirty section.
         removal_ms: a tombstone of magic 2 whose horizon is at or below it is removed.
+        view: the one the map was built with.
     """
 
-    def __init__(self, offset_map: OffsetMap, removal_ms: int) -> None:
+    def __init__(self, offset_map: OffsetMap, removal_ms: int, view: KeyView | None = None) -> None:
+        self._view = view
         self._map = offset_map
         self._removal_ms = removal_ms
         self._scratch = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
@@ -100,6 +104,8 @@ class MapSurvivors:
 
     def judge(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> None:
         """Fill `verdicts`; see `Survivors`."""
+        if self._view is not None:
+            block = viewed_block(path, block, retention.unread, self._view)
         status = kernel.judge_records(
             block.data,
             block.unpacked,

@@ -20,9 +20,10 @@ far, and the next round continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from cleaner.base.key_views import key_view_of
 from cleaner.base.model import Removed
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.build_map import MapBuilder, MapEnd
@@ -149,12 +150,14 @@ def _clean(
     if context.keep_damaged:
         end = cleanable.first_uncleanable_offset
         damage = find_damage(log.segments_between(0, end), end, lanes[0], context)
+    view = key_view_of(topic.key_view)
     rules = rules_of(log, cleanable, topic, context)
     unread = UnreadSegments(log, cleanable, topic, rules, context, offset_map, lanes[0].unpacker.limit_bytes)
     built = MapBuilder(
         *(log, cleanable, offset_map, lanes, context, damage, unread_indexes(log, cleanable, topic, context)),
         record_limit_bytes=topic.max_decompressed_message_bytes,
         all_latest=unread.first_pass(),
+        view=view,
     ).build()
     mapped_ns = context.clock.monotonic_ns()
     refuse_keyless(log, built.keyless_messages, context)
@@ -164,7 +167,9 @@ def _clean(
     if context.only is not None:
         groups = [[s] for s in log.segments_between(0, built.end_offset) if s.base_offset in context.only]
     progress = _Progress(context, sum(segment.size for group in groups for segment in group))
-    recopier = _make_recopier(log, topic, rules, offset_map, lanes, context, damage, progress)
+    recopier = _make_recopier(
+        log, topic, rules, lambda: MapSurvivors(offset_map, rules.removal_ms, view), lanes, context, damage, progress
+    )
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     with unread, GroupEnds() as ends:
         cleaning = _GroupCleaning(log, topic, recopier, lanes, context, damage, room, ends, unread)
@@ -217,7 +222,7 @@ def _make_recopier(
     log: LoadedLog,
     topic: TopicConfig,
     rules: RecopyRules,
-    offset_map: OffsetMap,
+    make_survivors: Callable[[], MapSurvivors],
     lanes: Sequence[LaneMemory],
     context: RoundContext,
     damage: KnownDamage,
@@ -225,7 +230,7 @@ def _make_recopier(
 ) -> GroupRecopier:
     return GroupRecopier(
         rules=rules,
-        make_survivors=lambda: MapSurvivors(offset_map, rules.removal_ms),
+        make_survivors=make_survivors,
         producers=ActiveProducers(log.last_records),
         collect_aborted=log.collect_aborted,
         lanes=lanes,

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from cleaner.base.key_views import NO_VIEW
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.all_latest import AllLatest
 from cleaner.cleaning.offset_map import OffsetMap
@@ -88,8 +89,9 @@ class UnreadSegments:
     ) -> None:
         self.read_once = CopyCounts()
         self.segments = self.bytes = self.index_bytes_read = self.index_bytes_written = 0
-        # A round that keeps damage reads everything to find it.
-        self._indexes: LogKeyIndexes | None = None if context.keep_damaged else context.key_indexes
+        # A round that keeps damage reads everything to find it; indexes have digests of keys as they are, without view.
+        needs_all = context.keep_damaged or topic.key_view != NO_VIEW
+        self._indexes: LogKeyIndexes | None = None if needs_all else context.key_indexes
         self._log, self._context, self._topic, self._rules = log, context, topic, rules
         self._cleanable, self._map = cleanable, offset_map
         self._vain_bytes = 0

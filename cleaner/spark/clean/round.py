@@ -28,6 +28,7 @@ from typing import TypeVar
 import numpy as np
 
 from cleaner.base import concurrency
+from cleaner.base.key_views import NO_VIEW
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.build_map import MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
@@ -36,6 +37,7 @@ from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.round.round import RoundResult
 from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps, unread_indexes
+from cleaner.config.topic_settings import KEY_VIEW_KEY
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
@@ -115,6 +117,8 @@ class BulkCleaner:
         Clean one log once, or finish the round an earlier process had begun. Arguments and errors are those of
         `cleaning.round.round.clean_log`; also SparkJobError.
         """
+        if topic.key_view != NO_VIEW:
+            raise UncleanableError(log.directory, f"{KEY_VIEW_KEY}={topic.key_view}: rounds on Spark know no key views")
         options = self._make_options(config, log.directory.parent)
         with self._lock:
             jobs = self._jobs = self._jobs or self._make_jobs(config)

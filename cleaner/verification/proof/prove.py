@@ -17,10 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cleaner.base.key_views import KeyView
 from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import COMPRESSION_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask, control_batches
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
+from cleaner.format.viewed_block import canonical_keys
 from cleaner.kernels import proof as kernel
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment.aborted import hidden_batches
@@ -103,6 +105,7 @@ class Prover:
         rows: empty; filled and sorted here.
         limit_bytes: most bytes one batch may unpack to.
         before_step: called with the bytes read with each step; may raise to stop.
+        view: which keys are the same key; None: those with the same bytes.
     """
 
     def __init__(
@@ -115,7 +118,9 @@ class Prover:
         *,
         limit_bytes: int,
         before_step: Callable[[int], None],
+        view: KeyView | None = None,
     ) -> None:
+        self._view = view
         self._before, self._after, self._rules, self._rows = before, after, rules, rows
         self._producers = producers
         self._before_step = before_step
@@ -329,7 +334,10 @@ class Prover:
     def _write_down(self, step: ProofStep, block: RecordBlock, wanted: Mask, is_null: Mask) -> None:
         layout = block.layout
         digests = np.zeros(kernel.DIGEST_WORDS * len(layout), np.uint64)
-        kernel.digest_fields(layout.data, layout.key_starts, layout.key_sizes, self._keys, digests)
+        keys = layout.data, layout.key_starts, layout.key_sizes
+        if self._view is not None:
+            keys = canonical_keys(*keys, self._view)
+        kernel.digest_fields(*keys, self._keys, digests)
         flags = np.where(block.is_kept, KEPT, 0)
         if is_null.any():
             may_go, must_go = self._tombstones(step, block)

@@ -1,5 +1,5 @@
 """
-Joins adjacent batches into one whose records keep their offsets and timestamps (`cleaning/recopy/recompress.py`, D-17).
+Joins adjacent batches into one whose records keep their offsets and timestamps (`cleaning/recopy/recompress.py`, D-18).
 
 Only the deltas of records change, and so their lengths; attributes, key, value and headers are copied byte by byte.
 """

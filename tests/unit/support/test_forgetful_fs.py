@@ -32,7 +32,7 @@ READS = {
     "write_atomically",
 }
 # Of the state directory and its socket: no crash of a log's own steps comes by this.
-BESIDE_LOGS = {"set_mode"}
+BESIDE_LOGS = {"set_mode", "shredding"}  # with it each removal is watched writes, and then the removal
 FILE_READS = {
     "begin_writeback",
     "copy_from",  # each call of the system that it makes is watched
@@ -42,6 +42,7 @@ FILE_READS = {
     "expect_sequential_reads",
     "fileno",
     "is_cached",
+    "punch",  # of blocks that are zeros, durably: they read as zeros before and after
     "read",
     "read_into",
     "size",

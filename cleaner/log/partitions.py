@@ -168,15 +168,24 @@ class Partitions:
         try:
             # The markers of transactions that no process can end any more: readers of committed records wait for them.
             writer.flush_to_disk()
+            if not was_closed:
+                services.registry.add(counters.RECOVERED_LOGS, 1, topic=partition.topic)
+                services.registry.add(counters.TRUNCATED_BYTES, writer.truncated_bytes, topic=partition.topic)
+                services.logger.info(
+                    "a log was recovered", partition=str(partition), truncated_bytes=writer.truncated_bytes
+                )
+            return self._serve(state, resolved, partition, writer)
         except BaseException:
-            writer.abandon()
+            # An interrupt may come at any moment; from the last one on the log is closed with all others.
+            if partition not in self._served:
+                writer.abandon()
             raise
-        if not was_closed:
-            services.registry.add(counters.RECOVERED_LOGS, 1, topic=partition.topic)
-            services.registry.add(counters.TRUNCATED_BYTES, writer.truncated_bytes, topic=partition.topic)
-            services.logger.info(
-                "a log was recovered", partition=str(partition), truncated_bytes=writer.truncated_bytes
-            )
+
+    def _serve(
+        self, state: DirState, resolved: ResolvedTopic, partition: TopicPartition, writer: PartitionWriter
+    ) -> ServedLog:
+        """Have an open log found by all others."""
+        services = self._services
 
         def flushed(seconds: float, _offset: int) -> None:
             services.registry.add(counters.FLUSHES, 1, topic=partition.topic)
@@ -184,7 +193,7 @@ class Partitions:
 
         flusher = LogFlusher(
             writer,
-            str(directory),
+            str(writer.directory),
             submit=services.submit,
             wake=services.wake,
             clock=services.clock,

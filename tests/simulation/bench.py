@@ -146,24 +146,25 @@ class EventLog:
     def __init__(self, bench: Bench, name: str) -> None:
         self._bench = bench
         self._name = name
-        self._last: tuple[str, int, int] = ("", 0, 0)  # the last event, the second it came in, how often in it
+        self._often: dict[tuple[str, object], tuple[int, int]] = {}  # the last second of an event, how often in it
 
     def info(self, event: str, **_known: object) -> None:
         """Count it."""
         self._bench.count(f"{self._name}: {event.partition(':')[0]}")  # without a path of this process
 
-    def warning(self, event: str, **_known: object) -> None:
-        """Count it; the same one again and again, without a pause, fails the world."""
+    def warning(self, event: str, **known: object) -> None:
+        """Count it; the same one of a log again and again, without a pause, fails the world."""
         self.info(event)
-        before, then, count = self._last
+        about = (event, known.get("partition"))
         now = self._bench.clock.monotonic_ns() // 1_000_000_000
-        self._last = (event, now, count + 1 if (event, now) == (before, then) else 1)
-        if self._last[2] > _MOST_IN_A_SECOND:
-            raise Wrong(f"{event}: logged {self._last[2]} times in a second")
+        then, count = self._often.get(about, (now, 0))
+        self._often[about] = (now, count + 1 if now == then else 1)
+        if self._often[about][1] > _MOST_IN_A_SECOND:
+            raise Wrong(f"{event}: logged {self._often[about][1]} times in a second")
 
     def error(self, event: str, **known: object) -> None:
         """Count it, or fail."""
-        self.warning(event)
+        self.warning(event, **known)
         task = self._bench.world.scheduler.current
         if task is None or task.owner.is_dead:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -32,6 +33,8 @@ from cleaner.errors import (
     UnsupportedPlatformError,
     UsageError,
 )
+from cleaner.log import partitions
+from cleaner.log.flusher import LogFlusher
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import Record
@@ -51,6 +54,7 @@ QUICK = {
     "cleaner.pipeline.threads": "1",
 }
 PRICES = TopicPartition("prices", 0)
+_OF_A_SEGMENT = (".log", ".index", ".timeindex")
 
 
 def _manager(
@@ -490,6 +494,29 @@ def test_checkpoints_follow_what_is_flushed_and_never_more(tmp_path: Path) -> No
         manager.upkeep.note_all()
         log_dir = LogDir(FileSystem(), tmp_path)
         assert (log_dir.high_watermarks[PRICES], log_dir.recovery_points[PRICES]) == (3, 3)
+
+
+def test_interrupt_while_a_log_is_opened_leaves_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes after the log's first force, before anybody else could close the log."""
+
+    def interrupted(*_args: object, **_named: object) -> LogFlusher:
+        raise KeyboardInterrupt
+
+    def open_files() -> list[str]:
+        found = []
+        for entry in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # the listing's own
+                found.append(entry.readlink())
+        return [path.name for path in found if path.is_relative_to(tmp_path) and path.suffix in _OF_A_SEGMENT]
+
+    with _manager(tmp_path) as manager:
+        with monkeypatch.context() as patch:
+            patch.setattr(partitions, "LogFlusher", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                manager.create_topic("prices")
+            assert open_files() == []
+        manager.create_topic("orders")
+        assert len(open_files()) == 3
 
 
 def test_retention_is_the_writers_task(tmp_path: Path) -> None:

@@ -21,84 +21,36 @@ of a closed log dir, zeros may come back behind an active segment's files (D-02)
 from __future__ import annotations
 
 import contextlib
-import itertools
-import shutil
-from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from cleaner.app.check_log_dir import CheckOptions, check_all
-from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.gaps_log_dir import GapReport, gaps_log_dir
-from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.options import CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
-from cleaner.app.reports import CleanReport, RecoverReport, Refusal
+from cleaner.app.reports import RecoverReport, Refusal
 from cleaner.app.undo_clean import undo_clean
-from cleaner.app.who_log_dir import WhoReport, who_log_dir
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError, NoSpaceError, UndoRefusedError
+from cleaner.errors import LogDirOfflineError, NoSpaceError, UndoRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS
-from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
-from tests.simulation.accounting import cut_out, judge_cut, judge_gaps
-from tests.simulation.asking import judge_who
-from tests.simulation.bench import Bench
-from tests.simulation.clients import require_closed
-from tests.simulation.comparing import ComparedWorld
 from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
-from tests.simulation.oracle import Oracle
+from tests.simulation.hand import Contents
 from tests.simulation.packing import LIMITS, TARGETS, PackedLog
 from tests.simulation.plan import Rest
-from tests.simulation.processes import Process
-from tests.simulation.proving import ProvedWorld
+from tests.simulation.questions import Questions
 from tests.simulation.quiet import QuietLog
 from tests.simulation.topics import Topics
 from tests.simulation.viewing import SET, ViewedRound
 
-_MOST_TRIES = 4
 _ZEROS = 240  # of whole entries of either index
-Contents = dict[str, bytes]
 
 
-class Operators:
-    """
-    See the head of the file.
-
-    Args:
-        bench: what all share; no writer lives.
-        has_daemon: it may be at work in the logs, too.
-        begin: begins a process.
-        run_process: runs a process to its end.
-        cut: cuts the power.
-        restore: brings it back if it was cut; returns whether it was.
-        judge: judges logs as an opening does.
-    """
-
-    def __init__(
-        self,
-        bench: Bench,
-        *,
-        has_daemon: bool,
-        begin: Callable[[str], tuple[Process, SimFiles]],
-        run_process: Callable[[Process, Callable[[], None]], None],
-        cut: Callable[[], None],
-        restore: Callable[[], bool],
-        judge: Callable[[Collection[str]], None],
-    ) -> None:
-        self._bench = bench
-        self._has_daemon = has_daemon
-        self._begin = begin
-        self._run_process = run_process
-        self._cut = cut
-        self._restore = restore
-        self._judge = judge
-        self._sources = Sources(config=bench.settings)
-        self._kept = bench.log_dir.parent / "kept"
-        self._damaged: dict[Path, bytes] = {}  # kept files of which the first byte is another now
+class Operators(Questions):
+    """See the head of the file, and `OperatorsHand` for the arguments."""
 
     def rest(self, rest: Rest) -> None:
         """Have it happen."""
@@ -111,70 +63,6 @@ class Operators:
         if rest.kind in ("recover", "repair") and can_damage:
             self._leave_zeros(rest.number, with_log=rest.kind == "recover")
         getattr(self, f"_{rest.kind}")(rest)
-
-    def _carry_out(self, rest: Rest, command: Callable[[SimFiles], None]) -> bool:
-        """Give a command until it comes to its end; returns whether it does, and no call had to fail."""
-        bench = self._bench
-        calm = bench.calm()
-        for number in range(_MOST_TRIES):
-            process, fs = self._begin(rest.kind)
-            if rest.accident and number == 0:
-                happen = self._cut if rest.accident == "power" else partial(bench.world.kill, process)
-                process.accidents.append((rest.changes, happen))
-            has_ended = False
-
-            def main(fs: SimFiles = fs, process: Process = process) -> None:
-                nonlocal has_ended
-                with self._errors_explained(rest.kind, calm):
-                    command(fs)
-                    process.closed_in_order = has_ended = True
-                require_closed(fs)
-
-            self._run_process(process, main)
-            if bench.world.scheduler.errors:
-                return False
-            was_cut = self._restore()
-            if has_ended and not was_cut:
-                bench.count(rest.kind)
-                return bench.is_calm_since(calm)
-        return False
-
-    @contextlib.contextmanager
-    def _errors_explained(self, kind: str, calm: int) -> Iterator[None]:
-        """Count the error that ends a command's `with` block; it has to be explained by an accident since `calm`."""
-        bench = self._bench
-        try:
-            yield
-        except LogDirLockedError:
-            bench.count(f"{kind}: locked")
-            if not self._has_daemon:
-                raise
-        except (CleanerError, OSError) as error:
-            bench.count(f"{kind}: {type(error).__name__}")
-            if bench.is_calm_since(calm):
-                raise
-
-    def _context(self, fs: SimFiles) -> CallContext:
-        return CallContext(fs=fs, clock=self._bench.clock)
-
-    @property
-    def _is_closed(self) -> bool:
-        return (self._bench.log_dir / names.CLEAN_SHUTDOWN).exists()
-
-    @property
-    def _is_settled(self) -> bool:
-        """Whether all topics are there, without a swap that the next load completes or takes back."""
-        bench = self._bench
-        return not bench.topics.missing() and not any(left_overs(bench.directory(name)) for name in bench.topics.names)
-
-    def _files_of(self, topic: str) -> Contents:
-        """
-        Return a partition's logs, indexes and snapshots, without what a failed fsync has lost of them.
-
-        The page cache may still show that, until a command drops it: nothing on the disk is changed then.
-        """
-        paths, journal = sorted(self._bench.directory(topic).iterdir()), self._bench.world.disk.journal
-        return {path.name: journal.without_lost_pages(path) for path in paths if path.name[:20].isdigit()}
 
     def _leave_zeros(self, number: int, *, with_log: bool) -> None:
         """Leave zeros behind an active segment's files, as a power cut after a stop of Kafka 4.3 can."""
@@ -193,15 +81,6 @@ class Operators:
 
         with self._undisturbed():
             self._run_process(process, main)
-
-    @contextlib.contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Hold accidents back for a `with` block: what an operator or a disk does there is done as a whole."""
-        self._bench.holds_accidents = True
-        try:
-            yield
-        finally:
-            self._bench.holds_accidents = False
 
     # ---- recover ---------------------------------------------------------------------------------------------------
 
@@ -298,26 +177,6 @@ class Operators:
             log.judge(QuietLog.of(bench.log_dir, name), due_ms, is_whole=not rest.accident)
         self._judge(bench.topics.names)
 
-    def _clean(
-        self,
-        sources: Sources,
-        fs: SimFiles,
-        options: CleanOptions | None = None,
-        reports: dict[str, CleanReport] | None = None,
-    ) -> None:
-        """Clean all compacted topics; `reports` gets those of the topics that were."""
-        topics = self._bench.topics
-        partitions = [str(TopicPartition(name, 0)) for name in topics.compacted]
-        outcomes = clean_log_dir(
-            *(self._bench.log_dir, partitions, sources, options or CleanOptions(), self._context(fs))
-        )
-        with topics.rounds_run(), contextlib.closing(outcomes):
-            for outcome in outcomes:
-                if isinstance(outcome, Refusal):
-                    raise outcome.error
-                if isinstance(outcome, CleanReport) and reports is not None:
-                    reports[TopicPartition.parse(outcome.partition).topic] = outcome
-
     # ---- recompress ------------------------------------------------------------------------------------------------
 
     def _pack(self, rest: Rest) -> None:
@@ -347,94 +206,6 @@ class Operators:
         bench.count("pack: undone")
         self._judge(bench.topics.names)
 
-    # ---- prove-erased ----------------------------------------------------------------------------------------------
-
-    def _prove(self, rest: Rest) -> None:
-        bench = self._bench
-        if bench.topics.missing() or bench.has_errors:
-            return
-        world = ProvedWorld(bench, rest, has_daemon=self._has_daemon, is_closed=self._is_closed)
-        self._carry_out(rest, world.command)
-        if world.certificate is not None:
-            bench.count(f"prove: {world.certificate.result}")
-
-    def _replicas(self, rest: Rest) -> None:
-        bench = self._bench
-        if self._is_closed and self._is_settled and not self._has_daemon and not bench.has_errors:
-            self._carry_out(replace(rest, accident=""), ComparedWorld(bench, rest).command)
-
-    # ---- who -------------------------------------------------------------------------------------------------------
-
-    def _who(self, rest: Rest) -> None:
-        bench, outcomes = self._bench, list[object]()
-        if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
-            return
-        before = {name: self._files_of(name) for name in bench.topics.names}
-
-        def command(fs: SimFiles) -> None:
-            # A part of each log first: only that it says anything at all.
-            for sample_bytes in (1, None):
-                asked = who_log_dir(
-                    bench.log_dir, self._sources, self._context(fs), sample_bytes=sample_bytes, top=1 << 20
-                )
-                outcomes[:] = asked
-
-        if not self._carry_out(rest, command) or bench.world.disk.has_lost_pages:
-            return
-        if before != {name: self._files_of(name) for name in bench.topics.names}:
-            raise Wrong("who has changed a log")
-        for outcome in outcomes:
-            if isinstance(outcome, Refusal):
-                raise outcome.error
-            assert isinstance(outcome, WhoReport)
-            name = outcome.topic
-            marks = checkpoints_of(bench.log_dir, name).get(names.HIGH_WATERMARK_CHECKPOINT, 0)
-            is_compacted = name in bench.topics.compacted
-            where = bench.directory(name)
-            if judge_who(outcome, where, bench.topics.now[name], marks, is_compacted=is_compacted):
-                bench.count("who: judged")
-
-    # ---- gaps ------------------------------------------------------------------------------------------------------
-
-    def _gaps(self, rest: Rest) -> None:
-        bench, outcomes = self._bench, list[object]()
-        if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
-            return
-        before = {name: self._files_of(name) for name in bench.topics.names}
-
-        def command(fs: SimFiles) -> None:
-            outcomes[:] = gaps_log_dir(bench.log_dir, self._sources, self._context(fs))
-
-        if not self._carry_out(rest, command) or bench.world.disk.has_lost_pages:
-            return
-        if before != {name: self._files_of(name) for name in bench.topics.names}:
-            raise Wrong("gaps has changed a log")
-        for outcome in outcomes:
-            if isinstance(outcome, Refusal):
-                raise outcome.error
-            assert isinstance(outcome, GapReport)
-            topic = outcome.partition.rpartition("-")[0]
-            truth, is_compacted = bench.topics.now[topic], topic in bench.topics.compacted
-            lines = checkpoints_of(bench.log_dir, topic)
-            if judge_gaps(outcome, bench.directory(topic), truth, lines, is_compacted=is_compacted):
-                bench.count("gaps: judged")
-                self._gap_of_ones_own(outcome, truth)
-
-    def _gap_of_ones_own(self, before: GapReport, truth: Oracle) -> None:
-        """Cut a batch out of a copy: it is missed, unless an erasure has left what looks like a trace of a round."""
-        bench, copy = self._bench, self._bench.log_dir.with_name("accounted")
-        try:
-            offsets = cut_out(bench.log_dir, copy, before.partition)
-            if offsets and not any(sent.erasure for sent in truth.sent.values()):
-                context = CallContext(fs=FileSystem(), clock=bench.clock)
-                (after,) = gaps_log_dir(copy, self._sources, context, [before.partition])
-                if isinstance(after, Refusal):
-                    raise after.error
-                judge_cut(before, after, offsets)
-                bench.count("gaps: a cut is missed")
-        finally:
-            shutil.rmtree(copy)
-
     # ---- erase -----------------------------------------------------------------------------------------------------
 
     def _erase(self, rest: Rest) -> None:
@@ -463,12 +234,6 @@ class Operators:
         if truth is not None and kept.exists() and not rest.accident:
             self._undo_erased(rest, kept, erasure, truth)
 
-    def _by_hand(self, work: Callable[[SimFiles], None]) -> None:
-        """Do something as a whole, by a process that does not forget to sync."""
-        process, fs = self._begin("operator")
-        with self._undisturbed():
-            self._run_process(process, partial(work, fs))
-
     def _undo_erased(self, rest: Rest, kept: Path, erasure: Erasure, truth: Topics) -> None:
         """Undo the round before: what it has removed is back, and what was erased is not."""
 
@@ -484,11 +249,6 @@ class Operators:
         erasure.begin()
         erasure.end()
         self._judge(self._bench.topics.names)
-
-    def _free_place(self) -> Path:
-        """Return a directory that keeps nothing: what nobody has undone is of a log as it was then."""
-        places = (self._kept.with_name(f"kept-{number}") for number in itertools.count())
-        return next(place for place in places if not list(place.glob(f"*/{names.KEPT_MANIFEST}")))
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 

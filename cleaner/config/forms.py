@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from cleaner.base.sizes import parse_size
 from cleaner.errors import ConfigError
-from cleaner.kernels.codec_table import CODEC_NAMES, LZ4, NONE, ZSTD
 
 LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
@@ -76,6 +75,8 @@ class Recompression(NamedTuple):
     level: int | None = None
 
     def __str__(self) -> str:
+        from cleaner.kernels.codec_table import CODEC_NAMES  # loads numpy, which `--help` does without
+
         name = CODEC_NAMES[self.codec]
         return name if self.level is None else f"{name}:{self.level}"
 
@@ -89,6 +90,8 @@ def parse_recompression(text: str | None) -> Recompression | None:
     """
     if text is None or text in ("", "off"):
         return None
+    from cleaner.kernels.codec_table import LZ4, NONE, ZSTD  # as above
+
     match = _RECOMPRESSION.match(text)
     codec = {"none": NONE, "lz4": LZ4, "zstd": ZSTD}[match.group(1)] if match else NONE
     level = int(match.group(2)) if match and match.group(2) else None

@@ -12,7 +12,7 @@ import cleaner
 from tests.kafka.broker import Broker, Client, Outgoing, repairs_at_start, started_without_recovery
 from tests.kafka.rig import Rig
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]  # what a view leaves are batches like all others
 
 TOPIC = "_schemas"
 DELETED = '{"keytype":"SCHEMA","subject":"orders","version":1,"magic":1}'

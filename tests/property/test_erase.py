@@ -49,7 +49,7 @@ def files_of(segment: Segment) -> dict[str, bytes]:
     return {name + suffix: data for suffix, data in found.items()}
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=cases(), rolls_last=st.booleans(), choice=choices)
 def test_erase_leaves_the_twins_files(case: Case, rolls_last: bool, choice: tuple[str, Collection[object]]) -> None:
     """Every file and time; a second call changes nothing; and nothing is left for the proof to find."""

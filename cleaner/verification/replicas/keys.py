@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.format.chunks import Mask
 from cleaner.storage.fs.file_system import File
 from cleaner.verification.proof.key_rows import COLUMNS, DIGEST, DIGEST_REST, FLAGS, OFFSET, KeyRows, Rows
 from cleaner.verification.replicas.findings import MAX_FINDINGS, Disagreement, NeededTombstones, ReplicaFinding
@@ -30,7 +31,6 @@ _NONE = -1
 _KINDS = (Disagreement.DELETED_STILL_ALIVE, Disagreement.VALUE_MISSING, Disagreement.VALUE_STALE)
 
 Longs = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,12 @@ class Lowered:
         return key.lower()
 
 
+@pytest.fixture(autouse=True)
+def _only_built_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what other tests of this process have registered."""
+    monkeypatch.setattr(key_views, "_VIEWS", {SchemaRegistryKeys.name: SchemaRegistryKeys()})
+
+
 def test_registered_view_is_found_and_its_name_is_its_own() -> None:
     """A topic may name it from then on; another view cannot take the name."""
     with pytest.raises(ConfigError, match=r"cleaner\.key\.view.*none, schema-registry"):

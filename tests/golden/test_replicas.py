@@ -15,8 +15,6 @@ from cleaner import ReplicasReport
 from tests.golden.random_rounds import PARTITION, random_rounds
 from tests.support.log_builder import write_log_dir
 
-pytestmark = pytest.mark.kernels
-
 SCENARIOS = (
     *("broker-transactions", "compact-delete", "consumer-offsets", "legacy-magic", "map-full", "open-transaction"),
     *("tombstones", "transactions"),

@@ -45,16 +45,12 @@ _FOUND = {
     "proofs lose keys at borders": 36,
     "proofs pass over old formats": 38,
     "packing lets tombstones go": 50,
-    "packing knows no limit": 72,
     "who does not see the last part": 30,
     "who counts aborted records": 138,
     "erase passes over the last segment": 1000,
-    "erase drops the transaction index": 1000,
     "gaps explain every hole": 1086,
     "replicas take what is gone for expired": 10,
-    "safe offset passes unseen tombstones": 10,
     "views do not reach the map": 6,
-    "merged keys are not counted": 6,
 }
 
 

@@ -233,6 +233,11 @@ class _View:
             cut_bytes=look.cut_bytes,
         )
         entry = self._bound(entry, look, place)
+        entry = replace(
+            entry,
+            survivor=topic.own_survivor,
+            record_ttl_ms=topic.expires_after_ms,
+        )
         if (view := key_view_of(topic.key_view)) is not None:
             entry = self._with_view(entry, view, topic)
         entry = self._with_packing(entry, found)

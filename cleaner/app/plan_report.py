@@ -65,6 +65,8 @@ class PlanEntry:
         in_use: the process at work on the log while it was read, in words: the entry was true only for a moment. Empty
             if there was none.
         safe_offset: with `clean --dry-run --safe-tombstones`, the offset from which on tombstones and markers stay.
+        survivor: the topic's `cleaner.survivor`; empty if it is `offset`, as with Kafka.
+        record_ttl_ms: the topic's `cleaner.record.ttl.ms`; None without one.
         key_view: the topic's `cleaner.key.view`; empty without one.
         merged_keys: keys that are only another writing of a key with a later record: a round removes their records, and
             Kafka's cleaner does not; None if damage hides them, or nothing can be cleaned.
@@ -110,6 +112,8 @@ class PlanEntry:
     replicas_origin: str = ""
     cut_bytes: int = 0
     in_use: str = ""
+    survivor: str = ""
+    record_ttl_ms: int | None = None
     key_view: str = ""
     merged_keys: int | None = None
     warnings: tuple[str, ...] = ()

@@ -16,6 +16,9 @@ SUMS = (
 HELD_SUMS = ("held_tombstones", "held_markers")
 """The same for what a safe offset has held."""
 
+OWN_RULE_SUMS = ("outranked_records", "expired_records")
+"""The same for what the topic's own rules have left out."""
+
 UNREAD_SUMS = ("bytes_read_once", "segments_unread", "bytes_unread", "index_bytes_read", "index_bytes_written")
 """The same for what was not read, and for key indexes."""
 
@@ -84,6 +87,10 @@ class CleanReport:
         next_horizon_ms: with `cleaner.quiet.cleaning` and nothing dirty, the first delete horizon that has not passed;
             None: not looked for.
         key_view: the topic's `cleaner.key.view`; empty without one: keys were compared as Kafka does.
+        survivor: the topic's `cleaner.survivor`; empty if it is `offset`, as with Kafka.
+        outranked_records: left out though they came later than the record of their key that stays; Kafka keeps them.
+        record_ttl_ms: the topic's `cleaner.record.ttl.ms`; None without one.
+        expired_records: became tombstones, because they were older than that; Kafka keeps them.
         merged_keys: keys that were only another writing of a key with a later record, whose records Kafka's cleaner
             would have kept; None if they could not be counted, because of damage.
     """
@@ -130,6 +137,10 @@ class CleanReport:
     held_markers: int = 0
     key_view: str = ""
     merged_keys: int | None = 0
+    survivor: str = ""
+    outranked_records: int = 0
+    record_ttl_ms: int | None = None
+    expired_records: int = 0
 
 
 @dataclass(frozen=True)

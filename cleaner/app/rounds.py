@@ -19,7 +19,7 @@ from cleaner.app import load_partition
 from cleaner.app.beside_writer import detect_changes
 from cleaner.app.keep_old import Keeper
 from cleaner.app.options import CleanOptions, CleanRound
-from cleaner.app.reports import HELD_SUMS, PACKED_SUMS, SUMS, UNREAD_SUMS, CleanReport, KeptDamage
+from cleaner.app.reports import HELD_SUMS, OWN_RULE_SUMS, PACKED_SUMS, SUMS, UNREAD_SUMS, CleanReport, KeptDamage
 from cleaner.app.session import Session
 from cleaner.base.clock import require_set
 from cleaner.base.key_views import KeyView, key_view_of
@@ -75,12 +75,14 @@ class Work:
     @property
     def is_quiet(self) -> bool:
         """
-        Whether nothing is dirty, and a round may remove what only waited for its time (D-16).
+        Whether nothing is dirty, and a round may do what only waited for its time (D-16, D-19).
 
-        Never with a key view: what such a tombstone deletes may still be there under another writing of its key.
+        Never where a round takes the whole log: what a tombstone deletes may still be there, under another writing of
+        its key or with a lesser number.
         """
         is_quiet = self.found.cleanable_bytes == 0 and self._has_clean_section
-        return is_quiet and self.view is None and self.session.settings.cleaner.quiet_cleaning
+        is_asked = self.session.settings.cleaner.quiet_cleaning or self.topic.expires_after_ms is not None
+        return is_quiet and is_asked and not self.topic.takes_whole_log
 
     @property
     def recompress(self) -> Recompression | None:
@@ -99,7 +101,9 @@ class Work:
 
     @property
     def _has_clean_section(self) -> bool:
-        return 0 < self.found.first_dirty_offset <= self.log.high_watermark
+        # A checkpoint within a segment is above the end of the range, if that lies in the same segment (R-408).
+        first_dirty = self.found.first_dirty_offset
+        return 0 < first_dirty <= min(self.log.high_watermark, self.found.first_uncleanable_offset)
 
     def due(self) -> Due:
         """Tell whether it is due; may read the times of its dirty segments."""
@@ -249,8 +253,8 @@ def _delete_expired(work: Work) -> int:
 
 def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
-    if work.view is not None:
-        return _clean_by_view(work, work.view)
+    if work.topic.takes_whole_log:
+        return _clean_whole(work)
     found = work.found
     report = _empty_report(work, found)
     if work.packs_clean:
@@ -270,39 +274,42 @@ def _clean_here(work: Work, found: Cleanable, report: CleanReport) -> CleanRepor
     # These load the kernels, which a caller with nothing to clean does not need.
     from cleaner.cleaning.offset_map import OffsetMap
     from cleaner.cleaning.round.round import clean_log
+    from cleaner.policy.survivor_rule import survivor_rule_of
 
     config = work.session.settings.cleaner
-    with closing(OffsetMap(config.key_limit, config.slots)) as offset_map:
+    rule = survivor_rule_of(work.topic.survivor)
+    with closing(OffsetMap(config.key_limit, config.slots, rule)) as offset_map:
         return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
 
 
-def _clean_by_view(work: Work, view: KeyView) -> CleanReport:
-    """
-    Clean a topic with a key view: all of its log counts as dirty, whatever the checkpoint.
-
-    Kafka's cleaner, or ours before it had the view, may have left two writings of a key in the clean section.
-    """
-    from cleaner.cleaning.estimate.merged_keys import count_merged  # loads kernels
-
-    session, log = work.session, work.log
+def _clean_whole(work: Work) -> CleanReport:
+    """Clean a topic from the log start on, whatever the checkpoint: see `TopicConfig.takes_whole_log`."""
+    log = work.log
     found = replace(cleanable(log, None, work.topic, work.now_ms), force_checkpoint=work.found.force_checkpoint)
-    report = replace(_empty_report(work, found), key_view=view.name)
+    report = _empty_report(work, found)
     if found.cleanable_bytes == 0:
         work.settle_uncleaned()
         return replace(report, note=_why_nothing(work, found))
-    merged = count_merged(
-        session.context.fs,
-        log.topic_partition,
-        log.directory,
-        found.first_uncleanable_offset,
-        view,
-        limit_bytes=session.settings.cleaner.batch_limit_bytes(work.topic),
-        check_done=session.check_done,
-    )
-    report = replace(report, merged_keys=merged)
+    if work.view is not None:
+        report = replace(report, merged_keys=_count_merged(work, work.view, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
     return _clean_here(work, found, report)
+
+
+def _count_merged(work: Work, view: KeyView, found: Cleanable) -> int | None:
+    """Return how many keys are only another writing of a key with a later record."""
+    from cleaner.cleaning.estimate.merged_keys import count_merged  # loads kernels
+
+    return count_merged(
+        work.session.context.fs,
+        work.log.topic_partition,
+        work.log.directory,
+        found.first_uncleanable_offset,
+        view,
+        limit_bytes=work.session.settings.cleaner.batch_limit_bytes(work.topic),
+        check_done=work.session.check_done,
+    )
 
 
 def _clean_quiet(work: Work, report: CleanReport) -> CleanReport:
@@ -312,17 +319,28 @@ def _clean_quiet(work: Work, report: CleanReport) -> CleanReport:
     from cleaner.cleaning.round.round import clean_log
 
     now_ms = None if work.options.keep_tombstones else work.now_ms
-    quiet = find_quiet_work(work.log, work.found, now_ms, work.settled_ms, work.session.check_done)
+    quiet = find_quiet_work(
+        work.log,
+        work.found,
+        now_ms,
+        work.settled_ms,
+        work.session.check_done,
+        record_ttl_ms=work.topic.expires_after_ms,
+    )
     if not quiet.segments:
         work.settle_uncleaned()
         note = f"{_why_nothing(work, work.found)}; no delete horizon has passed"
+        if work.topic.expires_after_ms is not None:
+            note += ", and no record has expired"
         return replace(report, note=note, next_horizon_ms=quiet.next_ms)
     with closing(OffsetMap(1, 1)) as offset_map:
         context = replace(work.context(), offset_map=offset_map, only=quiet.segments)
         result = clean_log(work.log, work.found, work.topic, work.session.settings.cleaner, context)
     # What gets a horizon only now has at least the topic's time left.
     next_ms = min(quiet.next_ms, work.now_ms + work.topic.delete_retention_ms)
-    return replace(_add(report, result, key_limit=1), note="nothing dirty: delete horizons", next_horizon_ms=next_ms)
+    return replace(
+        _add(report, result, key_limit=1), note="nothing dirty: what waited for its time", next_horizon_ms=next_ms
+    )
 
 
 def _pack_clean(work: Work, report: CleanReport) -> CleanReport:
@@ -354,8 +372,8 @@ def _run_rounds(
         found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)
         if found.cleanable_bytes == 0:
             return report
-        # With a key view the first round begins at the log start; the checkpoint must not stay behind where it was.
-        is_behind = result.end_offset <= work.found.first_dirty_offset and work.view is not None
+        # If the first round begins at the log start, the checkpoint must not stay behind where it was.
+        is_behind = result.end_offset <= work.found.first_dirty_offset and work.topic.takes_whole_log
         is_last = work.options.rounds != "all" and report.rounds >= work.options.rounds and not is_behind
         if is_last or not has_advanced:
             return _unfinished(report, result, work.log)
@@ -373,12 +391,15 @@ def _empty_report(work: Work, found: Cleanable) -> CleanReport:
         high_watermark=work.log.high_watermark,
         safe_offset=work.held_from,
         recompress=str(work.recompress or ""),
+        key_view="" if work.view is None else work.view.name,
+        survivor=work.topic.own_survivor,
+        record_ttl_ms=work.topic.expires_after_ms,
     )
 
 
 def _add(report: CleanReport, result: RoundResult, key_limit: int) -> CleanReport:
     """Add a round to the report."""
-    adding = (*SUMS, *UNREAD_SUMS, *HELD_SUMS, *PACKED_SUMS, "removed", "map_seconds", "copy_seconds")
+    adding = (*SUMS, *UNREAD_SUMS, *HELD_SUMS, *OWN_RULE_SUMS, *PACKED_SUMS, "removed", "map_seconds", "copy_seconds")
     sums = {name: getattr(report, name) + getattr(result, name) for name in adding}
     return replace(
         report,

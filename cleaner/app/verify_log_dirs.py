@@ -15,14 +15,16 @@ from cleaner.app.session import as_cleaner_errors, attempt
 from cleaner.app.spilled_rows import make_unlinked
 from cleaner.base.key_views import key_view_of
 from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.errors import CorruptLogError
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment import names
 from cleaner.verification.proof.findings import Refutation
-from cleaner.verification.proof.key_rows import KeyRows
+from cleaner.verification.proof.key_rows import COLUMNS, KeyRows
 from cleaner.verification.proof.producers import ProtectedBatches
 from cleaner.verification.proof.prove import Prover
 from cleaner.verification.proof.rules import ProofRules, ProofVersion
@@ -146,15 +148,18 @@ class _Work:
         topic_id = read_topic_id(fs, pair.after / names.PARTITION_METADATA)
         topic = self.settings.topic(name.topic, topic_id).config
         view = key_view_of(topic.key_view)
-        # A round with a view compares all keys of the log.
-        first_dirty = _first_dirty(before, None if view is not None else checkpoint)
+        first_dirty = _first_dirty(before, None if topic.takes_whole_log else checkpoint)
         end = options.end_offset
         if end is None:
             end = new_home.offsets(OffsetKind.CLEANER).get(name, first_dirty)
         # The logs of `--keep-old` have no checkpoints of their own.
         replicated = None if is_kept(fs, pair.before) else old_home.offsets(OffsetKind.HIGH_WATERMARK).get(name)
         rules = self._rules(topic, self.settings.cleaner, first_dirty, end, replicated)
-        rows = KeyRows(options.memory_bytes, lambda: make_unlinked(fs, options.temp_dir, "cleaner-verify"))
+        rows = KeyRows(
+            options.memory_bytes,
+            lambda: make_unlinked(fs, options.temp_dir, "cleaner-verify"),
+            columns=COLUMNS if rules.numbers is None else COLUMNS + 1,
+        )
         total = before.size + after.size
         done = 0
 
@@ -222,6 +227,8 @@ class _Work:
             high_watermark=replicated,
             versions=tuple(ProofVersion(each.name, each.keeps_empty_range_end) for each in versions),
             recompressed=options.recompressed,
+            expires_after_ms=topic.expires_after_ms,
+            numbers=survivor_rule_of(topic.survivor).numbers,
         )
 
 
@@ -232,7 +239,16 @@ _NOTHING_CLEANED = (
 
 
 def _first_dirty(before: LogSide, checkpoint: int | None) -> int:
-    """Return where the first round began (R-405)."""
-    if checkpoint is None or checkpoint < before.log_start_offset:
+    """Return where the first round began: at the checkpoint, or at the log start if that is not in the log (R-405)."""
+    if checkpoint is None or not before.log_start_offset <= checkpoint or _is_above_end(before, checkpoint):
         return before.log_start_offset
     return checkpoint
+
+
+def _is_above_end(log: LogSide, offset: int) -> bool:
+    """Tell whether an offset is above the log's end; not if damage hides where that is."""
+    last = log.segments[-1]
+    try:
+        return offset > last.base_offset and offset > last.next_offset()
+    except CorruptLogError:
+        return False

@@ -1,7 +1,8 @@
 """
 The offset map: key digest to last offset, over the dirty section of one round (R-520..R-523).
 
-An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing. The dedupe
+An entry takes 24 bytes, a 16-byte digest and an 8-byte offset, in one flat table with open addressing; with a survivor
+rule that compares numbers it takes 32, and fewer keys fit into the same memory. The dedupe
 buffer limits the number of keys, as in Kafka; the memory used depends on the actual number of keys: the table starts
 small and grows fourfold. A process's next map gets the same memory (`table_memory.py`).
 
@@ -17,18 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.table_memory import borrow, give_back, zero_pages
-from cleaner.format.key_digests import Words, new_secret
+from cleaner.format.key_digests import NUMBER, Words, new_secret
 from cleaner.kernels import offset_map as kernel
+from cleaner.kernels import valued_map
 from cleaner.kernels.key_index import find_common
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.state.key_index import IndexBlock
 
 ENTRY_BYTES = 24
+_NUMBER_BYTES = 8
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
 _MOVE_SLICES = 16
 # The pages of a larger table are freed while it is emptied, so that both are never in memory whole.
 _MAX_KEPT_BYTES = 16 << 20
 _MAX_BITS = 8 * (16 << 20)  # 16 MiB of bitmap; later offsets are looked up in the table
+_NONE: Words = np.zeros(0, np.uint64)
 _DENSEST = 5 / 8  # while the table can still grow; above this, misses need long walks
 
 
@@ -39,21 +43,27 @@ class OffsetMap:
     Args:
         key_limit: most distinct keys: floor(slots x load factor) (R-512).
         slots: most slots of the table; it always has at least one more than `key_limit`, so that a search ends.
-        rule: which of two records of a key the map keeps.
+        rule: which of two records of a key the map keeps. One that compares numbers has three keys for four.
 
     Attributes:
-        key_limit, rule: as given.
+        key_limit: most distinct keys.
+        rule: as given.
         table: flat uint64 words, three an entry. Replaced when the map grows.
         slots: slots the table has now.
         keys: what keys are digested under in this round.
         entries: distinct keys in the map.
         latest_offset: last offset the map covers; -1 before the first (R-513).
         latest: a bit for each offset from `latest_base` on: set when it is its key's latest so far.
+        outranked: records put that a record before them supersedes, by its number.
     """
 
     def __init__(self, key_limit: int, slots: int, rule: SurvivorRule = LATEST_OFFSET) -> None:
         if key_limit < 1:
             raise ValueError("an offset map needs room for at least one key")
+        if rule.numbers is not None:
+            key_limit, slots = (
+                max(1, each * ENTRY_BYTES // (ENTRY_BYTES + _NUMBER_BYTES)) for each in (key_limit, slots)
+            )
         self.key_limit = key_limit
         self.rule = rule
         self._max_slots = max(slots, key_limit + 1)
@@ -77,7 +87,7 @@ class OffsetMap:
             first_dirty_offset, end_offset: range of the offsets to be put; the bitmap covers as many as it can.
             keys: the digest key of the log's key indexes; None: a new one.
         """
-        self.entries = 0
+        self.entries = self.outranked = 0
         self.latest_offset = -1
         self.latest_base = first_dirty_offset
         bits = min(end_offset - first_dirty_offset, _MAX_BITS)
@@ -89,11 +99,18 @@ class OffsetMap:
 
     def _allocate(self, slots: int) -> None:
         self.table: Words = self._memory.take(slots * ENTRY_BYTES)
+        self._numbers: Words = (
+            np.frombuffer(zero_pages(slots * _NUMBER_BYTES), np.uint64) if self._is_numbered else _NONE
+        )
         self.slots = slots
+
+    @property
+    def _is_numbered(self) -> bool:
+        return self.rule.numbers is not None
 
     def close(self) -> None:
         """Give the memory to the next map of this process; this map must not be used any more."""
-        self.table = np.zeros(0, np.uint64)
+        self.table = self._numbers = _NONE
         give_back(self._memory)
 
     @property
@@ -111,8 +128,11 @@ class OffsetMap:
             self._grow(slots)
 
     def _grow(self, slots: int) -> None:
-        old_table, old_slots = self.table, self.slots
+        old_table, old_slots, old_numbers = self.table, self.slots, self._numbers
         self._allocate(slots)
+        if self._is_numbered:
+            valued_map.move_numbered(old_table, old_numbers, self.table, self._numbers, slots)
+            return
         # A key's slot scales with the table size, so both tables are walked in order.
         bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
         for first, last in pairwise(bounds):
@@ -131,6 +151,8 @@ class OffsetMap:
         """
         count = len(rows)
         self.reserve(count)
+        if self._is_numbered:
+            return self._put_numbered(rows)
         words = np.ascontiguousarray(rows).reshape(-1)
         done, entries = kernel.put_digests(
             self.table,
@@ -144,6 +166,23 @@ class OffsetMap:
             self.latest_base,
         )
         self.entries = int(entries)
+        return int(done)
+
+    def _put_numbered(self, rows: Words) -> int:
+        words = np.ascontiguousarray(rows[:, :NUMBER]).reshape(-1)
+        done, entries, outranked = valued_map.put_numbered(
+            self.table,
+            self._numbers,
+            self.slots,
+            words,
+            np.ascontiguousarray(rows[:, NUMBER]),
+            len(rows),
+            self.entries,
+            self.key_limit,
+            self.latest,
+            self.latest_base,
+        )
+        self.entries, self.outranked = int(entries), self.outranked + int(outranked)
         return int(done)
 
     def get(self, key: bytes) -> int:

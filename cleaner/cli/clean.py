@@ -21,7 +21,16 @@ from cleaner.cli.arguments import (
     typed_again,
 )
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_next, print_rules, say_refusal, say_table, view_words
+from cleaner.cli.output import (
+    json_line,
+    print_next,
+    print_rules,
+    say_refusal,
+    say_table,
+    survivor_words,
+    ttl_words,
+    view_words,
+)
 from cleaner.cli.plan import show_plan
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work, take_identity
@@ -290,6 +299,10 @@ class CleanPrinter:
             log_warning(f"{kept.path}: at byte {kept.position}: {what}", partition=report.partition)
         if report.key_view:
             log_note(view_words(report.key_view, report.merged_keys), partition=report.partition)
+        if report.survivor:
+            log_note(survivor_words(report.survivor, report.outranked_records), partition=report.partition)
+        if report.record_ttl_ms is not None:
+            log_note(ttl_words(report.record_ttl_ms, report.expired_records), partition=report.partition)
         if report.note:
             log_note(report.note, partition=report.partition)
         _note_held(report)

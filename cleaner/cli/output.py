@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from cleaner.base.json_values import described, format_json
+from cleaner.base.sizes import duration
 from cleaner.cli.advice import advice
 from cleaner.cli.fitting import columns, flush_printed, fold, fold_command, table
 from cleaner.present.text import printable
@@ -141,3 +142,29 @@ def view_words(name: str, merged: int | None) -> str:
     keys = "an unknown number of keys" if merged is None else "1 key" if merged == 1 else f"{merged} keys"
     are = "is another writing" if merged == 1 else "are other writings"
     return f"cleaner.key.view={name}: {keys} {are} of a later key, whose records Kafka would keep"
+
+
+def survivor_words(rule: str, outranked: int | None = None) -> str:
+    """
+    Say what a topic's survivor rule makes different from Kafka.
+
+    Args:
+        rule: `cleaner.survivor`.
+        outranked: records left out that came after the one that stays; None: not counted.
+    """
+    what = {"timestamp": "the record with the latest timestamp"}
+    stays = what.get(rule, f"the record with the greatest number in its header {rule.partition(':')[2]!r}")
+    counted = "" if outranked is None else f"; {outranked} later records went, which Kafka would keep"
+    return f"cleaner.survivor={rule}: of each key {stays} stays, not the last one{counted}"
+
+
+def ttl_words(ttl_ms: int, expired: int | None = None) -> str:
+    """
+    Say what a topic's `cleaner.record.ttl.ms` makes different from Kafka.
+
+    Args:
+        ttl_ms: the setting.
+        expired: records that became tombstones; None: not counted.
+    """
+    what = "records older than that become tombstones" if expired is None else f"{expired} records became tombstones"
+    return f"cleaner.record.ttl.ms={ttl_ms} ({duration(ttl_ms)}): {what}, which Kafka would keep"

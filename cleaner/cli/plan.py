@@ -18,7 +18,16 @@ from cleaner.cli.arguments import (
     sources,
 )
 from cleaner.cli.logs import log_note, log_warning
-from cleaner.cli.output import json_line, print_error, print_rules, say, say_table, view_words
+from cleaner.cli.output import (
+    json_line,
+    print_error,
+    print_rules,
+    say,
+    say_table,
+    survivor_words,
+    ttl_words,
+    view_words,
+)
 from cleaner.cli.who import add_who, run_who
 from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.config.process_settings import KAFKA_VERSION_KEY
@@ -201,6 +210,10 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
     for entry in entries:
         if entry.key_view:
             log_note(view_words(entry.key_view, entry.merged_keys), partition=entry.partition)
+        if entry.survivor:
+            log_note(survivor_words(entry.survivor), partition=entry.partition)
+        if entry.record_ttl_ms is not None:
+            log_note(ttl_words(entry.record_ttl_ms), partition=entry.partition)
     replicated = [entry for entry in entries if entry.replicas is not None and entry.replicas > 1 and entry.warnings]
     if replicated:
         first = replicated[0]

@@ -13,6 +13,8 @@ LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
 
 RECOMPRESS_KEY = "cleaner.recompress"
+SURVIVOR_KEY = "cleaner.survivor"
+OFFSET_SURVIVES, TIMESTAMP_SURVIVES, HEADER_SURVIVES = "offset", "timestamp", "header:"
 
 _HIGHEST_LEVEL = 19  # above, frames need windows of up to 128 MiB from every reader
 _RECOMPRESSION = re.compile(r"(none|lz4|zstd)(?::([0-9]{1,3}))?\Z", re.ASCII)
@@ -103,4 +105,12 @@ def parse_recompression(text: str | None) -> Recompression | None:
 def checked_recompression(text: str) -> str:
     """Return the text if `parse_recompression` takes it. Raises ConfigError."""
     parse_recompression(text)
+    return text
+
+
+def checked_survivor(text: str) -> str:
+    """Return `offset`, `timestamp` or `header:NAME`. Raises ConfigError for anything else."""
+    is_header = text.startswith(HEADER_SURVIVES) and text != HEADER_SURVIVES
+    if text not in (OFFSET_SURVIVES, TIMESTAMP_SURVIVES) and not is_header:
+        raise ConfigError(SURVIVOR_KEY, text, "must be offset, timestamp or header:NAME, such as header:version")
     return text

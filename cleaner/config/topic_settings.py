@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from cleaner.base.key_views import NO_VIEW
 from cleaner.config.definition import LONG_MAX, Synonym, setting
+from cleaner.config.forms import OFFSET_SURVIVES, SURVIVOR_KEY, checked_survivor
 from cleaner.kernels.codec_table import CODECS, NONE
 
 KEY_VIEW_KEY = "cleaner.key.view"
+RECORD_TTL_KEY = "cleaner.record.ttl.ms"
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
@@ -231,6 +233,23 @@ class TopicSettings:
         NO_VIEW,
         "Not of Kafka, which compares the bytes of keys: `schema-registry` compares JSON, so that the same fields in "
         "another order are one key; or the name of a view that is installed (docs/key-views.md).",
+    )
+    survivor: str = setting(
+        SURVIVOR_KEY,
+        "string",
+        OFFSET_SURVIVES,
+        "Not of Kafka, which keeps the record of a key with the highest offset: `timestamp` keeps the one with the "
+        "latest timestamp, `header:NAME` the one with the greatest number in that header; of equal ones the later "
+        "(docs/survivors.md).",
+        convert=checked_survivor,
+    )
+    record_ttl_ms: int = setting(
+        RECORD_TTL_KEY,
+        "long",
+        "-1",
+        "Not of Kafka: a round makes a tombstone of the last record of a key once it is so old by its timestamp; the "
+        "tombstone goes after `delete.retention.ms` like any other. -1: records do not expire (docs/survivors.md).",
+        minimum=-1,
     )
 
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cleaner.base.key_views import key_view_of
+from cleaner.base.key_views import NO_VIEW, key_view_of
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.sizes import human_bytes, slow_rate
 from cleaner.config.bulk_settings import SPARK_PREFIX, BulkSettings
 from cleaner.config.daemon_settings import DaemonSettings
-from cleaner.config.forms import LOG_DIR_RATES_KEY, parse_address
+from cleaner.config.forms import LOG_DIR_RATES_KEY, OFFSET_SURVIVES, parse_address
 from cleaner.config.process_settings import ProcessSettings
 from cleaner.config.read import SettingReader, check_broker_keys, check_topic_keys
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
@@ -61,6 +61,26 @@ class TopicConfig(TopicSettings):
     def delete(self) -> bool:
         """Tell whether old segments are deleted (R-803)."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def takes_whole_log(self) -> bool:
+        """
+        Tell whether all of the log counts as dirty in each round, whatever the checkpoint.
+
+        With a key view: rounds without it may have left two writings of a key in the clean section. With a survivor
+        rule that compares numbers: a record of the clean section may stay where a later one comes.
+        """
+        return self.key_view != NO_VIEW or self.survivor != OFFSET_SURVIVES
+
+    @property
+    def expires_after_ms(self) -> int | None:
+        """Return the age at which records become tombstones; None: they do not."""
+        return None if self.record_ttl_ms < 0 else self.record_ttl_ms
+
+    @property
+    def own_survivor(self) -> str:
+        """Return the survivor rule if it is not Kafka's; otherwise an empty text."""
+        return "" if self.survivor == OFFSET_SURVIVES else self.survivor
 
     @property
     def is_tiered(self) -> bool:

@@ -275,7 +275,8 @@ class Choices:
 
     def _next_horizon_ms(self, facts: LogFacts) -> int | None:
         """Return when a round is due although nothing is dirty: at once if nothing is known of its horizons."""
-        if not self.config.quiet_cleaning or facts.cleanable.first_dirty_offset == 0:
+        is_asked = self.config.quiet_cleaning or facts.records_expire
+        if not is_asked or facts.takes_whole_log or facts.cleanable.first_dirty_offset == 0:
             return None
         known = self._known_horizons(facts)
         return 0 if known is None else known.next_ms

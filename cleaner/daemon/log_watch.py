@@ -271,6 +271,8 @@ class WatchedLog:
                     topic.max_compaction_lag_ms,
                     has_segments_to_delete=has_expired,
                     has_unfinished_swap=at.use is Use.CLOSED and files.temporary_files.unfinished > 0,
+                    takes_whole_log=topic.takes_whole_log,
+                    records_expire=topic.expires_after_ms is not None,
                 )
         why = verdict.reason
         if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:

@@ -153,7 +153,7 @@ def _clean(
             work.settle_uncleaned()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
         clean_round, how = None, ""
-        if work.view is None:  # rounds on Spark know no key views
+        if not work.topic.takes_whole_log:  # rounds on Spark know neither key views nor numbers of records
             clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
         options = CleanOptions(clean_round=clean_round)
         report = clean_and_close(replace(work, options=options, settled_ms=assignment.settled_ms))
@@ -233,6 +233,10 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
         return figures | ({"reason": view.detail} if view.detail else {})
     if view.key_view:
         figures |= {"key_view": view.key_view, "merged_keys": view.merged_keys}
+    if view.survivor:
+        figures |= {"survivor": view.survivor, "outranked_records": view.outranked_records}
+    if view.record_ttl_ms is not None:
+        figures |= {"record_ttl_ms": view.record_ttl_ms, "expired_records": view.expired_records}
     return figures | {
         "first_dirty_offset": view.first_dirty_offset,
         "end_offset": view.end_offset,

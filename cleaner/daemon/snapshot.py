@@ -329,6 +329,7 @@ class RoundView:
         recompress, batches_packed, batches_joined, packed_bytes_before, packed_bytes_after: likewise.
         removed: records removed, by reason (the names of `Removed`).
         kafka, kafka_origin, key_view, merged_keys: see `CleanReport`.
+        survivor, outranked_records, record_ttl_ms, expired_records: likewise.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("bytes_freed",)
@@ -368,6 +369,10 @@ class RoundView:
     packed_bytes_after: int = 0
     key_view: str = ""
     merged_keys: int | None = 0
+    survivor: str = ""
+    outranked_records: int = 0
+    record_ttl_ms: int | None = None
+    expired_records: int = 0
 
     @property
     def bytes_freed(self) -> int:

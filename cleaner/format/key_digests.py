@@ -17,6 +17,7 @@ import numpy.typing as npt
 from cleaner.base.key_views import KeyView
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags
+from cleaner.format.record_numbers import RecordNumbers
 from cleaner.format.records import Block, bad_record
 from cleaner.format.viewed_block import viewed_block
 from cleaner.kernels import offset_map as kernel
@@ -25,8 +26,11 @@ from cleaner.kernels.digest import SECRET_WORDS
 NO_OFFSET = 2**63 - 1
 """A first offset with which records are checked, and none is digested."""
 
-FIRST, SECOND, OFFSET_PLUS_1, MESSAGES_BEFORE = range(kernel.DIGEST_WORDS)
-"""Columns of `rows`: the two words of a digest, the record's offset + 1, and the number of messages before it."""
+FIRST, SECOND, OFFSET_PLUS_1, MESSAGES_BEFORE, NUMBER = range(kernel.DIGEST_WORDS + 1)
+"""
+Columns of `rows`: the two words of a digest, the record's offset + 1, the number of messages before it; and, only with
+a survivor rule that compares numbers, the record's number.
+"""
 
 SEED_BYTES = 16
 _ROW_BYTES = 8 * kernel.DIGEST_WORDS
@@ -52,18 +56,34 @@ class KeyDigests:
     Args:
         memory: holds the digests; None: its own.
         view: the digest of a key is that of its canonical form; None: of the key's own bytes.
+        numbers: rows have the column NUMBER; None: they do not.
     """
 
-    def __init__(self, memory: GrowingBuffer | None = None, view: KeyView | None = None) -> None:
+    def __init__(
+        self,
+        memory: GrowingBuffer | None = None,
+        view: KeyView | None = None,
+        numbers: RecordNumbers | None = None,
+    ) -> None:
         self._memory = GrowingBuffer() if memory is None else memory
-        self._view = view
+        self._view, self._number_of = view, numbers
+        self._numbers: list[Words] = []
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
 
     @property
     def rows(self) -> Words:
         """A row for each digested record, in offset order: FIRST, SECOND, ... Valid until the next call."""
-        words = self._memory.array.view(np.uint64)[: kernel.DIGEST_WORDS * int(self._state[kernel.STATE_KEYED])]
-        return words.reshape(-1, kernel.DIGEST_WORDS)
+        words = self._memory.array.view(np.uint64)[: kernel.DIGEST_WORDS * self._filled]
+        rows = words.reshape(-1, kernel.DIGEST_WORDS)
+        if self._number_of is None:
+            return rows
+        # A damaged block has rows before its damage, and no numbers: they are put, and the damage is raised.
+        numbers = np.concatenate([*self._numbers, np.zeros(len(rows), np.uint64)])[: len(rows)]
+        return np.column_stack([rows, numbers])
+
+    @property
+    def _filled(self) -> int:
+        return int(self._state[kernel.STATE_KEYED])
 
     @property
     def messages(self) -> int:
@@ -83,10 +103,12 @@ class KeyDigests:
     def clear(self) -> None:
         """Remove all rows, and reset the counts."""
         self._state[:] = 0
+        self._numbers.clear()
 
     def drop_rows(self) -> None:
         """Remove all rows; the counts go on."""
         self._state[kernel.STATE_KEYED] = 0
+        self._numbers.clear()
 
     def add(self, path: Path, block: Block, skipped: Flags, secret: Words, first_offset: int = 0) -> None:
         """
@@ -100,16 +122,19 @@ class KeyDigests:
         Raises:
             CorruptBatchError: a damaged record. Rows of the records before it are added.
         """
+        original = block
         if self._view is not None and first_offset < NO_OFFSET:
             block = viewed_block(path, block, skipped, self._view)
         room = block.record_count(skipped) if first_offset < NO_OFFSET else 0
-        filled = len(self.rows)
+        filled = self._filled
         self._memory.ensure((filled + room) * _ROW_BYTES, keep=filled * _ROW_BYTES)
         words = self._memory.array.view(np.uint64)
         status = kernel.digest_records(
             block.data, block.unpacked, block.batches, skipped, first_offset, secret, words, self._state
         )
         require_good(status, path, block, self._state)
+        if self._number_of is not None:
+            self._numbers.append(self._number_of.of(path, original, skipped, first_offset))
 
     def of(self, path: Path, block: Block, skipped: Flags, secret: Words, first_offset: int = 0) -> Words:
         """Return the rows of one block; as `clear` and `add`."""

@@ -29,7 +29,9 @@ _AHEAD = 40  # keys between prefetch and use
 DIGEST_GOOD = 0
 DIGEST_BAD_RECORD = 1
 
-LATEST_OFFSET = 0  # code of the survivor rule
+# Codes of survivor rules. By number: the map knows which record stays, `kernels/valued_map.py`.
+LATEST_OFFSET = 0
+GREATEST_NUMBER = 2
 
 # Verdicts on a record: if bit 0 is set, it stays.
 KEEP = 1
@@ -158,10 +160,13 @@ def supersedes(rule, word, other):
     Tell whether a record supersedes another one of its key: the compiled form of `policy/survivor_rule.py`.
 
     Args:
-        rule: LATEST_OFFSET. Any other number reverses it; rounds never do that, tests use it to find who uses the rule.
+        rule: LATEST_OFFSET; or GREATEST_NUMBER, when `word` is that of the map, which has compared the numbers. Any
+            other reverses the first; rounds never do that, tests use it to find who uses the rule.
         word, other: offsets + 1.
     """
-    return word > other if rule == LATEST_OFFSET else word < other
+    if rule == LATEST_OFFSET:
+        return word > other
+    return word != other if rule == GREATEST_NUMBER else word < other
 
 
 @jit

@@ -25,6 +25,7 @@ from cleaner.format.records import Block, Unpacker
 from cleaner.log.columns import Columns
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, reach
+from cleaner.policy.survivor_rule import SurvivorRule
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import Cursor
 from cleaner.read.held_files import HeldFiles
@@ -50,8 +51,14 @@ class Latest:
     """
 
     def __init__(
-        self, held: HeldFiles, aborted: AbortedTransactions | None, start_offset: int, next_offset: int
+        self,
+        held: HeldFiles,
+        aborted: AbortedTransactions | None,
+        start_offset: int,
+        next_offset: int,
+        rule: SurvivorRule,
     ) -> None:
+        self._rule = rule
         self.next_offset = next_offset
         self._held = held
         self._aborted = aborted
@@ -93,7 +100,7 @@ class Latest:
         most = max(1, self.next_offset - self._start_offset)
         # One offset per key would be enough, but offsets may be sparse: memory is reserved for all keys of a full map.
         expected = max(_MIN_KEYS, self._held.size // _USUAL_RECORD_BYTES)
-        last = LatestByKey(self._digest_all, self._start_offset, self.next_offset, expected, most)
+        last = LatestByKey(self._digest_all, self._start_offset, self.next_offset, expected, most, self._rule)
         for path, block, hidden in self._blocks():
             columns = Columns.of(lay_out(path, block, hidden, self._start_offset, self.next_offset), self.next_offset)
             is_wanted = last.has(columns.offsets) & ~columns.value_is_null
@@ -133,9 +140,9 @@ class Latest:
         return hidden
 
 
-def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> Latest:
+def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation, rule: SurvivorRule) -> Latest:
     """
-    Open a log's files and find out how far to read them.
+    Open a log's files and find out how far to read them; `rule` says which record of a key is the last one.
 
     Raises:
         LogChangedError: its segments were swapped at every attempt.
@@ -151,7 +158,7 @@ def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation) -> 
                 aborted = AbortedTransactions(files.fs, listing.places, view.unlisted_aborts())
                 aborted.read_all()
             if files.is_unchanged(listing):
-                return Latest(held, aborted, start_offset, max(start_offset, next_offset))
+                return Latest(held, aborted, start_offset, max(start_offset, next_offset), rule)
         except BaseException:
             held.close()
             raise

@@ -21,7 +21,8 @@ from types import TracebackType
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogClosedError, OffsetOutOfRangeError, UnknownTopicError
+from cleaner.config.forms import checked_survivor
+from cleaner.errors import ConfigError, LogClosedError, OffsetOutOfRangeError, UnknownTopicError, UsageError, shortened
 from cleaner.log.broadcast import Broadcast
 from cleaner.log.columns import Columns
 from cleaner.log.epochs import EpochEnd, LeaderEpochs
@@ -29,6 +30,7 @@ from cleaner.log.follow import Follower
 from cleaner.log.latest import Latest, take_latest
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.partition_files import MAX_BATCH_BYTES, PartitionFiles
@@ -229,15 +231,22 @@ class LogReader:
                 self._broadcasts[isolation, until] = shared
             return shared
 
-    def latest(self, *, isolation: Isolation = "read_committed") -> Latest:
+    def latest(self, *, isolation: Isolation = "read_committed", survivor: str = "offset") -> Latest:
         """
         Return the last value of every key at one moment, and the offset to follow from.
 
         Args:
             isolation: as for `read`; state is seldom made of values that may still be aborted.
+            survivor: which record of a key is the last one: the topic's `cleaner.survivor`.
+        Raises:
+            UsageError: no such survivor rule.
         """
         arguments.one_of("isolation", isolation, _ISOLATIONS)
-        return take_latest(self._files, self._open_view, isolation)
+        try:
+            rule = survivor_rule_of(checked_survivor(arguments.text("survivor", survivor)))
+        except ConfigError as error:
+            raise UsageError(f"survivor is {shortened(survivor)}: {error.reason}") from error
+        return take_latest(self._files, self._open_view, isolation, rule)
 
     def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """

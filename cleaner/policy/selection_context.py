@@ -28,6 +28,7 @@ class LogFacts:
         has_segments_to_delete: retention would delete something now.
         has_unfinished_swap: a process stopped in the middle of a swap; a load settles it.
         last_round_ms: when its last round ended, successful or not; None if before this process started, or never.
+        takes_whole_log, records_expire: by the topic's settings; see `TopicConfig`.
         next_horizon_ms: when a round is due although nothing is dirty; None: never (`cleaner.quiet.cleaning`).
     """
 
@@ -42,6 +43,8 @@ class LogFacts:
     has_unfinished_swap: bool = False
     last_round_ms: int | None = None
     next_horizon_ms: int | None = None
+    takes_whole_log: bool = False
+    records_expire: bool = False
 
 
 class Horizons(NamedTuple):

@@ -1,9 +1,10 @@
 """
 Finds the records that are the last ones of their keys.
 
-As in a cleaning round, keys are put into an offset map by their digests, 24 bytes a key; of the map only a bit for each
-offset is kept. So the log is read a second time to return the records. That costs less than a dict in which each record
-replaces the one before, which needs an object for every record ever written and a random memory access for each.
+As in a cleaning round, keys are put into an offset map by their digests, 24 bytes a key, or 32 with a survivor rule
+that compares numbers; of the map only a bit for each offset is kept. So the log is read a second time to return the
+records. That costs less than a dict in which each record replaces the one before, which needs an object for every
+record ever written and a random memory access for each.
 
     a tombstone                    is the last record of its key like any other; the caller may leave it out
     a record without a key         is never a last record
@@ -126,7 +127,7 @@ class LatestByKey:
 
     def _put(self, offset_map: OffsetMap, share: int, shares: int) -> bool:
         """Put the keys of a share into the map; False if they do not fit."""
-        digests = KeyDigests(view=self._view)
+        digests = KeyDigests(view=self._view, numbers=self._rule.numbers)
         last = np.uint64(self._end_offset)
         for rows in self._read(
             lambda path, block, hidden: digests.of(path, block, hidden, offset_map.keys, self._first_offset)

@@ -40,6 +40,8 @@ def twin_settings(settings: dict[str, str], same_keys: Mapping[bytes, bytes] | N
         producer_id_expiration_ms=int(settings["producer.id.expiration.ms"]),
         max_decompressed_message_bytes=int(settings.get("max.decompressed.message.bytes", 2**31 - 9)),
         same_keys=same_keys or {},
+        survivor=settings.get("cleaner.survivor", "offset"),
+        record_ttl_ms=int(settings["cleaner.record.ttl.ms"]) if "cleaner.record.ttl.ms" in settings else None,
     )
 
 
@@ -203,6 +205,7 @@ def _other_counters(report: CleanReport, twin: Result) -> list[str]:
         "messages_written": stats.messages_written,
         "map_messages_read": stats.map_messages_read,
         "invalid_messages": stats.invalid_messages,
+        "expired_records": stats.expired,
     }
     found = [f"{k} {getattr(report, k)}, twin {v}" for k, v in wanted.items() if getattr(report, k) != v]
     removed = {

@@ -17,7 +17,8 @@ class Settings:
     """
     Settings of one round, by Kafka's names. The I/O buffer is not here: nothing on disk depends on it (R-321).
 
-    `same_keys` is not Kafka's: other writings of keys, each with the key it is (`cleaner.key.view`).
+    Three are not Kafka's: `same_keys` has other writings of keys, each with the key it is (`cleaner.key.view`);
+    `survivor` is `cleaner.survivor`; and `record_ttl_ms` is `cleaner.record.ttl.ms`, None without one.
     """
 
     slots: int
@@ -30,6 +31,8 @@ class Settings:
     producer_id_expiration_ms: int = 86_400_000
     max_decompressed_message_bytes: int = 2**31 - 9
     same_keys: Mapping[bytes, bytes] = field(default_factory=dict)
+    survivor: str = "offset"
+    record_ttl_ms: int | None = None
 
 
 class Abort(NamedTuple):

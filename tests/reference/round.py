@@ -37,6 +37,7 @@ class Stats:
     markers: int = 0
     held_tombstones: int = 0
     held_markers: int = 0
+    expired: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ class Result:
 
 @dataclass
 class OffsetMap:
-    """Key to last offset, with as many keys as fit (R-512, R-522)."""
+    """Key to last offset, with as many keys as fit (R-512, R-522); with the number that comes before the offset."""
 
     limit: int
     latest_offset: int = -1
-    offsets: dict[bytes, int] = field(default_factory=dict)
+    offsets: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -111,8 +112,9 @@ def clean_round(
         kafka: the release line whose rules differ: `4.3` or `4.4`.
     """
     state = load(files, mtimes_ms, settings, now_ms, log_start, high_watermark)
-    # Where keys have several writings, the clean part is not known to have each key once.
-    checkpoint = None if settings.same_keys else checkpoint
+    # Where keys have several writings, the clean part is not known to have each key once; and where numbers are
+    # compared, one of its records may stay.
+    checkpoint = None if settings.same_keys or settings.survivor != "offset" else checkpoint
     first, uncleanable, cleanable_bytes = cleanable_range(state, settings, checkpoint, now_ms)
     stats = Stats()
     files, mtimes_ms = dict(files), dict(mtimes_ms)
@@ -196,7 +198,9 @@ def _map_segment(
                 if record.key is not None and record.offset >= first:
                     if len(offset_map.offsets) >= offset_map.limit:
                         return True
-                    offset_map.offsets[settings.same_keys.get(record.key, record.key)] = record.offset
+                    key = settings.same_keys.get(record.key, record.key)
+                    rank = rank_of(record, settings.survivor)
+                    offset_map.offsets[key] = max(rank, offset_map.offsets.get(key, rank))
                     offset_map.latest_offset = record.offset
                 stats.map_messages_read += 1
             if refused is not None:
@@ -204,6 +208,24 @@ def _map_segment(
         if batch.last_offset >= first:
             offset_map.latest_offset = batch.last_offset
     return False
+
+
+def rank_of(record: Rec, survivor: str) -> tuple[int, int]:
+    """Return what is compared of the records of a key (D-19): a number, and then the offset."""
+    if survivor == "offset":
+        return 0, record.offset
+    if survivor == "timestamp":
+        return record.timestamp, record.offset
+    values = [value for name, value in record.headers if name == survivor.removeprefix("header:").encode()]
+    return (number_in(values[-1] or b"") if values else -(2**63)), record.offset
+
+
+def number_in(text: bytes) -> int:
+    """Return the number in a header: decimal digits, or else 8 bytes; the smallest if it is neither."""
+    digits = text[1:] if text[:1] == b"-" else text
+    if 1 <= len(digits) <= 19 and all(0x30 <= digit <= 0x39 for digit in digits) and int(digits) < 2**63:
+        return int(text)
+    return int.from_bytes(text, "big", signed=True) if len(text) == 8 else -(2**63)
 
 
 def group_segments(segments: list[Segment], settings: Settings, first_uncleanable: int) -> list[list[Segment]]:
@@ -264,11 +286,14 @@ def _clean_batch(this: Round, batch: Batch, retain_legacy_tombstones: bool, writ
     records = read_records(batch, this.settings.max_decompressed_message_bytes)
     stats.messages_read += len(records)
     kept = [r for r in records if not discard and _is_kept(this, batch, r, retain_legacy_tombstones)]
+    expired = [r for r in kept if _has_expired(this, batch, r)]
+    this.stats.expired += len(expired)
+    kept = [r._replace(value=None) if r in expired else r for r in kept]
     output = b""
     if kept:
         empty_marker = can_discard and batch.control
         has_tombstone = any(record.value is None for record in kept)
-        needs_horizon = (has_tombstone or empty_marker) and batch.delete_horizon is None
+        needs_horizon = ((has_tombstone or empty_marker) and batch.delete_horizon is None) or bool(expired)
         if batch.magic == 2 and len(kept) == len(records) and not needs_horizon:
             output = batch.raw
         else:
@@ -319,7 +344,12 @@ def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: b
         this.stats.invalid_messages += 1
         return False
     key = this.settings.same_keys.get(record.key, record.key)
-    if record.offset < this.map.offsets.get(key, -1):
+    newest = this.map.offsets.get(key, (0, -1))
+    is_other = record.offset < newest[1]
+    if this.settings.survivor != "offset":
+        # All of the log is in the map; what is below its start is not, and loses.
+        is_other = key in this.map.offsets and record.offset != newest[1]
+    if is_other:
         this.stats.superseded += 1
         return False
     if record.value is not None:
@@ -333,6 +363,14 @@ def _is_kept(this: Round, batch: Batch, record: Rec, retain_legacy_tombstones: b
         return True
     this.stats.tombstones += not kept
     return kept
+
+
+def _has_expired(this: Round, batch: Batch, record: Rec) -> bool:
+    """D-19: what stays, has a value and is too old becomes a tombstone, with a horizon as if it were a new one."""
+    ttl_ms = this.settings.record_ttl_ms
+    if ttl_ms is None or batch.control or record.key is None or record.value is None:
+        return False
+    return record.offset <= this.map.latest_offset and 0 <= record.timestamp <= this.now_ms - ttl_ms
 
 
 def _swap(files: dict[str, bytes], mtimes_ms: dict[str, int], group: list[Segment], cleaned: Segment) -> None:

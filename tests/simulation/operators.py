@@ -10,6 +10,7 @@ What operators do between two lives of the writer, each command in a process of 
     replicas    `check --replicas` and `clean --safe-tombstones`; see `comparing.py`
     pack        a round, and one with `--recompress` in which nothing is dirty; now and then it is undone (`packing.py`)
     view        a round with `--keep-old` and a key view, judged, and `undo` (`viewing.py`)
+    rule        rounds with a topic's own rules, on a copy to which records came late (`ruling.py`)
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
     gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`

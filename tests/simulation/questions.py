@@ -24,6 +24,7 @@ from tests.simulation.hand import OperatorsHand
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import Rest
 from tests.simulation.proving import ProvedWorld
+from tests.simulation.ruling import RuledWorld
 
 
 class Questions(OperatorsHand):
@@ -42,6 +43,13 @@ class Questions(OperatorsHand):
         bench = self._bench
         if self._is_closed and self._is_settled and not self._has_daemon and not bench.has_errors:
             self._carry_out(replace(rest, accident=""), ComparedWorld(bench, rest).command)
+
+    def _rule(self, rest: Rest) -> None:
+        bench = self._bench
+        if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
+            return
+        if not any(bench.topics.now[name].rots.names for name in bench.topics.compacted):
+            self._carry_out(replace(rest, accident=""), RuledWorld(bench, rest).command)
 
     def _who(self, rest: Rest) -> None:
         bench, outcomes = self._bench, list[object]()

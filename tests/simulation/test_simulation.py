@@ -51,6 +51,8 @@ _FOUND = {
     "gaps explain every hole": 1086,
     "replicas take what is gone for expired": 10,
     "views do not reach the map": 6,
+    "expiry is forgotten by rounds": 9,
+    "rules keep records that lose at once": 95,
 }
 
 

@@ -332,8 +332,13 @@ class _Lane:
     def __init__(self, builder: MapBuilder, memory: LaneMemory) -> None:
         self._builder = builder
         self._memory = memory
-        limit_bytes = builder.record_limit_bytes
-        self._digested = DigestedChunk(memory.digests, in_parts=True, record_limit_bytes=limit_bytes, view=builder.view)
+        self._digested = DigestedChunk(
+            memory.digests,
+            in_parts=True,
+            record_limit_bytes=builder.record_limit_bytes,
+            view=builder.view,
+            numbers=builder.offset_map.rule.numbers,
+        )
 
     def take(self) -> bool:
         task = self._builder.next_task()

@@ -19,6 +19,7 @@ from cleaner.format.batch import BATCH_DTYPE, Batches, Chunk
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import KeyDigests, Words
+from cleaner.format.record_numbers import RecordNumbers
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.storage.segment.segment import Segment
@@ -81,7 +82,7 @@ class DigestedChunk(KeyDigests):
         memory: reused for every chunk; None: its own.
         in_parts: make some MiB at a time, and the rest by `digest_more`; otherwise all at once.
         record_limit_bytes: the largest record that a compressed batch may have.
-        view: as for `KeyDigests`.
+        view, numbers: as for `KeyDigests`.
 
     Attributes:
         error: the error in a record so far.
@@ -95,8 +96,9 @@ class DigestedChunk(KeyDigests):
         in_parts: bool = False,
         record_limit_bytes: int = LARGEST_RECORD_BYTES,
         view: KeyView | None = None,
+        numbers: RecordNumbers | None = None,
     ) -> None:
-        super().__init__(memory, view)
+        super().__init__(memory, view, numbers)
         self._in_parts = in_parts
         self._record_limit_bytes = record_limit_bytes
         self.error: CorruptLogError | None = None

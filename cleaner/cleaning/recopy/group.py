@@ -23,6 +23,7 @@ from cleaner.cleaning.passes.segment_chunks import ArrangedChunk, Claim, Segment
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
+from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.cleaning.recopy.held import hold_markers, hold_tombstones
 from cleaner.cleaning.recopy.recompress import Packed, Recompressor
 from cleaner.cleaning.recopy.retained import CopyCounts, Output, RetainedWriter
@@ -57,6 +58,7 @@ class RecopyRules:
         held_from: tombstones and markers from this offset on stay, even after their horizon; None: none does.
         settled_ms: horizons up to it have had their effect after this round.
         removes_nothing: every batch is copied as it is.
+        expire_before_ms: records up to this timestamp lose their values; None: none does.
     """
 
     kept_end_offset: int
@@ -69,6 +71,11 @@ class RecopyRules:
     held_from: int | None = None
     settled_ms: int = -(2**63)
     removes_nothing: bool = False
+    expire_before_ms: int | None = None
+
+    def expiry(self, latest_offset: int) -> Expiry | None:
+        """Return which records expire in a round whose map ends there; None: none does."""
+        return None if self.expire_before_ms is None else Expiry(self.expire_before_ms, latest_offset)
 
     @property
     def new_horizon_ms(self) -> int:
@@ -134,6 +141,7 @@ class GroupRecopier:
         mapped: finds the batches whose keys the first pass left out, for survivors that need to know.
         damage: batches that are copied unchanged.
         recompressor: packs what is kept; None: batches stay as they are.
+        expiry: which records lose their values; None: none does.
     Attributes:
         uncounted: by how much the records written so far are more than the headers of their batches say: a batch of
             magic 0 or 1 has no count, which reads as -1.
@@ -155,8 +163,10 @@ class GroupRecopier:
         mapped: MappedBatches | None = None,
         damage: KnownDamage = NO_DAMAGE,
         recompressor: Recompressor | None = None,
+        expiry: Expiry | None = None,
     ) -> None:
         self._damage = damage
+        self.expiry = expiry
         self.recompressor = recompressor
         self.uncounted = 0
         self._rules = rules
@@ -373,6 +383,9 @@ class _Lane:
             if (held_from := self._recopier.held_from) is not None:
                 held = hold_tombstones(path, block, mine, self._verdicts[:records], held_from)
                 self._writer.counts.held_tombstones += held
+            if (expiry := self._recopier.expiry) is not None:
+                block, expired = expiry.apply(path, block, mine, self._verdicts[:records])
+                self._writer.counts.expired_records += expired
             if keys is not None:
                 keys.digest(path, block, mine.unread, self._verdicts, self._memory.digests, self._digests)
             self._writer.write(path, block, mine, self._verdicts)

@@ -56,7 +56,7 @@ _REMOVED = (
 class CopyCounts:
     """
     Counts of what was read and what was retained (R-718): bytes of batches, and records; and how many tombstones and
-    markers were held although their time had come.
+    markers were held although their time had come; and how many records have expired, and became tombstones.
     """
 
     bytes_read: int = 0
@@ -66,6 +66,7 @@ class CopyCounts:
     removed: Removed = field(default_factory=Removed)
     held_tombstones: int = 0
     held_markers: int = 0
+    expired_records: int = 0
 
     @staticmethod
     def total(parts: Iterable[CopyCounts]) -> CopyCounts:

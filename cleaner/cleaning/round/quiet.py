@@ -5,6 +5,8 @@ Kafka removes tombstones and markers whose time has come only in a round, and a 
 dirty: in a quiet topic they stay forever. A walk by batch headers finds the segments that hold such batches; the round
 recopies these alone.
 
+Records that expire (`cleaner.record.ttl.ms`, D-19) are due in the same way: a batch when its newest record does.
+
 A horizon stays in a batch after its tombstones have gone. So horizons that a round has dealt with are told from others
 by the time of that round.
 """
@@ -44,6 +46,8 @@ def find_quiet_work(
     now_ms: int | None,
     settled_ms: int | None = None,
     before_segment: Callable[[], None] = lambda: None,
+    *,
+    record_ttl_ms: int | None = None,
 ) -> QuietWork:
     """
     Walk the segments of a log's clean section.
@@ -57,6 +61,7 @@ def find_quiet_work(
         now_ms: horizons up to it are due; None: none is.
         settled_ms: horizons up to it have had their effect; None: unknown.
         before_segment: called before each; raises to stop.
+        record_ttl_ms: of the topic: a batch is due, too, when its newest record expires; None: records do not.
     Raises:
         CorruptBatchError: a header that cannot be one.
     """
@@ -70,7 +75,7 @@ def find_quiet_work(
         if log.end_of([segment]) > cleanable.first_dirty_offset:
             continue
         before_segment()
-        found = _Found(now_ms, settled_ms, last_data, cleanable.first_dirty_offset - 1)
+        found = _Found(now_ms, settled_ms, last_data, cleanable.first_dirty_offset - 1, record_ttl_ms)
         with segment.open_log() as file:
             for chunk in HeaderReader(file, size=segment.size):
                 found.add(chunk.batches)
@@ -86,7 +91,10 @@ def find_quiet_work(
 class _Found:
     """What the batches of one segment say."""
 
-    def __init__(self, now_ms: int, settled_ms: int, last_data: dict[int, int], last_offset: int) -> None:
+    def __init__(
+        self, now_ms: int, settled_ms: int, last_data: dict[int, int], last_offset: int, record_ttl_ms: int | None
+    ) -> None:
+        self._record_ttl_ms = record_ttl_ms
         self.is_due = self.is_transactional = False
         self.next_ms = NO_HORIZON
         self._now_ms, self._settled_ms = now_ms, settled_ms
@@ -98,6 +106,11 @@ class _Found:
         is_new = rows["magic"] == 2
         self.is_transactional |= bool((is_new & (attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)).any())
         horizons = rows["base_timestamp"][is_new & (attributes & DELETE_HORIZON_FLAG != 0)]
+        if self._record_ttl_ms is not None:
+            has_records = is_new & (attributes & CONTROL_FLAG == 0) & (rows["count"] > 0) & (rows["max_timestamp"] >= 0)
+            # A sum beyond 64 bits is no time that comes.
+            newest_ms = np.minimum(rows["max_timestamp"][has_records], NO_HORIZON - self._record_ttl_ms)
+            horizons = np.concatenate([horizons, newest_ms + self._record_ttl_ms])
         self.is_due |= bool(((horizons > self._settled_ms) & (horizons <= self._now_ms)).any())
         self.next_ms = min(self.next_ms, int(horizons[horizons > self._now_ms].min(initial=NO_HORIZON)))
         for row in rows[is_new & (rows["count"] == 0)]:

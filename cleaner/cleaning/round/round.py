@@ -34,6 +34,7 @@ from cleaner.cleaning.passes.pipeline import lanes_for, threads_of
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.expected_output import ExpectedOutput
+from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.cleaning.recopy.group import GroupRecopier, RecopyRules
 from cleaner.cleaning.recopy.recompress import RecompressCounts, Recompressor
 from cleaner.cleaning.recopy.retained import CopyCounts
@@ -45,6 +46,7 @@ from cleaner.cleaning.round.steps import (
     groups_of,
     install_group,
     refuse_keyless,
+    require_whole,
     rules_of,
     settle_before_swaps,
     unread_indexes,
@@ -53,6 +55,7 @@ from cleaner.cleaning.round.unread import NewKeys, UnreadSegments
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
@@ -73,6 +76,8 @@ class RoundResult:
         bytes_read, bytes_written, messages_read, messages_written: of the second.
         removed: removed records, by reason.
         held_tombstones, held_markers: stayed only because of `RoundContext.held_from`.
+        expired_records: became tombstones, by `cleaner.record.ttl.ms`.
+        outranked_records: left out for a record before them, by `cleaner.survivor`.
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.
@@ -105,6 +110,8 @@ class RoundResult:
     index_bytes_written: int = 0
     held_tombstones: int = 0
     held_markers: int = 0
+    expired_records: int = 0
+    outranked_records: int = 0
     batches_packed: int = 0
     batches_joined: int = 0
     packed_bytes_before: int = 0
@@ -132,7 +139,7 @@ def clean_log(
         NoSpaceError, LogDirOfflineError: the disk refused.
     """
     count = lanes_for(config.pipeline_threads)
-    offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots)
+    offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots, survivor_rule_of(topic.survivor))
     with borrowed_lanes(count, config.batch_limit_bytes(topic), max_kept=config.threads * count) as lanes:
         return _clean(log, cleanable, topic, lanes, context, offset_map)
 
@@ -160,6 +167,7 @@ def _clean(
         view=view,
     ).build()
     mapped_ns = context.clock.monotonic_ns()
+    require_whole(log, topic, built.ended_by, offset_map)
     refuse_keyless(log, built.keyless_messages, context)
     settle_before_swaps(log, context)
 
@@ -168,7 +176,17 @@ def _clean(
         groups = [[s] for s in log.segments_between(0, built.end_offset) if s.base_offset in context.only]
     progress = _Progress(context, sum(segment.size for group in groups for segment in group))
     recopier = _make_recopier(
-        log, topic, rules, lambda: MapSurvivors(offset_map, rules.removal_ms, view), lanes, context, damage, progress
+        *(
+            log,
+            topic,
+            rules,
+            lambda: MapSurvivors(offset_map, rules.removal_ms, view),
+            lanes,
+            context,
+            damage,
+            progress,
+        ),
+        rules.expiry(offset_map.latest_offset),
     )
     room = ExpectedOutput(offset_map, built.messages_by_segment)
     with unread, GroupEnds() as ends:
@@ -191,6 +209,7 @@ def _clean(
         map_entries=offset_map.entries,
         **vars(CopyCounts.total((recopier.counts, unread.read_once))),
         **vars(RecompressCounts() if recopier.recompressor is None else recopier.recompressor.counts),
+        outranked_records=offset_map.outranked,
         bytes_in_place=cleaning.bytes_in_place + unread.read_once.bytes_written,
         bytes_read_once=unread.read_once.bytes_read,
         segments_unread=unread.segments,
@@ -227,6 +246,7 @@ def _make_recopier(
     context: RoundContext,
     damage: KnownDamage,
     progress: _Progress,
+    expiry: Expiry | None,
 ) -> GroupRecopier:
     return GroupRecopier(
         rules=rules,
@@ -239,6 +259,7 @@ def _make_recopier(
         after_write=context.throttle,
         most_bytes=context.window_bytes,
         damage=damage,
+        expiry=expiry,
         recompressor=None
         if context.recompress is None
         else Recompressor(context.recompress, topic.max_message_bytes, lanes[0].unpacker.limit_bytes),

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from cleaner.cleaning.context import RoundContext
+from cleaner.cleaning.map.build_map import MapEnd
+from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.group import RecopyRules
+from cleaner.config.forms import SURVIVOR_KEY
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, LogChangedError, PolicyRefusedError
 from cleaner.policy.cleanable import Cleanable
@@ -28,6 +31,21 @@ def refuse_keyless(log: LoadedLog, keyless_messages: int, context: RoundContext)
     if context.refuse_keyless and keyless_messages:
         reason = f"{keyless_messages} records without a key would be removed; name the partition to clean it"
         raise PolicyRefusedError(f"{log.directory}: {reason}")
+
+
+def require_whole(log: LoadedLog, topic: TopicConfig, ended_by: MapEnd | None, offset_map: OffsetMap) -> None:
+    """
+    Raise PolicyRefusedError if a round by numbers has not compared all records: the one that stays may be beyond.
+
+    Call it before `settle_before_swaps`: it promises that nothing has changed.
+    """
+    if offset_map.rule.numbers is not None and ended_by is not None:
+        rule = f"{SURVIVOR_KEY}={topic.survivor} compares all records of a key in one round"
+        room = f"it holds {offset_map.key_limit} keys, at 32 bytes each"
+        way = f"raise log.cleaner.dedupe.buffer.size ({room})"
+        if ended_by is not MapEnd.FULL:
+            way = "let a round cover the whole log"
+        raise PolicyRefusedError(f"{log.directory}: {rule}, and {ended_by.value}: {way}. Nothing has changed")
 
 
 def settle_before_swaps(log: LoadedLog, context: RoundContext) -> None:
@@ -82,6 +100,7 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
         held_from=context.held_from,
         settled_ms=_NEVER_MS if context.keep_tombstones or context.held_from is not None else context.now_ms,
         removes_nothing=context.removes_nothing,
+        expire_before_ms=None if topic.expires_after_ms is None else context.now_ms - topic.expires_after_ms,
     )
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cleaner.base.key_views import NO_VIEW
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.all_latest import AllLatest
 from cleaner.cleaning.offset_map import OffsetMap
@@ -89,8 +88,10 @@ class UnreadSegments:
     ) -> None:
         self.read_once = CopyCounts()
         self.segments = self.bytes = self.index_bytes_read = self.index_bytes_written = 0
-        # A round that keeps damage reads everything to find it; indexes have digests of keys as they are, without view.
-        needs_all = context.keep_damaged or topic.key_view != NO_VIEW
+        # A round that keeps damage reads everything to find it; indexes have digests of keys as they are, without view,
+        # and know neither times nor other numbers of records.
+        self._is_by_keys = not topic.own_survivor and rules.expire_before_ms is None
+        needs_all = context.keep_damaged or topic.takes_whole_log or not self._is_by_keys
         self._indexes: LogKeyIndexes | None = None if needs_all else context.key_indexes
         self._log, self._context, self._topic, self._rules = log, context, topic, rules
         self._cleanable, self._map = cleanable, offset_map
@@ -120,7 +121,7 @@ class UnreadSegments:
 
     def first_pass(self) -> AllLatest | None:
         """Return what finds the segments of the dirty section that will stay."""
-        if self._context.keep_damaged:
+        if self._context.keep_damaged or not self._is_by_keys:
             return None
         first, end = self._cleanable.first_dirty_offset, self._cleanable.first_uncleanable_offset
         groups = groups_of(self._log, self._cleanable, self._topic, end)
@@ -151,7 +152,7 @@ class UnreadSegments:
 
     def may_stay(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group need not be read: it would stay as it is."""
-        if self._context.recompress is not None:
+        if self._context.recompress is not None or not self._is_by_keys:
             return False  # what its batches could be packed to, only their records tell
         return self._is_all_latest(group) or self._has_nothing_in_common(group)
 

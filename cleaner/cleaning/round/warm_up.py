@@ -21,6 +21,7 @@ from cleaner.cleaning.passes.index_follower import IndexFollower
 from cleaner.cleaning.passes.transactions import CleanedTransactions
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers, decide_retention
 from cleaner.cleaning.recopy.erasure import ErasedRecords, ErasingSurvivors
+from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.cleaning.recopy.recompress import Recompressor
 from cleaner.cleaning.recopy.retained import RetainedWriter
@@ -33,6 +34,7 @@ from cleaner.format.encode import encode_batches, join_columns
 from cleaner.format.key_digests import KeyDigests
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.parallel_reader import verify_checksums
+from cleaner.format.record_numbers import RecordNumbers
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels import PAD_BYTES, proof, retain
 from cleaner.kernels import columns as column_kernel
@@ -41,6 +43,7 @@ from cleaner.kernels import transactions as transaction_kernel
 from cleaner.kernels.batch_header import HEADER, MAGIC
 from cleaner.kernels.checksums import crc32c, xxhash32
 from cleaner.kernels.codec_table import GZIP, LZ4, NONE, SNAPPY
+from cleaner.policy.survivor_rule import SurvivorRule
 from cleaner.state.key_index import IndexBlock
 from cleaner.storage.segment.index_builder import IndexBuilder
 from cleaner.storage.segment.indexes import offset_entries
@@ -141,6 +144,19 @@ def _prove(chunk: Chunk, layout: Layout) -> None:
     proof.compare_records(*columns, *columns, of_records, np.zeros(len(layout), np.uint8))
 
 
+def _own_rules(log: bytes) -> None:
+    """Call the kernels of topics with a survivor rule or an age of their own."""
+    by_number, path = OffsetMap(8, 8, SurvivorRule(2, RecordNumbers(b"h"))), Path("warm-up")
+    digests, verdicts = KeyDigests(numbers=by_number.rule.numbers), np.full(4, map_kernel.KEEP, np.uint8)
+    for chunk in SegmentReader(_MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
+        no_flags = np.zeros(len(chunk.batches), np.uint8)
+        for block in Unpacker(1 << 20).blocks(path, chunk):
+            by_number.put(digests.of(path, block, no_flags, by_number.keys))
+            undecided = BlockRetention.undecided(len(chunk.batches), legacy_deletes_stay=True)
+            Expiry(2**62, 3).apply(path, block, undecided, verdicts)
+    by_number.reserve(1 << 16)
+
+
 def warm_up(*, rounds_only: bool = False) -> None:
     """
     Compile or load every kernel: `ABOUT_SECONDS` the first time on a machine, then a third of a second.
@@ -197,6 +213,7 @@ def warm_up(*, rounds_only: bool = False) -> None:
         packer.add(path, output, is_equal=False)
         packer.end()
     written.close()
+    _own_rules(log)
     offset_map.get(b"k")
     offset_map.are_all_latest(0, 0, 1)
     offset_map.has_any(IndexBlock(0, 0, np.zeros(1, np.uint16), np.zeros(0, np.uint32)))

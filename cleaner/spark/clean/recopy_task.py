@@ -161,6 +161,7 @@ def _make_recopier(
     throttle = settings.throttle()
     return GroupRecopier(
         rules=rules.rules,
+        expiry=rules.rules.expiry(settings.latest_offset),
         make_survivors=lambda: BitmapSurvivors(
             bits, settings.first_dirty_offset, settings.latest_offset, rules.rules.removal_ms
         ),

@@ -37,6 +37,7 @@ from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.round.round import RoundResult
 from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps, unread_indexes
+from cleaner.config.forms import SURVIVOR_KEY
 from cleaner.config.topic_settings import KEY_VIEW_KEY
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
@@ -119,6 +120,9 @@ class BulkCleaner:
         """
         if topic.key_view != NO_VIEW:
             raise UncleanableError(log.directory, f"{KEY_VIEW_KEY}={topic.key_view}: rounds on Spark know no key views")
+        if topic.own_survivor:
+            reason = f"{SURVIVOR_KEY}={topic.survivor}: rounds on Spark compare only offsets; use `cleaner clean`"
+            raise UncleanableError(log.directory, reason)
         options = self._make_options(config, log.directory.parent)
         with self._lock:
             jobs = self._jobs = self._jobs or self._make_jobs(config)

@@ -18,6 +18,7 @@ from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import Words
 from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.read.latest import Digest, LatestByKey, keys_within
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
 from cleaner.spark.source.arrow import ArrowRows
@@ -47,7 +48,7 @@ def latest_rows(fs: FileSystem, options: ReadOptions, task: LatestTask, damage: 
                 yield from quiet_reader.each_of(span, file, digest)
 
         max_keys = keys_within(options.map_bytes)
-        last = LatestByKey(digest_all, first, end, max_keys, max_keys)
+        last = LatestByKey(digest_all, first, end, max_keys, max_keys, survivor_rule_of(options.survivor))
         for span, file in held:
 
             def work(path: Path, block: Block, hidden: Flags, span: Span = span) -> ArrowRows:

@@ -17,7 +17,8 @@ from typing import Literal
 from cleaner.base.mistakes import nearest
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import parse_size
-from cleaner.errors import UsageError
+from cleaner.config.forms import OFFSET_SURVIVES, checked_survivor
+from cleaner.errors import ConfigError, UsageError
 from cleaner.spark.source.columns import BAD_BATCH, SELECTABLE, usual_columns
 from cleaner.spark.source.offsets import EARLIEST, LATEST, Offsets, Times, parse_offsets, parse_times
 
@@ -44,6 +45,7 @@ READ_DEFAULTS = {
     "latestPerKey": "false",
     "includeTombstones": "false",
     "latestPerKeyMemory": "512m",
+    "survivor": "offset",
     "maxDecompressedBatch": "64m",
     "badBatches": "fail",
     "replica": "one",
@@ -91,6 +93,7 @@ class ReadOptions:
         committed: leave out aborted transactions, and everything from the first undecided transaction on.
         columns: in the order wanted; includes `BAD_BATCH` when damage is reported.
         latest_per_key: only the last record of each key of a partition.
+        survivor: with `latest_per_key`, which record of a key is the last: `cleaner.survivor`.
         tombstones: with `latest_per_key`, also keys whose last value is null.
         map_bytes: memory that a task may use for the keys it compares.
         batch_bytes: size to which a batch may unpack; more is damage, or an attack on the memory of tasks.
@@ -119,6 +122,7 @@ class ReadOptions:
     columns: tuple[str, ...]
     latest_per_key: bool
     tombstones: bool
+    survivor: str
     map_bytes: int
     batch_bytes: int
     bad_batches: BadBatches
@@ -187,6 +191,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     tombstones = flag(texts, "includeTombstones")
     if tombstones and not latest:
         raise UsageError("includeTombstones=true goes with latestPerKey=true; other reads show all tombstones anyway")
+    if given_survivor(texts["survivor"]) and not latest:
+        raise UsageError("survivor goes with latestPerKey=true; other reads show all records anyway")
     bad_batches = choice(texts, "badBatches", ("fail", "skip", "report"))
     given = {key.lower() for key in options}
     _require_one([name for name in _TOPIC_OPTIONS if texts[name]], "each of them says which topics are read")
@@ -209,6 +215,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         columns=_columns(texts, reports=bad_batches == "report"),
         latest_per_key=latest,
         tombstones=tombstones,
+        survivor=texts["survivor"],
         map_bytes=size(texts, "latestPerKeyMemory", _SMALLEST_MAP_BYTES),
         batch_bytes=size(texts, "maxDecompressedBatch", 1),
         bad_batches=bad_batches,  # type: ignore[arg-type]  # one of its three words
@@ -226,6 +233,14 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 def flag(texts: Mapping[str, str], name: str) -> bool:
     """Return a boolean. Raises UsageError."""
     return choice({name: texts[name].lower()}, name, ("true", "false")) == "true"
+
+
+def given_survivor(text: str) -> bool:
+    """Tell whether a survivor rule is not the default. Raises UsageError for what is none."""
+    try:
+        return checked_survivor(text) != OFFSET_SURVIVES
+    except ConfigError as error:
+        raise UsageError(f"survivor={text}: {error.reason}") from error
 
 
 def choice(texts: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:

@@ -43,12 +43,13 @@ def has_horizon(rows: Batches) -> Mask:
     return flags
 
 
-def check_headers(step: ProofStep, rebuilt: Mask, rules: ProofRules, findings: Findings) -> None:
+def check_headers(step: ProofStep, rebuilt: Mask, is_nulled: Mask, rules: ProofRules, findings: Findings) -> None:
     """
     Compare the headers of rebuilt batches with their sources.
 
     Args:
         rebuilt: batches before whose partner has other bytes.
+        is_nulled: batches before with a record that has lost its value for its age.
     """
     rows = step.before.batches[rebuilt]
     others = step.after.batches[step.partners[rebuilt]]
@@ -90,31 +91,42 @@ def check_headers(step: ProofStep, rebuilt: Mask, rules: ProofRules, findings: F
     if rules.recompressed:
         return
     # A batch with all its records is copied unchanged, except for a new horizon (R-562).
-    is_whole = ~was_legacy & ~is_empty & (others["count"] == rows["count"]) & rules.sets_horizons
+    is_whole = ~was_legacy & ~is_empty & (others["count"] == rows["count"]) & rules.sets_horizons & ~is_nulled[rebuilt]
     for other in others[is_whole & (has_horizon(others) == has_horizon(rows))]:
         reason = "its bytes have changed, though it has all its records"
         findings.add(RefutationKind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)
 
 
 def check_horizons(
-    step: ProofStep, judged: Mask, had_tombstone: Mask, has_tombstone: Mask, rules: ProofRules, findings: Findings
+    step: ProofStep,
+    judged: Mask,
+    had_tombstone: Mask,
+    has_tombstone: Mask,
+    may_be_nulled: Mask,
+    is_nulled: Mask,
+    rules: ProofRules,
+    findings: Findings,
 ) -> None:
     """
-    Check the horizons of data batches: a horizon is kept, and is set when a tombstone is retained for the first time.
+    Check the horizons of data batches: a horizon is kept, and is set when a tombstone is retained for the first time,
+    or made of a record for its age.
 
     Args:
         judged: data batches before that a round has recopied and that have a partner.
         had_tombstone, has_tombstone: batches that had a tombstone before, and that still have one.
+        may_be_nulled, is_nulled: batches with a record that may have lost its value for its age, and with one that has.
     """
     at = np.flatnonzero(judged)
     rows, others = step.before.batches[at], step.after.batches[step.partners[at]]
     has_records = others["count"] > 0
     had, has = has_horizon(rows), has_horizon(others)
-    moved = had & has_records & (~has | (rows["base_timestamp"] != others["base_timestamp"]))
-    is_new = ~had & has
+    may_move = (is_nulled if rules.is_one_round else may_be_nulled)[at]
+    is_moved = had & has_records & (~has | (rows["base_timestamp"] != others["base_timestamp"]))
+    moved = is_moved & ~may_move
+    is_new = has & (~had | is_nulled[at] | (is_moved & may_move))
     # A horizon stays when a later round removes the tombstone that it was set for (R-563).
-    may_be_new = (has_tombstone if rules.is_one_round else had_tombstone)[at]
-    missing = ~had & ~has & has_tombstone[at] & rules.sets_horizons
+    may_be_new = (has_tombstone if rules.is_one_round else had_tombstone)[at] | may_move
+    missing = ~has & ((~had & has_tombstone[at]) | is_nulled[at]) & rules.sets_horizons
     for is_wrong, reason in (
         (moved, "its delete horizon has changed"),
         # Which of the batches that were joined had the tombstone, another step may know.

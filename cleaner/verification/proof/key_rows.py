@@ -18,13 +18,12 @@ from cleaner.storage.fs.file_system import File
 Rows = npt.NDArray[np.uint64]
 
 # Columns of a row, all 64 bits wide.
-DIGEST, DIGEST_REST, OFFSET, FLAGS = range(4)
-COLUMNS = 4
+DIGEST, DIGEST_REST, OFFSET, FLAGS, NUMBER = range(5)
+COLUMNS = 4  # or 5, where records are compared by a number
 # Bits of FLAGS: the record is in the log after; its value is null, and it may, or must, be removed for that alone; the
 # row is not a record, but a key's last offset from later slices; it supersedes nothing, or perhaps nothing.
 KEPT, MAY_GO, MUST_GO, REMEMBERED, PASSED_OVER, DOUBTFUL = 1, 2, 4, 8, 16, 32
 
-_ROW_BYTES = 8 * COLUMNS
 _PART_BITS = 7
 _PARTS = 1 << _PART_BITS
 # Sorting needs copies: an order, the sorted rows, and results for each key.
@@ -36,14 +35,17 @@ class KeyRows:
     Args:
         memory_bytes: approximate limit of the memory used.
         make_file: creates the file for rows that do not fit.
+        columns: of each row; with NUMBER one more than usual.
 
     Attributes:
         count: rows added.
+        columns: as given.
     """
 
-    def __init__(self, memory_bytes: int, make_file: Callable[[], File]) -> None:
-        self.count = 0
-        self._max_rows = max(1024, memory_bytes // (_COPIES * _ROW_BYTES))
+    def __init__(self, memory_bytes: int, make_file: Callable[[], File], columns: int = COLUMNS) -> None:
+        self.count, self.columns = 0, columns
+        self._row_bytes = 8 * columns
+        self._max_rows = max(1024, memory_bytes // (_COPIES * self._row_bytes))
         self._make_file = make_file
         self._held: list[Rows] = []
         self._held_rows = 0
@@ -58,7 +60,7 @@ class KeyRows:
             self._file.close()
 
     def add(self, rows: Rows) -> None:
-        """Add rows, shape (n, COLUMNS), offsets ascending from call to call."""
+        """Add rows, shape (n, columns), offsets ascending from call to call."""
         self.count += len(rows)
         self._held.append(rows)
         self._held_rows += len(rows)
@@ -74,7 +76,7 @@ class KeyRows:
         sizes = np.bincount(part, minlength=_PARTS)
         # Stable: within a part offsets keep ascending.
         rows = rows[np.argsort(part, kind="stable")]
-        self._file.write(rows.data.cast("B"), self._written_rows * _ROW_BYTES)
+        self._file.write(rows.data.cast("B"), self._written_rows * self._row_bytes)
         self._extents.append((self._written_rows, sizes))
         self._written_rows += len(rows)
 
@@ -106,7 +108,7 @@ class KeyRows:
             yield np.concatenate(slices[::-1])
 
     def _read(self, file: File, first: int, count: int) -> Rows:
-        rows: Rows = np.empty((count, COLUMNS), np.uint64)
-        if file.read_into(rows.data.cast("B"), first * _ROW_BYTES) != rows.nbytes:
+        rows: Rows = np.empty((count, self.columns), np.uint64)
+        if file.read_into(rows.data.cast("B"), first * self._row_bytes) != rows.nbytes:
             raise AssertionError(f"{file.path}: what was written to it is not there")
         return rows

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from cleaner.verification.proof.findings import MAX_FINDINGS
 from cleaner.verification.proof.key_rows import (
-    COLUMNS,
     DIGEST,
     DIGEST_REST,
     DOUBTFUL,
@@ -17,6 +16,7 @@ from cleaner.verification.proof.key_rows import (
     KEPT,
     MAY_GO,
     MUST_GO,
+    NUMBER,
     OFFSET,
     PASSED_OVER,
     REMEMBERED,
@@ -95,10 +95,13 @@ def judge(rows: KeyRows, first_dirty_offset: int, uncounted: Uncounted, *, is_on
     """
     found = LastValues()
     for part in rows.parts():
-        known: Rows = np.empty((0, COLUMNS), np.uint64)
+        known: Rows = np.empty((0, rows.columns), np.uint64)
         for taken in part:
-            marked = _marked(taken, uncounted)
-            known = _judge(np.concatenate([marked, known]), first_dirty_offset, is_one_round, found)
+            marked = np.concatenate([_marked(taken, uncounted), known])
+            if rows.columns > NUMBER:
+                known = _judge_numbers(marked, first_dirty_offset, is_one_round, found)
+            else:
+                known = _judge(marked, first_dirty_offset, is_one_round, found)
         found.keys += int((known[:, FLAGS] & np.uint64(DOUBTFUL) == 0).sum())
     return found
 
@@ -157,6 +160,41 @@ def _judge(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: LastV
             _remembered(rows[starts], possible, REMEMBERED | DOUBTFUL)[possible > certain],
         ]
     )
+
+
+def _judge_numbers(rows: Rows, first_dirty_offset: int, is_one_round: bool, found: LastValues) -> Rows:
+    """
+    As `_judge`, where the record with the greatest number stays; a round compares all from the log start on.
+
+    Of a key the greatest of the later slices are remembered: of all records, and of those that no round can have
+    removed as a tombstone. What such a tombstone outranks may have come when it was gone.
+    """
+    if not len(rows):
+        return rows
+    below = rows[:, OFFSET].astype(np.int64) < first_dirty_offset
+    rows[below, NUMBER] = 0  # compared with nothing: any record that is supersedes it
+    rows = np.take(rows, np.lexsort([rows[:, at] for at in (OFFSET, NUMBER, DIGEST_REST, DIGEST)]), axis=0)
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = (rows[1:, DIGEST] != rows[:-1, DIGEST]) | (rows[1:, DIGEST_REST] != rows[:-1, DIGEST_REST])
+    starts = np.flatnonzero(is_first)
+    sizes = np.diff(np.append(starts, len(rows)))
+    flags = rows[:, FLAGS].astype(np.int64)
+    offsets, places = rows[:, OFFSET].astype(np.int64), np.arange(len(rows))
+    is_record = flags & REMEMBERED == 0
+    is_kept = is_record & (flags & KEPT != 0)
+    last = starts + sizes - 1
+    is_compared = offsets >= first_dirty_offset
+    supersedes = is_compared & ((flags & MAY_GO == 0) | is_one_round)
+    lasting = np.maximum.reduceat(np.where(supersedes, places, _NONE), starts)
+    superseded = is_kept & (places < np.repeat(lasting, sizes))
+    has_to_stay = (places == np.repeat(last, sizes)) | ~np.repeat(is_compared[last], sizes)
+    found.lost.add(offsets[is_record & has_to_stay & ~is_kept & (flags & MAY_GO == 0)])
+    found.superseded.add(offsets[superseded])
+    found.expired.add(offsets[is_kept & (flags & MUST_GO != 0) & ~superseded])
+    remembered = np.unique(np.concatenate([last, lasting[lasting >= 0]]))
+    known: Rows = rows[remembered].copy()
+    known[:, FLAGS] = REMEMBERED | (flags[remembered] & MAY_GO) | np.where(np.isin(remembered, last), 0, DOUBTFUL)
+    return known
 
 
 def _remembered(rows: Rows, offsets: Longs, flags: int) -> Rows:

@@ -32,13 +32,13 @@ from cleaner.verification.proof.files import check_files
 from cleaner.verification.proof.findings import Findings, Refutation, RefutationKind
 from cleaner.verification.proof.first_pass import ProofFirstPass
 from cleaner.verification.proof.key_rows import (
-    COLUMNS,
     DIGEST,
     DIGEST_REST,
     FLAGS,
     KEPT,
     MAY_GO,
     MUST_GO,
+    NUMBER,
     OFFSET,
     KeyRows,
     Rows,
@@ -83,7 +83,12 @@ class Proof:
 
 @dataclass(frozen=True)
 class _StepFlags:
-    """Flags of a step's batches before; the last four are set while records are read."""
+    """
+    Flags of a step's batches before; the last six are set while records are read.
+
+    Attributes:
+        may_be_nulled, is_nulled: it has a record that may have lost its value for its age, and one that has.
+    """
 
     is_judged: Mask
     is_expired: Mask
@@ -92,6 +97,8 @@ class _StepFlags:
     has_tombstone: Mask
     has_lost: Mask
     has_kept: Mask
+    may_be_nulled: Mask
+    is_nulled: Mask
 
 
 class Prover:
@@ -138,7 +145,7 @@ class Prover:
         self._transactions = Transactions(
             before, after, rules, self._recopied_end, self._findings, is_first_pass_exact=is_exact
         )
-        self._reader = RecordReader(limit_bytes, self._findings, is_recompressed=rules.recompressed)
+        self._reader = RecordReader(limit_bytes, self._findings, rules)
         self._aborts = after.aborted()
         self._damaged = self._repacked = 0
         # A round ends at a segment's start, after a batch, or after a record whose key it has mapped (R-513).
@@ -221,7 +228,7 @@ class Prover:
         is_control = control_batches(rows)
         self._check_head(step, is_head & ~is_expired & ~is_same)
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
-        found = _StepFlags(is_judged, is_expired, is_control, *np.zeros((4, len(rows)), np.bool_))
+        found = _StepFlags(is_judged, is_expired, is_control, *np.zeros((6, len(rows)), np.bool_))
         types = self._read(step, is_read | is_control, is_same, found)
         self._note_range_end(rows, is_read)
         if step.joined.any():
@@ -230,9 +237,12 @@ class Prover:
             step.partners[step.joined & ~found.has_kept] = -1
         self._repacked += self._count_repacked(step, is_same)
         rebuilt = is_judged & ~is_same & ~step.joined & (step.partners >= 0)
-        check_headers(step, rebuilt, self._rules, self._findings)
+        check_headers(step, rebuilt, found.is_nulled, self._rules, self._findings)
         has_partner = is_judged & ~is_control & (step.partners >= 0)
-        check_horizons(step, has_partner, found.had_tombstone, found.has_tombstone, self._rules, self._findings)
+        check_horizons(
+            *(step, has_partner, found.had_tombstone, found.has_tombstone, found.may_be_nulled, found.is_nulled),
+            *(self._rules, self._findings),
+        )
         has_to_stay = self._check_required(step, found)
         self._check_empty(step, found)
         self._follow_transactions(step, found, types, has_to_stay)
@@ -308,6 +318,9 @@ class Prover:
         is_null = layout.value_sizes < 0
         found.had_tombstone[block.rows[is_data & is_null]] = True
         found.has_tombstone[block.rows[is_data & is_null & block.is_kept]] = True
+        may_be_nulled = is_data & rules.may_be_nulled(layout)
+        found.may_be_nulled[block.rows[may_be_nulled]] = True
+        found.is_nulled[block.rows[block.is_nulled]] = True
         is_transactional = (rows["attributes"] & TRANSACTIONAL_FLAG != 0)[block.rows]
         found.has_kept[block.rows[block.is_kept]] = True
         # Without a round no record may be missing.
@@ -329,10 +342,12 @@ class Prover:
         is_known = ~is_transactional | (layout.offsets >= self._before.log_start_offset)
         wanted = is_data & below & is_keyed & is_known
         if wanted.any():
-            self._write_down(step, block, wanted, is_null)
+            self._write_down(step, block, wanted, is_null, may_be_nulled)
 
-    def _write_down(self, step: ProofStep, block: RecordBlock, wanted: Mask, is_null: Mask) -> None:
-        layout = block.layout
+    def _write_down(
+        self, step: ProofStep, block: RecordBlock, wanted: Mask, is_null: Mask, may_be_nulled: Mask
+    ) -> None:
+        layout, rules = block.layout, self._rules
         digests = np.zeros(kernel.DIGEST_WORDS * len(layout), np.uint64)
         keys = layout.data, layout.key_starts, layout.key_sizes
         if self._view is not None:
@@ -342,10 +357,15 @@ class Prover:
         if is_null.any():
             may_go, must_go = self._tombstones(step, block)
             flags |= np.where(is_null & may_go, MAY_GO, 0) | np.where(is_null & must_go, MUST_GO, 0)
-        rows = np.empty((int(wanted.sum()), COLUMNS), np.uint64)
+        if may_be_nulled.any():
+            flags |= np.where(rules.may_be_gone(layout) & may_be_nulled, MAY_GO, 0)
+            flags |= np.where(may_be_nulled & ~block.is_nulled & rules.is_now_exact, MUST_GO, 0)
+        rows = np.empty((int(wanted.sum()), self._rows.columns), np.uint64)
         rows[:, [DIGEST, DIGEST_REST]] = digests.reshape(-1, kernel.DIGEST_WORDS)[wanted]
         rows[:, OFFSET] = layout.offsets[wanted].astype(np.uint64)
         rows[:, FLAGS] = flags[wanted].astype(np.uint64)
+        if rules.numbers is not None:
+            rows[:, NUMBER] = rules.numbers.of_layout(layout)[wanted]
         self._pending.append(rows)
 
     def _tombstones(self, step: ProofStep, block: RecordBlock) -> tuple[Mask, Mask]:
@@ -517,7 +537,12 @@ class Prover:
                 judged.superseded,
                 "a later record of its key is in the cleaned range",
             ),
-            (RefutationKind.REVIVED, self._after, judged.expired, "a tombstone is kept past its horizon"),
+            (
+                RefutationKind.REVIVED,
+                self._after,
+                judged.expired,
+                "kept past its horizon, or past the age at which it expires",
+            ),
         ):
             offsets = np.sort(refuted.lowest).tolist()
             for offset, place in zip(offsets, side.find(offsets), strict=False):

@@ -14,6 +14,7 @@ from cleaner.format.records import Unpacker
 from cleaner.format.rewrite import canonical_headers
 from cleaner.kernels import proof as kernel
 from cleaner.verification.proof.findings import Findings, RefutationKind
+from cleaner.verification.proof.rules import ProofRules
 from cleaner.verification.proof.steps import ProofStep
 
 Longs = npt.NDArray[np.int64]
@@ -36,11 +37,13 @@ class RecordBlock:
         layout: of the records.
         rows: int64, for each record its batch's row in the step.
         is_kept: for each record whether it is in the log after.
+        is_nulled: for each record whether it has lost its value, as its age allows.
     """
 
     layout: Layout
     rows: Longs
     is_kept: Mask
+    is_nulled: Mask
 
     def control_type(self, record: int) -> int:
         """Return the type in the key of a control record, -1 for none (R-230)."""
@@ -57,11 +60,11 @@ class RecordReader:
     Args:
         limit_bytes: most bytes one batch may unpack to.
         findings: gets changed and invented records.
-        is_recompressed: see `ProofRules`.
+        rules: facts about the rounds.
     """
 
-    def __init__(self, limit_bytes: int, findings: Findings, *, is_recompressed: bool = False) -> None:
-        self._is_recompressed = is_recompressed
+    def __init__(self, limit_bytes: int, findings: Findings, rules: ProofRules) -> None:
+        self._rules = rules
         self._before, self._after = Unpacker(limit_bytes), Unpacker(limit_bytes)
         self._findings = findings
         self._matched: dict[int, int] = {}  # records of joined batches that were found before, by base offset
@@ -84,12 +87,13 @@ class RecordReader:
             layout = lay_out(step.before_path, block, skipped, _FIRST, _END)
             wanted = np.flatnonzero(is_read[mine])
             rows = np.repeat(wanted + block.first, block.batches["count"][wanted])
-            is_kept = is_same[rows]
-            self._compare(step, layout, np.flatnonzero(is_read[mine] & ~is_same[mine]) + block.first, is_kept)
-            yield RecordBlock(layout, rows, is_kept)
+            found = RecordBlock(layout, rows, is_same[rows], np.zeros(len(rows), np.bool_))
+            self._compare(step, found, np.flatnonzero(is_read[mine] & ~is_same[mine]) + block.first)
+            yield found
 
-    def _compare(self, step: ProofStep, layout: Layout, changed: Longs, is_kept: Mask) -> None:
-        """Note which records are kept in rebuilt batches, and report errors in them."""
+    def _compare(self, step: ProofStep, records: RecordBlock, changed: Longs) -> None:
+        """Note which records are kept in rebuilt batches, and which without values; report errors in them."""
+        layout, is_kept = records.layout, records.is_kept
         rows = step.partners[changed]
         self._check_emptied(step, layout, changed[rows >= 0])
         is_joined = step.joined.any()
@@ -110,7 +114,7 @@ class RecordReader:
                 elsewhere = self._elsewhere(step, changed, found, block.batches, of)
                 partners[elsewhere] = -1
             is_kept[partners[partners >= 0]] = True
-            self._report_differences(step, layout, found, partners, positions, elsewhere)
+            self._report_differences(step, records, found, partners, positions, elsewhere)
             self._check_timestamps(step, found, of, block.batches)
 
     def _elsewhere(
@@ -143,16 +147,23 @@ class RecordReader:
                 )
 
     def _report_differences(
-        self, step: ProofStep, layout: Layout, found: Layout, partners: Longs, positions: Longs, elsewhere: Mask
+        self, step: ProofStep, records: RecordBlock, found: Layout, partners: Longs, positions: Longs, elsewhere: Mask
     ) -> None:
-        path = step.after_path
+        path, layout = step.after_path, records.layout
         for record in np.flatnonzero((partners < 0) & ~elsewhere).tolist():
             reason = "no record has this offset in the log before"
             self._findings.add(RefutationKind.INVENTED, path, positions[record], found.offsets[record], reason)
         verdicts = np.zeros(len(partners), np.uint8)
         kernel.compare_records(*_columns(layout), *_columns(found), partners, verdicts)
+        nulled = (verdicts == kernel.VALUE_DIFFERS) & (found.value_sizes < 0)
+        nulled &= self._rules.may_be_nulled(layout)[partners]
+        records.is_nulled[partners[nulled]] = True
         for record in np.flatnonzero(verdicts).tolist():
             verdict = int(verdicts[record])
+            if nulled[record]:
+                verdict = _other_difference(layout, partners[record], found, record)
+                if verdict == kernel.SAME:
+                    continue
             if verdict == kernel.HEADERS_DIFFER and _headers(layout, partners[record]) == _headers(found, record):
                 continue
             reason = f"{_WORDS[verdict]} of the record has changed"
@@ -164,7 +175,7 @@ class RecordReader:
         largest = np.maximum.reduceat(found.timestamps_ms, starts)
         rows = batches[of[starts]]
         wrong = (np.maximum(largest, -1) != rows["max_timestamp"]) & (rows["attributes"] & TIMESTAMP_TYPE_FLAG == 0)
-        if self._is_recompressed:
+        if self._rules.recompressed:
             # A batch that was only packed, or joined, keeps what headers said; other steps may have had them.
             is_here = (rows["base_offset"] >= step.before.batches["base_offset"][0]) & (not step.goes_on)
             wrong &= is_here & ~np.isin(rows["max_timestamp"], step.before.batches["max_timestamp"])
@@ -173,7 +184,7 @@ class RecordReader:
         wrong = (found.timestamps_ms[starts] != rows["base_timestamp"]) & (
             rows["attributes"] & DELETE_HORIZON_FLAG == 0
         )
-        if self._is_recompressed:
+        if self._rules.recompressed:
             wrong &= is_here & ~np.isin(rows["base_timestamp"], step.before.batches["base_timestamp"])
         for row in rows[wrong]:
             self._report_header(step, row, "baseTimestamp is not that of its first record")
@@ -206,3 +217,11 @@ def _columns(layout: Layout) -> tuple[npt.NDArray[np.generic], ...]:
 
 def _headers(layout: Layout, record: int) -> bytes:
     return canonical_headers(layout.data.data[int(layout.header_starts[record]) :])
+
+
+def _other_difference(layout: Layout, partner: int, found: Layout, record: int) -> int:
+    """Return how a record that has lost its value differs besides; SAME if it does not."""
+    if layout.timestamps_ms[partner] != found.timestamps_ms[record]:
+        return int(kernel.TIMESTAMP_DIFFERS)
+    is_same = _headers(layout, partner) == _headers(found, record)
+    return int(kernel.SAME if is_same else kernel.HEADERS_DIFFER)

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from cleaner.format.chunks import Mask
+from cleaner.format.layout import Layout
+from cleaner.format.record_numbers import RecordNumbers
+
 
 @dataclass(frozen=True)
 class ProofVersion:
@@ -37,6 +43,8 @@ class ProofRules:
         high_watermark: it was at least this in every round; None: not known.
         versions: the Kafka versions that may have run them, at least one.
         recompressed: batches may have been packed in another way, and joined (`clean --recompress`).
+        expires_after_ms: the age at which records became tombstones; None: they did not.
+        numbers: of the records of a key the one with the greatest number stays, of equals the last; None: the last.
     """
 
     first_dirty_offset: int
@@ -52,6 +60,24 @@ class ProofRules:
     high_watermark: int | None
     versions: tuple[ProofVersion, ...]
     recompressed: bool = False
+    expires_after_ms: int | None = None
+    numbers: RecordNumbers | None = None
+
+    def may_be_nulled(self, layout: Layout) -> Mask:
+        """Tell which records may have become tombstones for their age: with key and value, in the cleaned range."""
+        if self.expires_after_ms is None or not self.has_rounds:
+            return np.zeros(len(layout), np.bool_)
+        is_old = (layout.timestamps_ms >= 0) & (layout.timestamps_ms <= self.now_ms - self.expires_after_ms)
+        found: Mask = is_old & (layout.key_sizes >= 0) & (layout.value_sizes >= 0) & (layout.offsets < self.end_offset)
+        return found
+
+    def may_be_gone(self, layout: Layout) -> Mask:
+        """Tell which records may have become tombstones for their age, and then have been removed as such."""
+        if self.is_one_round or self.expires_after_ms is None:
+            return np.zeros(len(layout), np.bool_)
+        nulled_ms = np.maximum(np.minimum(layout.timestamps_ms, self.now_ms) + self.expires_after_ms, self.since_ms)
+        gone: Mask = self.may_be_nulled(layout) & (nulled_ms <= self.now_ms - self.delete_retention_ms)
+        return gone
 
     def has_to_keep_range_end(self, version: ProofVersion, *, is_log_end: bool) -> bool:
         """

@@ -118,7 +118,7 @@ READING: Table = {
         "until": WORD,
     },
     "follow": {"offset": NEEDED_INTEGER, "isolation": WORD, "until": WORD, "timeout_seconds": SECONDS},
-    "latest": {"isolation": WORD},
+    "latest": {"isolation": WORD, "survivor": WORD},
     "offset_for_time": {"timestamp_ms": MOMENT, "isolation": WORD},
     "end_offset_for_epoch": {"epoch": NEEDED_INTEGER},
     "close": {},

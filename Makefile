@@ -32,7 +32,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image lock python spark tools
+.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -46,10 +46,13 @@ tools:
 demo: python
 	@$(BIN)/python -m tools.demo
 
-# Kernels first with every index checked, in machine code of its own; then everything.
+# Kernels first with every index checked, in machine code of its own; then everything. `make bounds` has the goldens, too.
 test: tools warm
-	$(BOUNDS_CHECKED) $(PYTEST) -m "kernels and not slow" $(ARGS)
+	$(BOUNDS_CHECKED) $(PYTEST) -m "kernels and not slow" --ignore=tests/golden $(ARGS)
 	$(PYTEST) -m "not slow" $(ARGS)
+
+bounds: tools warm
+	$(BOUNDS_CHECKED) $(PYTEST) -m kernels $(ARGS)
 
 # Once, not in both test processes at a time.
 warm: spark

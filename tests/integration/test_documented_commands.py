@@ -14,6 +14,7 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main, make_parser
 from cleaner.spark.clean.available import why_not_available
+from tests.integration.forked import forked_commands
 from tests.integration.log_dirs import keyed_log
 from tests.support.coordinator_records import offset_commit
 from tests.support.log_builder import LogBuilder, write_log_dir
@@ -42,6 +44,8 @@ EXCEPTIONS = {
     r".* \| nc -U": "nc is not among the tools of the tests; tests/unit/control speaks the protocol",
     r".*\$(\w*LOG_DIR|KEPT)\b": "tests/integration/test_way_back_page.py makes logs for it",
 }
+# Here each command is a process of its own: what a newcomer types first, and what happens in a mount namespace.
+_WITH_PROCESSES = ("README.md", "operations.md")
 # Pages whose examples of Python have tests with a session of their own.
 PYTHON_ELSEWHERE = {"library.md": "test_library_page.py", "spark.md": "test_spark_frames.py"}
 
@@ -99,7 +103,8 @@ def exception_to(command: str) -> str | None:
 
 def start_daemon(shell: Shell, command: str) -> None:
     """Leave a daemon running in a shell, which ends it."""
-    shell.run(f"{command} > daemon.log 2>&1 &")
+    own = command.replace("cleaner", str(Path(sys.executable).with_name("cleaner")), 1)
+    shell.run(f"{own} > daemon.log 2>&1 &")
     shell.run("until cleaner status --probe ready; do kill -0 $! || break; done 2> /dev/null")
     shell.run("cleaner status --probe ready || { cat daemon.log; false; }")
 
@@ -120,9 +125,15 @@ def _warm() -> None:
     main(["warm"])
 
 
-@pytest.mark.usefixtures("_warm")
+@pytest.fixture(scope="module")
+def _forked(_warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the directory of a `cleaner` that begins in no time."""
+    with forked_commands(tmp_path_factory.mktemp("forked")) as path:
+        yield path
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=ids)
-def test_each_command_of_a_page_answers_as_it_says(tmp_path: Path, page: Path) -> None:
+def test_each_command_of_a_page_answers_as_it_says(tmp_path: Path, page: Path, _forked: Path) -> None:
     """In one shell, from the first to the last; a daemon runs where one is needed."""
     is_incidents = page.name == "operations.md"
     if is_incidents and os.geteuid() != 0:
@@ -133,6 +144,8 @@ def test_each_command_of_a_page_answers_as_it_says(tmp_path: Path, page: Path) -
         pytest.skip(f"commands of {page.name} NOT RUN: no {', '.join(missing)} (tools/prepare tests)")
     world = World(tmp_path)
     with Shell(world.project, inside=["unshare", "--mount"] if is_incidents else ()) as shell:
+        if page.name not in _WITH_PROCESSES:
+            shell.run(f"PATH={_forked}:$PATH")
         if is_incidents:
             shell.run(f"PYTHONPATH={ROOT} {sys.executable} -m tools.incidents .")
         if page.name in ("steering.md", "operations.md", "README.md"):

@@ -9,6 +9,7 @@
 # make random-logs N=2000 SEED=1    random logs, cleaned by Kafka (KAFKA=4.4: by that release) and by us, compared
 # make left-overs N=2000 SEED=1    states that a stop in the middle of a swap can leave, settled by Kafka and by us, compared
 # make goldens   rebuild the goldens that compare releases of Kafka: about four minutes
+# make bounds        the kernels' tests and the goldens with every index checked, the long form
 # make kafka-news    which releases of Kafka have not been compared yet
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
 # make fuzz MINUTES=60 ARGS=--parsers    hostile bytes for single parsers, guided by the lines that they reach

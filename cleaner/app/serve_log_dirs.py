@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from cleaner.app.options import CallContext
 from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.errors import ListenError, UsageError
 from cleaner.serve.catalog import Catalog
+from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Setting
+from cleaner.serve.offsets import GroupOffsets
 from cleaner.serve.partition import Partition
-from cleaner.serve.server import Limits, Server, listen
+from cleaner.serve.server import Limits, Server
 from cleaner.settings import SettingsResolver
 from cleaner.settings.given import DEFAULT
 from cleaner.settings.sources import Sources
@@ -63,11 +66,17 @@ class ServedLogDirs:
             catalog = self.catalog = Catalog(context.fs, directories, context.clock, context.warn)
             attempt.callback(catalog.close)
             self._settings = {each.path: SettingsResolver(context.fs, each.path, sources) for each in catalog.log_dirs}
+            coordinator = Coordinator(GroupOffsets(context.fs, catalog, context.warn))
             self._server = Server(
-                catalog, self._settings_of, limits=limits or Limits(), advertised=advertised, warn=context.warn
+                catalog,
+                self._settings_of,
+                coordinator,
+                limits=limits or Limits(),
+                advertised=advertised,
+                warn=context.warn,
             )
             try:
-                self._listener = listen(*listen_at)
+                self._listener = _listen(*listen_at)
             except OSError as error:
                 raise ListenError(f"--listen {_shown(listen_at)}: {error.strerror or error}") from error
             attempt.callback(self._listener.close)
@@ -127,3 +136,23 @@ def _require_loopback(address: Address) -> None:
 
 def _shown(address: Address) -> str:
     return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """
+    Return a listening socket.
+
+    Raises:
+        OSError: the address is taken, or not this machine's.
+    """
+    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+        0
+    ]
+    with contextlib.ExitStack() as attempt:
+        listener = attempt.enter_context(socket.socket(family, kind, protocol))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(1024)
+        listener.setblocking(False)
+        attempt.pop_all()
+    return listener

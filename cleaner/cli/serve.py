@@ -24,6 +24,7 @@ DESCRIPTION = """\
 A Kafka endpoint over directories: kcat, consumers, Spark or MirrorMaker read a backup at its own offsets, with its own
 times and transactions. Nothing is locked, written, expired or compacted; a writer or a cleaner may be at work in the
 same directory. Requests that write are refused with the protocol's own errors.
+Consumer groups work; what they commit is kept until the process ends.
 
 Only loopback addresses are served. Records end at the high watermark, as for any consumer. Needs the extra
 `serve` of this package (docs/serve.md)."""

@@ -39,6 +39,15 @@ _ANSWERED = {
     "DescribeCluster": 1,
     "DescribeConfigs": 4,
     "DescribeLogDirs": 4,
+    "FindCoordinator": 4,
+    "JoinGroup": 9,
+    "SyncGroup": 5,
+    "Heartbeat": 4,
+    "LeaveGroup": 5,
+    "OffsetCommit": 9,
+    "OffsetFetch": 9,
+    "ListGroups": 5,
+    "DescribeGroups": 5,
 }
 _REFUSED = {
     "Produce": (11, Code.TOPIC_AUTHORIZATION_FAILED),
@@ -68,8 +77,7 @@ def load_apis() -> dict[int, Api]:
     Raises:
         UsageError: the definitions are not installed.
     """
-    offered = [(name, newest, None) for name, newest in _ANSWERED.items()]
-    apis = [_api(name, newest, None) for name, newest, _ in offered]
+    apis = [_api(name, newest, None) for name, newest in _ANSWERED.items()]
     apis += [_api(name, newest, code) for name, (newest, code) in _REFUSED.items()]
     return {each.request.number: each for each in apis}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, UncleanableError, UsageError
+from cleaner.errors import CleanerError, UsageError
 from cleaner.serve.partition import Partition
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -80,7 +80,7 @@ class Catalog:
     def _look(self, *, is_first: bool) -> None:
         found: dict[TopicPartition, Partition] = {}
         for log_dir in self.log_dirs:
-            for topic_partition, path in log_dir.listing(self._refuse).current.items():
+            for topic_partition, path in log_dir.listing(lambda error: self._say(str(error))).current.items():
                 there = found.get(topic_partition)
                 if there is not None:
                     message = f"{topic_partition} is in {there.log_dir} and in {log_dir.path}"
@@ -129,9 +129,6 @@ class Catalog:
             if found is not None:
                 return format_uuid(found)
         return _made_up_id(name)
-
-    def _refuse(self, error: UncleanableError) -> None:
-        self._say(str(error))
 
     def _say(self, message: str) -> None:
         if message not in self._warned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Describer:
         else:
             topics = [self._asked_topic(each) for each in asked]
         return {
-            "brokers": [_broker(where)],
+            "brokers": [{"nodeId": NODE_ID, "host": where[0], "port": where[1]}],
             "clusterId": CLUSTER_ID,
             "controllerId": NODE_ID,
             "topics": topics,
@@ -73,11 +74,15 @@ class Describer:
     def _topic(self, topic: Topic) -> dict[str, Any]:
         partitions = []
         for number, partition in topic.partitions.items():
-            one = {"partitionIndex": number, "leaderId": NODE_ID, "replicaNodes": [NODE_ID], "isrNodes": [NODE_ID]}
-            try:
-                partitions.append({**one, "leaderEpoch": partition.latest_epoch()})
-            except CleanerError:
-                partitions.append({**one, "leaderEpoch": -1})  # what is wrong shows when it is read
+            one: dict[str, Any] = {
+                "partitionIndex": number,
+                "leaderId": NODE_ID,
+                "replicaNodes": [NODE_ID],
+                "isrNodes": [NODE_ID],
+            }
+            with contextlib.suppress(CleanerError):  # what is wrong shows when it is read
+                one["leaderEpoch"] = partition.latest_epoch()
+            partitions.append(one)
         return {
             "name": topic.name,
             "topicId": topic.topic_id,
@@ -150,10 +155,6 @@ class Describer:
         return {"errorCode": code, "logDir": path, "topics": topics}
 
 
-def _broker(where: tuple[str, int]) -> dict[str, Any]:
-    return {"nodeId": NODE_ID, "host": where[0], "port": where[1]}
-
-
 def refusal(
     fields: Sequence[Any], request: dict[str, Any], code: Code, request_fields: Sequence[Any]
 ) -> dict[str, Any]:
@@ -180,12 +181,9 @@ def refusal(
 
 def _refused(field: Any, asked: Any, item: Any, code: Code) -> dict[str, Any]:
     if isinstance(item, dict):
-        return refusal(field.fields, _renamed(item), code, asked.fields)
+        # A number of a partition has another name in some answers than in their requests.
+        number = item.get("partitionIndex", item.get("partition", 0))
+        return refusal(field.fields, {**item, "partitionIndex": number}, code, asked.fields)
     # A list of names or numbers: the answer's first field of that kind.
     name = next(each.name for each in field.fields if each.type == asked.type and each.name != "errorCode")
     return refusal(field.fields, {name: item}, code, ())
-
-
-def _renamed(item: dict[str, Any]) -> dict[str, Any]:
-    """Add the names that an answer has for some fields of its request."""
-    return {**item, "partitionIndex": item.get("partitionIndex", item.get("partition", 0))} if item else item

@@ -50,14 +50,6 @@ class Reach:
         return self.high_watermark if self.last_stable is None or not committed else self.last_stable
 
 
-@dataclass(frozen=True)
-class Aborted:
-    """An aborted transaction, as consumers are told: which producer's batches to leave out from which offset on."""
-
-    producer_id: int
-    first_offset: int
-
-
 class Partition:
     """
     Args:
@@ -76,8 +68,12 @@ class Partition:
         self._aborted: tuple[PartitionListing, AbortedTransactions] | None = None
         self._reaches: dict[bool, tuple[int, Reach]] = {}
 
-    def fresh_reach(self, *, committed: bool) -> Reach | None:
-        """Return the reach if it was found a moment ago; reads nothing."""
+    def fresh_end(self, *, committed: bool) -> int | None:
+        """Return the offset behind the last readable one, if it was found a moment ago; reads nothing."""
+        found = self._fresh(committed)
+        return None if found is None else found.end(committed=committed)
+
+    def _fresh(self, committed: bool) -> Reach | None:
         found = self._reaches.get(committed)
         return found[1] if found is not None and self._clock.monotonic_ns() - found[0] < _FRESH_NS else None
 
@@ -88,7 +84,7 @@ class Partition:
         Raises:
             CleanerError: the directory is gone, or damaged.
         """
-        found = self.fresh_reach(committed=committed)
+        found = self._fresh(committed)
         if found is None:
             view = self._view
             stable = view.last_stable_offset if committed else None
@@ -99,9 +95,10 @@ class Partition:
 
     def extent(
         self, offset: int, reach: Reach, max_bytes: int, *, committed: bool, whole_batch: bool
-    ) -> tuple[Extent | None, Sequence[Aborted]]:
+    ) -> tuple[Extent | None, Sequence[tuple[int, int]]]:
         """
-        Return the bytes from an offset on, which the caller closes, and the aborted transactions in them.
+        Return the bytes from an offset on, which the caller closes, and producers and first offsets of the aborted
+        transactions in them.
 
         Raises:
             CleanerError: damage; the directory is gone.
@@ -121,14 +118,13 @@ class Partition:
             found.close()
         raise LogChangedError(f"{self.directory}: its segments change faster than they can be read")
 
-    def _aborted_in(self, extent: Extent, offset: int) -> list[Aborted]:
+    def _aborted_in(self, extent: Extent, offset: int) -> list[tuple[int, int]]:
         listing = extent.listing
         if self._aborted is None or self._aborted[0] is not listing:
             self._aborted = (listing, AbortedTransactions(self._fs, listing.places, self._view.unlisted_aborts()))
         number = listing.holder_of(extent.segment.base_offset)
         rows = self._aborted[1].within(offset, extent.upper_offset, number)
-        unique = dict.fromkeys((int(row[0]), int(row[1])) for row in rows)
-        return [Aborted(producer, first) for producer, first in unique]
+        return list(dict.fromkeys((int(row[0]), int(row[1])) for row in rows))
 
     def by_time(self, timestamp_ms: int, *, committed: bool) -> tuple[int, int]:
         """Return offset and timestamp of the first record that is not older; `FOUND_NOTHING` without one."""

@@ -21,8 +21,6 @@ _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.2
 _COMMITTED = 1
 
-_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -3, -4, -5
-
 
 @dataclass
 class Wanted:
@@ -108,12 +106,11 @@ class Reader:
     @staticmethod
     def _is_all_read(wanted: list[tuple[dict[str, Any], list[Wanted]]], committed: bool) -> bool:
         """Tell, without reading, whether a moment ago there was nothing behind the wanted offsets."""
-        for _, partitions in wanted:
-            for each in partitions:
-                reach = None if each.partition is None else each.partition.fresh_reach(committed=committed)
-                if reach is None or each.offset != reach.end(committed=committed):
-                    return False
-        return True
+        return all(
+            each.partition is not None and each.partition.fresh_end(committed=committed) == each.offset
+            for _, partitions in wanted
+            for each in partitions
+        )
 
     @staticmethod
     def _fetch(wanted: list[tuple[dict[str, Any], list[Wanted]]], committed: bool, max_bytes: int) -> Fetched:
@@ -130,59 +127,46 @@ class Reader:
         fetched.values = {"responses": responses}
         return fetched
 
-    async def list_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer ListOffsets."""
-        return await asyncio.to_thread(self._list_offsets, request)
-
-    def _list_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
+    def list_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer ListOffsets; reads the disk."""
         committed = request.get("isolationLevel", 0) == _COMMITTED
-        return {
-            "topics": [
-                {
-                    "name": topic["name"],
-                    "partitions": [self._offset_of(topic["name"], each, committed) for each in topic["partitions"]],
-                }
-                for topic in request["topics"]
-            ]
-        }
 
-    def _offset_of(self, topic: str, asked: dict[str, Any], committed: bool) -> dict[str, Any]:
-        number = asked["partitionIndex"]
-        answer: dict[str, Any] = {"partitionIndex": number}
-        partition = self._catalog.find(topic, number)
-        if partition is None:
-            return {**answer, "errorCode": Code.UNKNOWN_TOPIC_OR_PARTITION}
-        try:
+        def answer(partition: Partition, asked: dict[str, Any]) -> dict[str, Any]:
             offset, timestamp = _find_offset(partition, asked["timestamp"], committed)
-            return {**answer, "offset": offset, "timestamp": timestamp, "leaderEpoch": partition.latest_epoch()}
-        except CleanerError as error:
-            return {**answer, "errorCode": code_of(error)}
+            return {"offset": offset, "timestamp": timestamp, "leaderEpoch": partition.latest_epoch()}
 
-    async def epochs(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer OffsetForLeaderEpoch."""
-        return await asyncio.to_thread(self._epochs, request)
+        return self._each(request, ("name", "partitionIndex"), answer)
 
-    def _epochs(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "topics": [
-                {
-                    "topic": topic["topic"],
-                    "partitions": [self._epoch_of(topic["topic"], each) for each in topic["partitions"]],
-                }
-                for topic in request["topics"]
-            ]
-        }
+    def epochs(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer OffsetForLeaderEpoch; reads the disk."""
 
-    def _epoch_of(self, topic: str, asked: dict[str, Any]) -> dict[str, Any]:
-        answer: dict[str, Any] = {"partition": asked["partition"]}
-        partition = self._catalog.find(topic, asked["partition"])
-        if partition is None:
-            return {**answer, "errorCode": Code.UNKNOWN_TOPIC_OR_PARTITION}
-        try:
+        def answer(partition: Partition, asked: dict[str, Any]) -> dict[str, Any]:
             end = partition.end_of_epoch(asked["leaderEpoch"])
-        except CleanerError as error:
-            return {**answer, "errorCode": code_of(error)}
-        return {**answer, "leaderEpoch": end.epoch, "endOffset": end.end_offset}
+            return {"leaderEpoch": end.epoch, "endOffset": end.end_offset}
+
+        return self._each(request, ("topic", "partition"), answer)
+
+    def _each(
+        self,
+        request: dict[str, Any],
+        names: tuple[str, str],
+        answer: Callable[[Partition, dict[str, Any]], dict[str, Any]],
+    ) -> dict[str, Any]:
+        """Answer for each partition of a request; `names` are those of the fields with topic and number."""
+        topics = []
+        for topic in request["topics"]:
+            rows = []
+            for asked in topic["partitions"]:
+                row = {names[1]: asked[names[1]]}
+                partition = self._catalog.find(topic[names[0]], asked[names[1]])
+                try:
+                    unknown = {"errorCode": Code.UNKNOWN_TOPIC_OR_PARTITION}
+                    row |= unknown if partition is None else answer(partition, asked)
+                except CleanerError as error:
+                    row["errorCode"] = code_of(error)
+                rows.append(row)
+            topics.append({names[0]: topic[names[0]], "partitions": rows})
+        return {"topics": topics}
 
 
 def _find_offset(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int]:
@@ -233,6 +217,6 @@ def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched
     fetched.bytes += extent.size
     row["records"] = extent
     row["abortedTransactions"] = (
-        [{"producerId": each.producer_id, "firstOffset": each.first_offset} for each in aborted] if committed else None
+        [{"producerId": producer, "firstOffset": first} for producer, first in aborted] if committed else None
     )
     return row

@@ -14,7 +14,6 @@ a broker's. Whatever a client sends, it can end its own connection only, and it 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,9 +21,11 @@ from typing import Any, cast
 
 from cleaner.errors import describe
 from cleaner.read.extent import Extent
+from cleaner.serve.answers import Answers, Call
 from cleaner.serve.api import Api, load_apis, offered_versions
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code
+from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer, SettingsOf, refusal
 from cleaner.serve.reading import Reader
 from cleaner.serve.wire import (
@@ -39,6 +40,8 @@ from cleaner.serve.wire import (
 
 _LENGTH_BYTES = 4
 _SMALLEST_FRAME = 10
+# Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
+_SMALL_FRAME = 16 << 10
 _SEND_BYTES = 1 << 20  # of a file at a time: as long as these are taken, the client is alive
 
 
@@ -61,6 +64,7 @@ class Server:
     Args:
         catalog: the topics.
         settings_of: what DescribeConfigs says of a topic.
+        coordinator: of consumer groups.
         limits: of clients.
         advertised: host and port under which clients reach this server; None: the address of their connection.
         warn: called with one line about an internal error.
@@ -72,14 +76,15 @@ class Server:
         self,
         catalog: Catalog,
         settings_of: SettingsOf,
+        coordinator: Coordinator,
         *,
         limits: Limits,
         advertised: tuple[str, int] | None,
         warn: Callable[[str], None],
     ) -> None:
         self._apis = load_apis()
-        self._reader = Reader(catalog)
-        self._describer = Describer(catalog, settings_of)
+        self._answers = Answers(self._apis, Reader(catalog), Describer(catalog, settings_of), coordinator)
+        self._coordinator = coordinator
         self._limits = limits
         self._advertised = advertised
         self._warn = warn
@@ -90,12 +95,14 @@ class Server:
     async def run(self, listener: socket.socket, stopped: asyncio.Event) -> None:
         """Serve until the event is set; open connections are then closed."""
         server = await asyncio.start_server(self._accept, sock=listener)
+        expiring = asyncio.create_task(self._coordinator.expire())
         async with server:
             await stopped.wait()
             server.close()
-            for task in list(self._connections):
+            tasks = [expiring, *self._connections]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -120,16 +127,16 @@ class Server:
             size = int.from_bytes(length, "big", signed=True)
             if not _SMALLEST_FRAME <= size <= self._limits.frame_bytes:
                 raise BadFrameError(f"a request of {size} bytes")
-            await self._take_room(size)
+            room = size if size > _SMALL_FRAME else 0
+            await self._take_room(room)
             try:
                 frame = await asyncio.wait_for(reader.readexactly(size), self._limits.frame_seconds)
                 header, api, request = self._parse(frame)
                 del frame
-                pieces, extents = await self._answer(
-                    header, api, request, where, lambda: reader.at_eof() or writer.is_closing()
-                )
+                call = Call(header.version, header.client_id, where, lambda: reader.at_eof() or writer.is_closing())
+                pieces, extents = await self._answer(header, api, request, call)
             finally:
-                await self._free_room(size)
+                await self._free_room(room)
             try:
                 await self._send(writer, pieces)
             finally:
@@ -159,12 +166,7 @@ class Server:
         return header, api, read_body(api.request, header, rest)
 
     async def _answer(
-        self,
-        header: RequestHeader,
-        api: Api,
-        request: dict[str, Any] | None,
-        where: tuple[str, int],
-        is_gone: Callable[[], bool],
+        self, header: RequestHeader, api: Api, request: dict[str, Any] | None, call: Call
     ) -> tuple[list[Piece], Sequence[Extent]]:
         if request is None:
             # KIP-511: a newer client asks again in a version that it is told here, in the oldest form of the answer.
@@ -176,31 +178,13 @@ class Server:
                 return [], ()  # nobody waits for an answer
             values = refusal(api.response.fields, request, api.refused, api.request.fields)
             return answer_pieces(api.response, header, values), ()
-        match api.request.name.removesuffix("Request"):
-            case "Fetch":
-                fetched = await self._reader.fetch(request, header.version, is_gone)
-                try:
-                    return answer_pieces(api.response, header, fetched.values), fetched.extents
-                except BaseException:
-                    fetched.close()
-                    raise
-            case "ApiVersions":
-                values = offered_versions(self._apis)
-            case "Metadata":
-                values = await asyncio.to_thread(self._describer.metadata, request, header.version, where)
-            case "ListOffsets":
-                values = await self._reader.list_offsets(request)
-            case "OffsetForLeaderEpoch":
-                values = await self._reader.epochs(request)
-            case "DescribeCluster":
-                values = self._describer.cluster(where)
-            case "DescribeConfigs":
-                values = await asyncio.to_thread(self._describer.configs, request)
-            case "DescribeLogDirs":
-                values = await asyncio.to_thread(self._describer.log_dirs, request)
-            case name:
-                raise AssertionError(f"{name} is offered and not answered")
-        return answer_pieces(api.response, header, values), ()
+        values, extents = await self._answers.answer(api, request, call)
+        try:
+            return answer_pieces(api.response, header, values), extents
+        except BaseException:
+            for each in extents:
+                each.close()
+            raise
 
     async def _send(self, writer: asyncio.StreamWriter, pieces: Sequence[Piece]) -> None:
         loop = asyncio.get_running_loop()
@@ -223,23 +207,3 @@ class Server:
                 if not sent:
                     raise ConnectionError("the file was cut while it was sent")
                 done += sent
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """
-    Return a listening socket.
-
-    Raises:
-        OSError: the address is taken, or not this machine's.
-    """
-    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-        0
-    ]
-    with contextlib.ExitStack() as attempt:
-        listener = attempt.enter_context(socket.socket(family, kind, protocol))
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(1024)
-        listener.setblocking(False)
-        attempt.pop_all()
-    return listener

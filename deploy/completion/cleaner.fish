@@ -472,7 +472,7 @@ complete -c cleaner -n '_shtab_cleaner_using consume' -l key-deserializer -x -d 
 complete -c cleaner -n '_shtab_cleaner_using consume' -l value-deserializer -x -d 'the same as the property value.deserializer'
 complete -c cleaner -n '_shtab_cleaner_using consume' -l skip-message-on-error -d 'skip a record that cannot be shown'
 complete -c cleaner -n '_shtab_cleaner_using consume' -l format -xka "text json" -d 'json: one object a record (default: text)'
-complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a serve -d 'A Kafka endpoint over directories: kcat, consumers, Spark or MirrorMaker read a backup at its own offsets, with its own times and transactions. Nothing is locked, written, expired or compacted; a writer or a cleaner may be at work in the same directory. Requests that write are refused with the protocol'"'"'s own errors.'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a serve -d 'A Kafka endpoint over directories: kcat, consumers, Spark or MirrorMaker read a backup at its own offsets, with its own times and transactions. Nothing is locked, written, expired or compacted; a writer or a cleaner may be at work in the same directory. Requests that write are refused with the protocol'"'"'s own errors. Consumer groups work; what they commit is kept until the process ends.'
 complete -c cleaner -n '_shtab_cleaner_using serve' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l listen -x -d 'where to listen, port 0 for any that is free (default: 127.0.0.1:9092)'

@@ -78,7 +78,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: lis
     try:
         code = main(["serve", str(tmp_path), *words])
     except SystemExit as end:
-        code = end.code
+        code = int(str(end.code))
     said = " ".join(capsys.readouterr().err.split())
     assert code == 2 and expected in said
     assert "Traceback" not in said

@@ -22,7 +22,7 @@ from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.served import serving
 from tests.support.wire_client import WireClient, frame_of, message_class
 
-SECONDS = float(os.environ.get("SERVE_FUZZ_SECONDS", "1.5"))
+SECONDS = float(os.environ.get("SERVE_FUZZ_SECONDS", "1"))
 """How long frames are sent: `make fuzz-serve` sends them for an hour."""
 
 TOPIC = TopicPartition("topic", 0)

@@ -13,6 +13,7 @@
 # make kafka-news    which releases of Kafka have not been compared yet
 # make fuzz MINUTES=60 SEED=1    hostile files of every kind, and all commands and readers run on them in process
 # make fuzz MINUTES=60 ARGS=--parsers    hostile bytes for single parsers, guided by the lines that they reach
+# make fuzz-serve SECONDS=3600    spoilt frames sent to `cleaner serve`, beside a client that must not notice
 # make mutants N=20000 SEED=1    mutated logs, cleaned by Kafka and by us, compared
 # make simulate N=2000 SEED=1    worlds with kills, power cuts and disk errors, each led by a seed (docs/testing.md)
 # make teeth SEEDS=2000          the first of so many seeds that finds each planted defect, as a table
@@ -33,7 +34,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image lock python spark tools
+.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image lock python spark tools
 
 python:
 	@tools/prepare python
@@ -100,6 +101,9 @@ mutants: tools
 # With every index checked: a kernel that wrote outside of its arrays might be found out much later, or never.
 fuzz: tools
 	$(BOUNDS_CHECKED) $(BIN)/python -m tests.fuzz --seed $(SEED) --minutes $(or $(MINUTES),60) $(ARGS)
+
+fuzz-serve: python
+	SERVE_FUZZ_SECONDS=$(or $(SECONDS),3600) $(BIN)/python -m pytest -q tests/property/test_serve.py -k hostile
 
 simulate: tools
 	@$(BIN)/cleaner warm

@@ -39,6 +39,7 @@ from cleaner.cli import (
     produce,
     prove_erased,
     recover,
+    serve,
     status,
     steer,
     topics,
@@ -81,6 +82,7 @@ _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "topics": topics,
     "produce": produce,
     "consume": consume,
+    "serve": serve,
 }
 
 _DESCRIPTION = """\

@@ -56,22 +56,34 @@ class HeaderReader:
 
     The chunks hold only the records of control batches: `body_start` and `body_end` of other rows are 0, and `start`
     has no meaning. `length` is the number of bytes of the file that the batches cover.
+
+    Args:
+        max_rows: the most batches of a chunk; few for who wants only the next batches of a long file.
     """
 
-    def __init__(self, file: ReadableFile, *, size: int, start: int = 0, check_order_from: int | None = None) -> None:
+    def __init__(
+        self,
+        file: ReadableFile,
+        *,
+        size: int,
+        start: int = 0,
+        check_order_from: int | None = None,
+        max_rows: int = _MAX_ROWS,
+    ) -> None:
         self._file = file
         self._size = size
         self._position = start
         self._previous_offset = NO_ORDER_CHECK if check_order_from is None else check_order_from - 1
         self._window = memoryview(b"")
         self._window_position = 0
+        self._max_rows = max_rows
 
     def __iter__(self) -> Iterator[Chunk]:
         while self._position < self._size:
             begin, bodies = self._position, bytearray()
             rows: list[_Row] = []
             damage = None
-            while self._position < self._size and len(rows) < _MAX_ROWS:
+            while self._position < self._size and len(rows) < self._max_rows:
                 try:
                     row = self._next_row(bodies)
                 except CorruptBatchError as error:

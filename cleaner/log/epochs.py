@@ -9,24 +9,22 @@ Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from cleaner.base.model import EpochEntry
-from cleaner.storage.files.leader_epochs import assign_epoch, truncate_from_start, write_leader_epochs
+from cleaner.storage.files.leader_epochs import (
+    UNDEFINED,
+    EpochEnd,
+    assign_epoch,
+    end_of_epoch,
+    truncate_from_start,
+    write_leader_epochs,
+)
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 
-UNDEFINED = -1
-
-
-class EpochEnd(NamedTuple):
-    """An epoch and the offset at which it ended, exclusive; both -1 where nothing is known."""
-
-    epoch: int
-    end_offset: int
+__all__ = ["EpochEnd", "LeaderEpochs"]
 
 
 class LeaderEpochs:
@@ -66,18 +64,5 @@ class LeaderEpochs:
             self._entries = entries
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
-        """
-        Return where an epoch ended, as Kafka answers OffsetsForLeaderEpoch.
-
-        For an epoch between two known ones: the lower one and its end. Below all: where the first begins. Above all:
-        unknown.
-        """
-        if epoch == UNDEFINED:
-            return EpochEnd(UNDEFINED, UNDEFINED)
-        if epoch == self.latest:
-            return EpochEnd(epoch, log_end_offset)
-        above = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
-        if above == len(self._entries):
-            return EpochEnd(UNDEFINED, UNDEFINED)
-        known = self._entries[above - 1].epoch if above else epoch
-        return EpochEnd(known, self._entries[above].start_offset)
+        """Return where an epoch ended, see `end_of_epoch`."""
+        return end_of_epoch(self._entries, epoch, log_end_offset)

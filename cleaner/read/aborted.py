@@ -51,10 +51,20 @@ class AbortedTransactions:
             CorruptIndexError: a transaction index is damaged.
         """
         first_offset, end_offset = int(batches[0]["base_offset"]), int(batches[-1]["last_offset"]) + 1
+        return hidden_batches(batches, self.within(first_offset, end_offset, number))
+
+    def within(self, first_offset: int, end_offset: int, number: int) -> Aborts:
+        """
+        Return the aborted transactions that have offsets in [first, end).
+
+        Args:
+            number: of the segment that holds the first offset.
+        Raises:
+            CorruptIndexError: a transaction index is damaged.
+        """
         indexes = (self._of(at) for at in range(number, len(self._places)))
         aborts = np.concatenate([self._more, *found_below(indexes, end_offset)])
-        is_near = (aborts[:, LAST_OFFSET] >= first_offset) & (aborts[:, FIRST_OFFSET] < end_offset)
-        return hidden_batches(batches, aborts[is_near])
+        return aborts[(aborts[:, LAST_OFFSET] >= first_offset) & (aborts[:, FIRST_OFFSET] < end_offset)]
 
     def read_all(self) -> None:
         """Read all indexes now; later calls read none."""

@@ -118,6 +118,17 @@ class OpenSegment:
         position = 0 if entry is None else int(_OFFSET_ENTRY.unpack(entry)[1])
         return position if self._may_hold(position, offset) else 0
 
+    def offset_behind(self, position: int) -> int | None:
+        """Return an offset above all batches that begin below a position, by the index; None if it does not tell."""
+        with self._index(names.INDEX) as index:
+            if index is None:
+                return None
+            last, _ = _last_entry(index, OFFSET_ENTRY.itemsize, lambda entry: _OFFSET_ENTRY.unpack(entry)[1] < position)
+            following = index.read(OFFSET_ENTRY.itemsize, (last + 1) * OFFSET_ENTRY.itemsize)
+        if len(following) < OFFSET_ENTRY.itemsize or not any(following):
+            return None
+        return self.base_offset + int(_OFFSET_ENTRY.unpack(following)[0])
+
     def tail_positions(self, size: int) -> Iterator[int]:
         """
         Yield positions from which to look for the segment's end: those of the last index entries, descending, then 0.

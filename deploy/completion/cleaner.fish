@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume
-set -g _shtab_cleaner_opts_with_value --add-config --as --as-kafka --cancel --certificate --check --conf --config --cut --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --kept --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --log-dir --logs --map-entries --master --max-bytes --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --offsets --partition --partitions --probe --property --rate --reader-config --reader-property --recompress --rounds --safe-tombstones --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
+set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume serve
+set -g _shtab_cleaner_opts_with_value --add-config --advertise --as --as-kafka --cancel --certificate --check --conf --config --cut --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --kept --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --listen --log-dir --logs --map-entries --master --max-bytes --max-connections --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --now --offset --offsets --partition --partitions --probe --property --rate --reader-config --reader-property --recompress --rounds --safe-tombstones --salt --sample --save-cut --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -472,3 +472,16 @@ complete -c cleaner -n '_shtab_cleaner_using consume' -l key-deserializer -x -d 
 complete -c cleaner -n '_shtab_cleaner_using consume' -l value-deserializer -x -d 'the same as the property value.deserializer'
 complete -c cleaner -n '_shtab_cleaner_using consume' -l skip-message-on-error -d 'skip a record that cannot be shown'
 complete -c cleaner -n '_shtab_cleaner_using consume' -l format -xka "text json" -d 'json: one object a record (default: text)'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a serve -d 'A Kafka endpoint over directories: kcat, consumers, Spark or MirrorMaker read a backup at its own offsets, with its own times and transactions. Nothing is locked, written, expired or compacted; a writer or a cleaner may be at work in the same directory. Requests that write are refused with the protocol'"'"'s own errors. Consumer groups work; what they commit is kept until the process ends.'
+complete -c cleaner -n '_shtab_cleaner_using serve' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l listen -x -d 'where to listen, port 0 for any that is free (default: 127.0.0.1:9092)'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l advertise -x -d 'the address that clients are told (default: the one under which they came)'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l max-connections -x -d 'at a time (default: 2000)'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l set -x -d 'a setting of one topic, or of the process and all topics; may be repeated'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l topics-dir -xka "(__fish_complete_directories)" -d 'a directory of <topic>.properties files'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'a server.properties, or a file with a few of its or a topic'"'"'s keys'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l as-kafka -xka "auto 4.3 4.4" -d 'the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)'
+complete -c cleaner -n '_shtab_cleaner_using serve' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
+complete -c cleaner -n '_shtab_cleaner_using serve; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'a log dir: one entry of log.dirs'

@@ -10,14 +10,43 @@ Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cleaner.base.model import EpochEntry
 from cleaner.errors import CorruptCheckpointError
 from cleaner.storage.files.checkpoint import CHECKPOINT_LIMIT_BYTES, read_checkpoint, read_number, write_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.readable import ReadableFiles
+
+UNDEFINED = -1
+
+
+class EpochEnd(NamedTuple):
+    """An epoch and the offset at which it ended, exclusive; both -1 where nothing is known."""
+
+    epoch: int
+    end_offset: int
+
+
+def end_of_epoch(entries: Sequence[EpochEntry], epoch: int, log_end_offset: int) -> EpochEnd:
+    """
+    Return where an epoch ended, as Kafka answers OffsetsForLeaderEpoch.
+
+    For an epoch between two known ones: the lower one and its end. Below all: where the first begins. Above all:
+    unknown.
+    """
+    if epoch == UNDEFINED:
+        return EpochEnd(UNDEFINED, UNDEFINED)
+    if entries and epoch == entries[-1].epoch:
+        return EpochEnd(epoch, log_end_offset)
+    above = bisect_right(entries, epoch, key=lambda entry: entry.epoch)
+    if above == len(entries):
+        return EpochEnd(UNDEFINED, UNDEFINED)
+    known = entries[above - 1].epoch if above else epoch
+    return EpochEnd(known, entries[above].start_offset)
 
 
 def read_leader_epochs(fs: ReadableFiles, path: Path) -> list[EpochEntry]:

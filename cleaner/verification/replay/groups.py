@@ -65,6 +65,10 @@ class GroupReplay:
         """Apply the end of a transaction."""
         self._offsets.end(producer_id, is_commit)
 
+    def committed_offsets(self) -> Iterator[tuple[CommitKey, Facts]]:
+        """Yield the offsets that groups have committed."""
+        yield from self._offsets.committed()
+
     def things(self) -> Iterator[tuple[Thing, Facts]]:
         """Yield the state."""
         yield from self._offsets.things()

@@ -71,6 +71,11 @@ class CommittedOffsets:
             if is_commit and (existing is None or commit.record_offset > existing.record_offset):
                 self._offsets[key] = commit
 
+    def committed(self) -> Iterator[tuple[CommitKey, Facts]]:
+        """Yield committed offsets, without pending ones."""
+        for key, commit in self._offsets.items():
+            yield key, commit.facts
+
     def things(self) -> Iterator[tuple[Thing, Facts]]:
         """Yield committed and pending offsets."""
         for key, commit in self._offsets.items():

@@ -100,11 +100,17 @@ def test_walk_gives_the_rows_of_the_checking_reader(check_order_from: int | None
         start += len(batch)
 
 
-def test_walk_hands_out_chunks_of_bounded_length(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_walk_hands_out_chunks_of_bounded_length() -> None:
     """However many batches there are."""
-    monkeypatch.setattr(headers, "_MAX_ROWS", 7)
     log = b"".join(data_batch([Record(b"k", b"v")], offset) for offset in range(40))
-    assert [len(chunk.batches) for chunk in HeaderReader(MemoryFile(log), size=len(log))] == [7, 7, 7, 7, 7, 5]
+    assert [len(chunk.batches) for chunk in HeaderReader(MemoryFile(log), size=len(log), max_rows=7)] == [
+        7,
+        7,
+        7,
+        7,
+        7,
+        5,
+    ]
     assert_agree(log)
 
 

@@ -1,0 +1,88 @@
+"""
+The offsets that consumer groups have committed: those of the backup, and over them those of this process.
+
+What a client commits here is kept until the process ends and is written nowhere: the directory is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+
+from cleaner.errors import CleanerError
+from cleaner.read.partition_files import MAX_BATCH_BYTES
+from cleaner.serve.catalog import Catalog
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.verification.proof.side import LogSide
+from cleaner.verification.replay.groups import GroupReplay
+from cleaner.verification.replay.kinds import replay
+
+TOPIC = "__consumer_offsets"
+_MAX_COMMITS = 1_000_000
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Committed(NamedTuple):
+    """A committed offset: the next one to read."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupOffsets:
+    """
+    Committed offsets by group.
+
+    Args:
+        warn: called with one line for each partition of `__consumer_offsets` that cannot be read.
+    """
+
+    def __init__(self, fs: FileSystem, catalog: Catalog, warn: Callable[[str], None]) -> None:
+        self._fs = fs
+        self._catalog = catalog
+        self._warn = warn
+        self._of_backup: dict[str, dict[Place, Committed]] | None = None
+        self._own: dict[str, dict[Place, Committed]] = {}
+        self._count = 0
+
+    def load(self) -> None:
+        """Read the backup's offsets, the first time; this may take seconds."""
+        if self._of_backup is not None:
+            return
+        found: dict[str, dict[Place, Committed]] = {}
+        topic = self._catalog.topics.get(TOPIC)
+        for partition in () if topic is None else topic.partitions.values():
+            try:
+                start = partition.reach(committed=False).start
+                side = LogSide(self._fs, partition.directory, start)
+                state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
+            except CleanerError as error:
+                self._warn(f"committed offsets of {partition.topic_partition} are not known: {error}")
+                continue
+            for key, facts in cast("GroupReplay", state).committed_offsets():
+                committed = Committed(
+                    cast("int", facts["offset"]), cast("int", facts["leader epoch"]), str(facts["metadata"] or "")
+                )
+                found.setdefault(key.group, {})[key.topic, key.partition] = committed
+        self._of_backup = found
+
+    def groups(self) -> set[str]:
+        """Return the groups that have offsets; call `load` first."""
+        return {*(self._of_backup or ()), *self._own}
+
+    def of(self, group: str) -> Mapping[Place, Committed]:
+        """Return a group's offsets; call `load` first."""
+        return {**(self._of_backup or {}).get(group, {}), **self._own.get(group, {})}
+
+    def commit(self, group: str, place: Place, committed: Committed) -> bool:
+        """Keep an offset for the life of the process; False: there are too many."""
+        own = self._own.setdefault(group, {})
+        if place not in own:
+            if self._count >= _MAX_COMMITS:
+                return False
+            self._count += 1
+        own[place] = committed
+        return True

@@ -1,0 +1,158 @@
+"""
+One partition that is served: how far it reaches, its batches, times and epochs.
+
+Everything comes from the directory, as for any reader (`read/`): no lock is held, and a writer or a cleaner may be at
+work. Calls may block on the disk; they are made in threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
+from cleaner.errors import LogChangedError
+from cleaner.read.aborted import AbortedTransactions
+from cleaner.read.directory_view import DirectoryView
+from cleaner.read.extent import Extent, find_extent
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
+from cleaner.read.time_search import find_record_by_time, largest_timestamp
+from cleaner.storage.files.leader_epochs import EpochEnd, end_of_epoch, read_leader_epochs
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import LEADER_EPOCHS, LOG
+
+_FRESH_NS = 100_000_000
+_MAX_TRIES = 1000
+
+FOUND_NOTHING = (-1, -1)
+"""Offset and timestamp of a search by time without a result."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """
+    How far a partition can be read.
+
+    Attributes:
+        start: first offset.
+        high_watermark: behind the last one.
+        last_stable: the same for committed records; None: nobody has asked.
+    """
+
+    start: int
+    high_watermark: int
+    last_stable: int | None = None
+
+    def end(self, *, committed: bool) -> int:
+        """Return the offset behind the last readable one."""
+        return self.high_watermark if self.last_stable is None or not committed else self.last_stable
+
+
+class Partition:
+    """
+    Args:
+        log_dir: links resolved.
+        clock: for how long an answer is a fresh one.
+    """
+
+    def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock) -> None:
+        self.topic_partition = topic_partition
+        self.log_dir = log_dir
+        self.directory = log_dir / str(topic_partition)
+        self._fs = fs
+        self._files = PartitionFiles(fs, log_dir, topic_partition, clock)
+        self._clock = clock
+        self._view = DirectoryView(self._files)
+        self._aborted: tuple[PartitionListing, AbortedTransactions] | None = None
+        self._reaches: dict[bool, tuple[int, Reach]] = {}
+
+    def fresh_end(self, *, committed: bool) -> int | None:
+        """Return the offset behind the last readable one, if it was found a moment ago; reads nothing."""
+        found = self._fresh(committed)
+        return None if found is None else found.end(committed=committed)
+
+    def _fresh(self, committed: bool) -> Reach | None:
+        found = self._reaches.get(committed)
+        return found[1] if found is not None and self._clock.monotonic_ns() - found[0] < _FRESH_NS else None
+
+    def reach(self, *, committed: bool) -> Reach:
+        """
+        Return how far it reaches now, or did a moment ago.
+
+        Raises:
+            CleanerError: the directory is gone, or damaged.
+        """
+        found = self._fresh(committed)
+        if found is None:
+            view = self._view
+            stable = view.last_stable_offset if committed else None
+            start, high_watermark = view.log_start_offset, view.high_watermark
+            found = Reach(start, max(start, high_watermark), stable)
+            self._reaches[committed] = (self._clock.monotonic_ns(), found)
+        return found
+
+    def extent(
+        self, offset: int, reach: Reach, max_bytes: int, *, committed: bool, whole_batch: bool
+    ) -> tuple[Extent | None, Sequence[tuple[int, int]]]:
+        """
+        Return the bytes from an offset on, which the caller closes, and producers and first offsets of the aborted
+        transactions in them.
+
+        Raises:
+            CleanerError: damage; the directory is gone.
+        """
+        for _ in range(_MAX_TRIES):
+            found = find_extent(self._files, offset, reach.end(committed=committed), max_bytes, whole_batch=whole_batch)
+            if found is None or not committed:
+                return found, ()
+            try:
+                aborted = self._aborted_in(found, offset)
+                # A swap drops from the transaction index what it drops from the log: both must be of one listing.
+                if self._files.is_unchanged(found.listing):
+                    return found, aborted
+            except BaseException:
+                found.close()
+                raise
+            found.close()
+        raise LogChangedError(f"{self.directory}: its segments change faster than they can be read")
+
+    def _aborted_in(self, extent: Extent, offset: int) -> list[tuple[int, int]]:
+        listing = extent.listing
+        if self._aborted is None or self._aborted[0] is not listing:
+            self._aborted = (listing, AbortedTransactions(self._fs, listing.places, self._view.unlisted_aborts()))
+        number = listing.holder_of(extent.segment.base_offset)
+        rows = self._aborted[1].within(offset, extent.upper_offset, number)
+        return list(dict.fromkeys((int(row[0]), int(row[1])) for row in rows))
+
+    def by_time(self, timestamp_ms: int, *, committed: bool) -> tuple[int, int]:
+        """Return offset and timestamp of the first record that is not older; `FOUND_NOTHING` without one."""
+        reach = self.reach(committed=committed)
+        end = reach.end(committed=committed)
+        found = find_record_by_time(self._files, self._files.listing(), reach.start, end, timestamp_ms)
+        return FOUND_NOTHING if found is None else found
+
+    def latest_by_time(self) -> tuple[int, int]:
+        """Return offset and timestamp of the first record with the largest timestamp; `FOUND_NOTHING` without one."""
+        latest = largest_timestamp(self._files)
+        return FOUND_NOTHING if latest < 0 else self.by_time(latest, committed=False)
+
+    def latest_epoch(self) -> int:
+        """Return the last leader epoch; -1 if none is known."""
+        entries = read_leader_epochs(self._fs, self.directory / LEADER_EPOCHS)
+        return entries[-1].epoch if entries else -1
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        """Return where a leader epoch ended."""
+        entries = read_leader_epochs(self._fs, self.directory / LEADER_EPOCHS)
+        return end_of_epoch(entries, epoch, self._view.log_end_offset)
+
+    def log_bytes(self) -> int:
+        """Return the bytes of its `.log` files."""
+        return sum(self._fs.stat(place.path(LOG)).st_size for place in self._files.listing().places)
+
+    def close(self) -> None:
+        """Close its files; answers under way keep theirs."""
+        self._view.close()
+        self._files.close()

@@ -1,0 +1,209 @@
+"""
+The server: connections, their limits, and the way from a frame to its answer.
+
+One thread runs an event loop; what may wait for a disk runs in a few others. A connection has one request at a time, as
+a broker's. Whatever a client sends, it can end its own connection only, and it takes memory only within these limits:
+
+    connections           `Limits.connections`; one more is closed at once
+    a request             `Limits.frame_bytes`, and of all connections together `Limits.request_bytes`
+    a request's bytes     must arrive within `Limits.frame_seconds`
+    an answer             must be taken within `Limits.answer_seconds`, or go on being taken
+    silence               `Limits.idle_seconds`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from cleaner.errors import describe
+from cleaner.read.extent import Extent
+from cleaner.serve.answers import Answers, Call
+from cleaner.serve.api import Api, load_apis, offered_versions
+from cleaner.serve.catalog import Catalog
+from cleaner.serve.codes import Code
+from cleaner.serve.coordinator import Coordinator
+from cleaner.serve.describe import Describer, SettingsOf, refusal
+from cleaner.serve.reading import Reader
+from cleaner.serve.wire import (
+    API_VERSIONS,
+    BadFrameError,
+    Piece,
+    RequestHeader,
+    answer_pieces,
+    read_body,
+    read_header,
+)
+
+_LENGTH_BYTES = 4
+_SMALLEST_FRAME = 10
+# Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
+_SMALL_FRAME = 16 << 10
+_SEND_BYTES = 1 << 20  # of a file at a time: as long as these are taken, the client is alive
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What clients may use: bytes, seconds, and numbers of connections."""
+
+    connections: int = 2000
+    frame_bytes: int = 2 << 20
+    request_bytes: int = 64 << 20
+    frame_seconds: float = 30.0
+    answer_seconds: float = 60.0
+    idle_seconds: float = 600.0
+
+
+class Server:
+    """
+    Serves a catalog to Kafka's clients.
+
+    Args:
+        catalog: the topics.
+        settings_of: what DescribeConfigs says of a topic.
+        coordinator: of consumer groups.
+        limits: of clients.
+        advertised: host and port under which clients reach this server; None: the address of their connection.
+        warn: called with one line about an internal error.
+    Raises:
+        UsageError: the definitions of the protocol are not installed.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings_of: SettingsOf,
+        coordinator: Coordinator,
+        *,
+        limits: Limits,
+        advertised: tuple[str, int] | None,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._apis = load_apis()
+        self._answers = Answers(self._apis, Reader(catalog), Describer(catalog, settings_of), coordinator)
+        self._coordinator = coordinator
+        self._limits = limits
+        self._advertised = advertised
+        self._warn = warn
+        self._request_room = limits.request_bytes
+        self._room_freed = asyncio.Condition()
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def run(self, listener: socket.socket, stopped: asyncio.Event) -> None:
+        """Serve until the event is set; open connections are then closed."""
+        server = await asyncio.start_server(self._accept, sock=listener)
+        expiring = asyncio.create_task(self._coordinator.expire())
+        async with server:
+            await stopped.wait()
+            server.close()
+            tasks = [expiring, *self._connections]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._connections) >= self._limits.connections:
+            writer.close()
+            return
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (BadFrameError, ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client's doing, or the end: this connection is over
+        except Exception as error:  # noqa: BLE001 - no request may end the server
+            self._warn(f"a request failed: {describe(error)}")
+        finally:
+            self._connections.discard(task)
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        where = self._advertised or cast("tuple[str, int]", writer.get_extra_info("sockname")[:2])
+        while True:
+            length = await asyncio.wait_for(reader.readexactly(_LENGTH_BYTES), self._limits.idle_seconds)
+            size = int.from_bytes(length, "big", signed=True)
+            if not _SMALLEST_FRAME <= size <= self._limits.frame_bytes:
+                raise BadFrameError(f"a request of {size} bytes")
+            room = size if size > _SMALL_FRAME else 0
+            await self._take_room(room)
+            try:
+                frame = await asyncio.wait_for(reader.readexactly(size), self._limits.frame_seconds)
+                header, api, request = self._parse(frame)
+                del frame
+                call = Call(header.version, header.client_id, where, lambda: reader.at_eof() or writer.is_closing())
+                pieces, extents = await self._answer(header, api, request, call)
+            finally:
+                await self._free_room(room)
+            try:
+                await self._send(writer, pieces)
+            finally:
+                for each in extents:
+                    each.close()
+
+    async def _take_room(self, size: int) -> None:
+        async with self._room_freed:
+            await self._room_freed.wait_for(lambda: self._request_room >= size)
+            self._request_room -= size
+
+    async def _free_room(self, size: int) -> None:
+        self._request_room += size
+        async with self._room_freed:
+            self._room_freed.notify_all()
+
+    def _parse(self, frame: bytes) -> tuple[RequestHeader, Api, dict[str, Any] | None]:
+        """Return a request; None for one of a version that is not offered, which only ApiVersions may be."""
+        header, rest = read_header(frame)
+        api = self._apis.get(header.api_key)
+        if api is None:
+            raise BadFrameError(f"API key {header.api_key}")
+        if not api.versions[0] <= header.version <= api.versions[1]:
+            if header.api_key == API_VERSIONS:
+                return header, api, None
+            raise BadFrameError(f"{api.request.name} version {header.version}")
+        return header, api, read_body(api.request, header, rest)
+
+    async def _answer(
+        self, header: RequestHeader, api: Api, request: dict[str, Any] | None, call: Call
+    ) -> tuple[list[Piece], Sequence[Extent]]:
+        if request is None:
+            # KIP-511: a newer client asks again in a version that it is told here, in the oldest form of the answer.
+            oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
+            values = {**offered_versions(self._apis), "errorCode": Code.UNSUPPORTED_VERSION}
+            return answer_pieces(api.response, oldest, values), ()
+        if api.refused is not None:
+            if request.get("acks") == 0:
+                return [], ()  # nobody waits for an answer
+            values = refusal(api.response.fields, request, api.refused, api.request.fields)
+            return answer_pieces(api.response, header, values), ()
+        values, extents = await self._answers.answer(api, request, call)
+        try:
+            return answer_pieces(api.response, header, values), extents
+        except BaseException:
+            for each in extents:
+                each.close()
+            raise
+
+    async def _send(self, writer: asyncio.StreamWriter, pieces: Sequence[Piece]) -> None:
+        loop = asyncio.get_running_loop()
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                writer.write(piece)
+                await asyncio.wait_for(writer.drain(), self._limits.answer_seconds)
+                continue
+            extent = cast("Extent", piece)
+            done = 0
+            while done < extent.size:
+                part = loop.sendfile(
+                    writer.transport,
+                    cast("Any", extent.segment.file),
+                    extent.position + done,
+                    min(_SEND_BYTES, extent.size - done),
+                    fallback=False,
+                )
+                sent = await asyncio.wait_for(part, self._limits.answer_seconds)
+                if not sent:
+                    raise ConnectionError("the file was cut while it was sent")
+                done += sent

@@ -15,7 +15,7 @@ from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ForkedError, UsageError
 from cleaner.log.epochs import EpochEnd
 from cleaner.log.flusher import LogFlusher
-from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
+from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer, resume_producer
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reader import LogReader
 from cleaner.log.record import Appended, ProducerStamp, Records, checked_stamp
@@ -108,6 +108,7 @@ class Log(_Reach):
         self._guard = concurrency.RLock()
         # Guarded by _guard: the current instance of each transactional id.
         self._producers: dict[str, LogProducer] = {}
+        self._resumed: dict[str, LogProducer] = {}
 
     def __repr__(self) -> str:
         return repr(self._writer).replace("PartitionWriter", "Log", 1)
@@ -240,6 +241,7 @@ class Log(_Reach):
         self,
         transactional_id: str | None = None,
         *,
+        resume: bool = False,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
     ) -> LogProducer:
         """
@@ -248,14 +250,20 @@ class Log(_Reach):
         Args:
             transactional_id: allows transactions; the earlier instance with this id is fenced off, and its open
                 transaction is aborted.
+            resume: the id names a producer without transactions that goes on where it was, in this process or an
+                earlier one: `next_sequence` is how many records the log has taken from it. The same object each time.
             transaction_timeout_ms: a transaction that takes longer is aborted, and its producer fenced off.
         Raises:
-            UsageError: an empty id, or a timeout that is not above 0.
+            UsageError: an empty id, or a timeout that is not above 0; an id used both with and without `resume`.
             CorruptCheckpointError: the file of transactional ids is damaged.
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
         self._writer.require_open()
         timeout_ms = arguments.whole("transaction_timeout_ms", transaction_timeout_ms)
+        if arguments.flag("resume", resume):
+            return self._resume(
+                "" if transactional_id is None else arguments.text("transactional_id", transactional_id)
+            )
         if transactional_id is None:
             return LogProducer(self, self._writer, self._clock, Identity(new_producer_id(), 0))
         if not arguments.text("transactional_id", transactional_id) or timeout_ms <= 0:
@@ -278,6 +286,15 @@ class Log(_Reach):
             )
             self._producers[transactional_id] = made
             return made
+
+    def _resume(self, name: str) -> LogProducer:
+        if not name:
+            raise UsageError("a producer that resumes needs an id, under which it is found again")
+        with self._guard:
+            if name not in self._resumed:
+                identity = self._writer.run(lambda log: resume_producer(log, self._ids, name, self._clock.now_ms()))
+                self._resumed[name] = LogProducer(self, self._writer, self._clock, identity, name=name)
+            return self._resumed[name]
 
     def end_late_transactions(self) -> int:
         """

@@ -142,6 +142,11 @@ class Producers:
             self._transactions.begin(producer.txn_first_offset, producer.producer_id)
         self._max_known = max(self._max_known, len(self._known))
 
+    def take_from_log(self, entry: ProducerEntry) -> None:
+        """Know a producer again whose last batch was found in the log, after it was forgotten."""
+        if entry.producer_id not in self._known:
+            self._take(entry)
+
     # ---- what is known ---------------------------------------------------------------------------------------------
 
     def entries(self) -> list[ProducerEntry]:

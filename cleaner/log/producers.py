@@ -187,10 +187,11 @@ class Producers:
         """Return the lowest first offset of a transaction that is open, or whose end is not flushed (R-407)."""
         return self._transactions.first_offset()
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        """Tell whether a producer has a transaction open."""
+    def has_open_transaction(self, producer_id: int, epoch: int | None = None) -> bool:
+        """Tell whether a producer has a transaction open; with an epoch: one of it."""
         producer = self._known.get(producer_id)
-        return producer is not None and producer.txn_first_offset >= 0
+        is_open = producer is not None and producer.txn_first_offset >= 0
+        return is_open and (epoch is None or self.epoch_of(producer_id) == epoch)
 
     # ---- data ------------------------------------------------------------------------------------------------------
 

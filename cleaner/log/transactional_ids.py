@@ -46,7 +46,7 @@ LIMIT_BYTES = 16 << 20
 FORGOTTEN_AFTER_MS = 7 * 86_400_000
 """Kafka's default of `transactional.id.expiration.ms`."""
 
-_MAX_EPOCH = 32_766  # 32 767 is left for the marker that ends a transaction of the last one
+MAX_EPOCH = 32_766  # 32 767 is left for the marker that ends a transaction of the last one
 
 
 class Identity(NamedTuple):
@@ -103,7 +103,7 @@ class TransactionalIds:
         identity = Identity(new_producer_id(), 0)
         if known is not None:
             epoch = max(known.identity.epoch, epoch_of(known.identity.producer_id)) + 1
-            if epoch <= _MAX_EPOCH:
+            if epoch <= MAX_EPOCH:
                 identity = Identity(known.identity.producer_id, epoch)
         self._put(ids, transactional_id, identity, epoch_of, now_ms)
         return identity

@@ -14,6 +14,7 @@ from cleaner.log.dir_state import DirState
 from cleaner.log.origin import Origin
 from cleaner.log.served_topics import ServedTopics
 from cleaner.log.topics import Topic
+from cleaner.settings.internal_topics import INTERNAL_TOPICS
 
 
 class TopicCalls:
@@ -97,7 +98,8 @@ class TopicCalls:
         """Return how many partitions a coordinator's topic has; it is made, with one, if it is not there."""
         if name not in self._topics.names():
             with contextlib.suppress(TopicExistsError):
-                self.create_topic(name)
+                # Its own settings, as a broker would give it: this manager's defaults are for other topics.
+                self.create_topic(name, settings=dict(INTERNAL_TOPICS[name].values))
         return len(self._topics.find(name).homes)
 
     @contextlib.contextmanager

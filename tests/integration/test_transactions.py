@@ -348,3 +348,13 @@ def test_group_is_in_the_partition_where_kafka_looks_for_it() -> None:
     assert coordinator_partition("abc", 50) == 96354 % 50
     assert coordinator_partition("polygenelubricants", 50) == 0, "its hash has no positive number"
     assert coordinator_partition("\U0001f600", 1 << 30) == 1772899 % (1 << 30), "two UTF-16 units"
+
+
+def test_defaults_of_a_manager_are_not_for_what_it_keeps(tmp_path: Path) -> None:
+    """With `cleanup.policy=delete` for all topics, decisions and offsets would expire."""
+    with LogManager(tmp_path / "data", {"log.cleanup.policy": "delete"}, create=True, cleaner=False) as manager:
+        manager.create_topic("orders")
+        manager.log("orders").offsets("billing").commit(1)
+        manager.producer("service")
+        for name in ("__consumer_offsets", "__transaction_state"):
+            assert manager.topic_config(name).cleanup_policy == {"compact"}

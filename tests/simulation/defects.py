@@ -13,6 +13,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     proving_defects,
     quiet_defects,
     round_defects,
+    serving_defects,
     topic_defects,
     view_defects,
     who_defects,

@@ -59,10 +59,12 @@ if TYPE_CHECKING:
     from cleaner.log.columns import Columns as Columns
     from cleaner.log.epochs import EpochEnd as EpochEnd
     from cleaner.log.follow import Follower as Follower
+    from cleaner.log.group_offsets import GroupOffsets as GroupOffsets
     from cleaner.log.latest import Latest as Latest
     from cleaner.log.log import Log as Log
     from cleaner.log.log_producer import LogProducer as LogProducer
     from cleaner.log.manager import LogManager as LogManager
+    from cleaner.log.manager_producer import ManagerProducer as ManagerProducer
     from cleaner.log.reader import LogReader as LogReader
     from cleaner.log.reader import open_reader as open_reader
     from cleaner.log.record import Appended as Appended
@@ -96,10 +98,12 @@ _ROOMS = {
     "log.columns": "Columns",
     "log.epochs": "EpochEnd",
     "log.follow": "Follower",
+    "log.group_offsets": "GroupOffsets",
     "log.latest": "Latest",
     "log.log": "Log",
     "log.log_producer": "LogProducer",
     "log.manager": "LogManager",
+    "log.manager_producer": "ManagerProducer",
     "log.reader": "LogReader open_reader",
     "log.record": "Appended ProducerStamp Record RecordColumns",
     "log.topics": "Topic",

@@ -1,4 +1,4 @@
-"""`Log`: one partition as a library's user sees it, and how far it reaches for its readers (`WriterView`)."""
+"""`Log`: one partition as a library's user sees it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
@@ -15,16 +15,15 @@ from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ForkedError, UsageError
 from cleaner.log.epochs import EpochEnd
 from cleaner.log.flusher import LogFlusher
-from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer
+from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer, resume_producer
 from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.reach import Reach, WriterView
 from cleaner.log.reader import LogReader
 from cleaner.log.record import Appended, ProducerStamp, Records, checked_stamp
 from cleaner.log.transactional_ids import Identity, TransactionalIds, new_producer_id
-from cleaner.read.view import Signal
-from cleaner.storage.segment.indexes import Aborts
 
-_LONGEST_TRUST_SECONDS = 1.0
-
+if TYPE_CHECKING:
+    from cleaner.log.group_offsets import GroupOffsets
 
 _P = ParamSpec("_P")
 _Result = TypeVar("_Result")
@@ -40,38 +39,7 @@ def _of_reader(method: Callable[Concatenate[LogReader, _P], _Result]) -> Callabl
     return read
 
 
-class _Reach:
-    """How far a log reaches, as its writer in this process knows it: for its user and for its readers."""
-
-    _writer: PartitionWriter
-
-    @property
-    def log_start_offset(self) -> int:
-        """First offset that can be read."""
-        return self._writer.log_start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        """The offset the next record will get."""
-        return self._writer.log_end_offset
-
-    @property
-    def high_watermark(self) -> int:
-        """Everything below is on disk and survives a crash."""
-        return self._writer.high_watermark
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Readers of committed records go up to here."""
-        return self._writer.last_stable_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        """The epoch new batches get; each opening after an unclean stop begins one, and so does a cut."""
-        return self._writer.leader_epoch
-
-
-class Log(_Reach):
+class Log(Reach):
     """
     One partition, open for writing; made by `LogManager.log`. Safe to share between threads, not with a forked child.
 
@@ -83,6 +51,7 @@ class Log(_Reach):
         flusher: forces it to disk.
         clock: measures the timeouts of transactions.
         batch_limit: returns the most bytes that a batch of a topic may unpack to; None: the settings' default.
+        offsets: returns the stored place of a group; None: nothing keeps one.
     """
 
     def __init__(
@@ -91,6 +60,7 @@ class Log(_Reach):
         flusher: LogFlusher,
         clock: Clock,
         batch_limit: Callable[[TopicConfig], int] | None = None,
+        offsets: Callable[[object, TopicPartition], GroupOffsets] | None = None,
     ) -> None:
         self._writer = writer
         self._flusher = flusher
@@ -105,9 +75,11 @@ class Log(_Reach):
             clock,
             lambda: limit_of(writer.topic),
         )
+        self._offsets = offsets
         self._guard = concurrency.RLock()
         # Guarded by _guard: the current instance of each transactional id.
         self._producers: dict[str, LogProducer] = {}
+        self._resumed: dict[str, LogProducer] = {}
 
     def __repr__(self) -> str:
         return repr(self._writer).replace("PartitionWriter", "Log", 1)
@@ -234,12 +206,26 @@ class Log(_Reach):
     latest = _of_reader(LogReader.latest)
     offset_for_time = _of_reader(LogReader.offset_for_time)
 
+    def offsets(self, group: str) -> GroupOffsets:
+        """
+        Return the stored place of a group of readers, kept in the log dirs as Kafka keeps it.
+
+        Raises:
+            UsageError: an empty name, or one of more than 32767 bytes.
+            LogClosedError, ForkedError: the log is closed, or was opened by this process's parent.
+        """
+        self._writer.require_open()
+        if self._offsets is None:
+            raise UsageError(f"{self.topic_partition}: a log without a manager has no place for offsets")
+        return self._offsets(group, self.topic_partition)
+
     # ---- producers -------------------------------------------------------------------------------------------------
 
     def producer(
         self,
         transactional_id: str | None = None,
         *,
+        resume: bool = False,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
     ) -> LogProducer:
         """
@@ -248,14 +234,20 @@ class Log(_Reach):
         Args:
             transactional_id: allows transactions; the earlier instance with this id is fenced off, and its open
                 transaction is aborted.
+            resume: the id names a producer without transactions that goes on where it was, in this process or an
+                earlier one: `next_sequence` is how many records the log has taken from it. The same object each time.
             transaction_timeout_ms: a transaction that takes longer is aborted, and its producer fenced off.
         Raises:
-            UsageError: an empty id, or a timeout that is not above 0.
+            UsageError: an empty id, or a timeout that is not above 0; an id used both with and without `resume`.
             CorruptCheckpointError: the file of transactional ids is damaged.
             LogClosedError, NoSpaceError, LogDirOfflineError: as `append`.
         """
         self._writer.require_open()
         timeout_ms = arguments.whole("transaction_timeout_ms", transaction_timeout_ms)
+        if arguments.flag("resume", resume):
+            return self._resume(
+                "" if transactional_id is None else arguments.text("transactional_id", transactional_id)
+            )
         if transactional_id is None:
             return LogProducer(self, self._writer, self._clock, Identity(new_producer_id(), 0))
         if not arguments.text("transactional_id", transactional_id) or timeout_ms <= 0:
@@ -278,6 +270,15 @@ class Log(_Reach):
             )
             self._producers[transactional_id] = made
             return made
+
+    def _resume(self, name: str) -> LogProducer:
+        if not name:
+            raise UsageError("a producer that resumes needs an id, under which it is found again")
+        with self._guard:
+            if name not in self._resumed:
+                identity = self._writer.run(lambda log: resume_producer(log, self._ids, name, self._clock.now_ms()))
+                self._resumed[name] = LogProducer(self, self._writer, self._clock, identity, name=name)
+            return self._resumed[name]
 
     def end_late_transactions(self) -> int:
         """
@@ -309,8 +310,7 @@ class Log(_Reach):
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
-                for producer_id in self._writer.under_lock(lambda log: log.producers.open_transactions()):
-                    self._writer.end_transaction(producer_id, self._writer.epoch_of(producer_id), commit=False)
+                self._writer.run(lambda log: log.end_open_transactions())
         finally:
             self._close()
 
@@ -333,49 +333,3 @@ class Log(_Reach):
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ForkedError):
             self.close()
-
-
-class WriterView(_Reach):
-    """
-    A `ReadView` of an open writer.
-
-    Args:
-        writer: it signals each change.
-    """
-
-    def __init__(self, writer: PartitionWriter) -> None:
-        self._writer = writer
-        self._origin = writer.origin
-        self._signal = Signal()
-        writer.on_append.append(self._pass_on)
-
-    def _pass_on(self) -> None:
-        if self._writer.is_closed:
-            self._signal.close()
-        else:
-            self._signal.notify()
-
-    @property
-    def signal(self) -> Signal:
-        """Signals changes."""
-        return self._signal
-
-    def require_own(self) -> None:
-        """Make sure that the writer belongs to this process, which is no fork of it. Raises ForkedError."""
-        self._origin.require_own()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the log was closed, and this was signalled. Raises ForkedError."""
-        if self._origin.is_parents:
-            self._origin.require_own()
-        return self._signal.is_closed
-
-    @property
-    def longest_pause_seconds(self) -> float:
-        """The signal is not relied on forever: the thread that should give it may be interrupted just then."""
-        return _LONGEST_TRUST_SECONDS
-
-    def unlisted_aborts(self) -> Aborts | None:
-        """Return None: the writer has them in its transaction index before they count as decided."""
-        return None

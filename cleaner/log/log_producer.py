@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
-from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError
+from cleaner.errors import CleanerError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
+from cleaner.log.opening import find_last_batch
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.producers import EndedTransaction
 from cleaner.log.record import HIGHEST_SEQUENCE, SEQUENCES, Appended, ProducerStamp, Records
 from cleaner.log.transactional_ids import Identity, TransactionalIds
+from cleaner.log.writable_log import WritableLog
 
 if TYPE_CHECKING:
     from cleaner.log.log import Log
@@ -28,13 +30,15 @@ class LogProducer:
         with producer.transaction():
             producer.append([Record(b"k", b"v")])
 
-    Without a transactional id it has no transactions, and threads may share it. With one, every append belongs to the
-    one open transaction, whichever thread makes it: as with Kafka's producer, one thread begins and ends a transaction,
-    or the threads coordinate. For concurrent transactions give each thread its own producer and transactional id.
+    Without a transactional id it has no transactions, and threads may share it; so if it is resumed by its name. With
+    one, every append belongs to the one open transaction, whichever thread makes it: as with Kafka's producer, one
+    thread begins and ends a transaction, or the threads coordinate. For concurrent transactions give each thread its
+    own producer and transactional id.
 
     Attributes:
         identity: its producer id and epoch in the log.
         transactional_id: None without.
+        name: of a producer that is resumed; None: another one.
     """
 
     def __init__(
@@ -47,8 +51,10 @@ class LogProducer:
         ids: TransactionalIds | None = None,
         transactional_id: str | None = None,
         transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+        name: str | None = None,
     ) -> None:
         self.identity = identity
+        self.name = name
         self.transactional_id = transactional_id
         self._log = log
         self._writer = writer
@@ -59,7 +65,7 @@ class LogProducer:
         # Guarded by _lock. The log's knowledge of this producer decides; these are facts that it cannot know: the next
         # sequence where it has forgotten the producer, when and at which log end a transaction began, and whether one
         # of its appends was answered.
-        self._next_sequence = 0
+        self._next_sequence = writer.under_lock(lambda log: log.producers.next_sequence(*identity)) or 0
         self._began_ms: int | None = None
         self._began_by = 0
         self._began_at = 0
@@ -67,7 +73,8 @@ class LogProducer:
         self._is_ending = False  # a commit or abort has begun; one that was interrupted may be done
 
     def __repr__(self) -> str:
-        name = "" if self.transactional_id is None else f"{self.transactional_id!r}, "
+        given = self.name if self.transactional_id is None else self.transactional_id
+        name = "" if given is None else f"{given!r}, "
         return f"LogProducer({name}id {self.identity.producer_id}, epoch {self.identity.epoch})"
 
     @property
@@ -107,12 +114,29 @@ class LogProducer:
             first = (
                 self.next_sequence if sequence is None else arguments.whole("sequence", sequence, 0, HIGHEST_SEQUENCE)
             )
+            if self.name is not None and sequence is not None:
+                self._require_known_or_next(first)
             stamp = ProducerStamp(*self.identity, first, is_transactional)
             result = self._writer.append(records, producer=stamp, may_repeat=sequence is not None)
             if not result.is_repeat:
                 self._next_sequence = (first + result.last_offset - result.base_offset + 1) % SEQUENCES
                 self._has_appended = True
             return self._log.appended_at(*result[:3], is_repeat=result.is_repeat)
+
+    def _require_known_or_next(self, sequence: int) -> None:
+        """
+        Refuse the number of a resumed producer that the log has forgotten, unless it is the next one.
+
+        A log takes any number from a producer that it does not know: an append that was done would be done again.
+        """
+        known = self._writer.under_lock(lambda log: log.producers.next_sequence(*self.identity))
+        if known is None and sequence != self._next_sequence:
+            raise OutOfOrderSequenceError(
+                self._where,
+                f"{self.name!r} sends sequence {sequence}, and the log knows none of its appends; "
+                f"{self._next_sequence} is expected. They were lost in a crash before they were durable, cut off, or "
+                "removed; or the log was idle for longer than producer.id.expiration.ms",
+            )
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -265,3 +289,21 @@ class LogProducer:
     @property
     def _where(self) -> str:
         return str(self._writer.topic_partition)
+
+
+def resume_producer(log: WritableLog, ids: TransactionalIds, name: str, now_ms: int) -> Identity:
+    """
+    Return the identity of a producer that is resumed, known to its log if any batch of it is left there; a step.
+
+    Raises:
+        UsageError, CorruptCheckpointError, LogDirOfflineError, NoSpaceError: as `TransactionalIds.resume`.
+        CorruptLogError: damage in a log that had to be searched.
+    """
+    identity, is_new = ids.resume(name, log.producers.epoch_of, now_ms)
+    if not is_new and log.producers.epoch_of(identity.producer_id) < 0:
+        # Idle for too long, or its records have old timestamps, which is the same for a log.
+        with log.locked():
+            found = find_last_batch(log.log_dir.fs, log.directory, identity.producer_id)
+        if found is not None:
+            log.producers.take_from_log(found)
+    return identity

@@ -17,32 +17,34 @@ Source: rules R-101 to R-118, R-640; `LogManager.java`.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 from cleaner.base import arguments, concurrency
-from cleaner.base.arguments import Setting, Settings
+from cleaner.base.arguments import Settings
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.logger import Logger, logger_of
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
-from cleaner.errors import CleanerError, LogClosedError, UnsupportedPlatformError, UsageError
+from cleaner.errors import CleanerError, UnsupportedPlatformError
 from cleaner.log import counters
 from cleaner.log.cleaning import InProcessCleaner
+from cleaner.log.coordinator import Coordinator, is_transaction_log
 from cleaner.log.counters import NoRegistry, Registry
 from cleaner.log.dir_state import DirState, PathLike, open_dirs, paths_of
 from cleaner.log.flusher import FlushThreads
+from cleaner.log.group_offsets import OffsetStore
 from cleaner.log.log import Log
+from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS
+from cleaner.log.manager_producer import ManagerProducer, checked
 from cleaner.log.origin import Origin
 from cleaner.log.partitions import Partitions, Services
 from cleaner.log.served_topics import ServedTopics
 from cleaner.log.tasks import Tasks
-from cleaner.log.topics import Topic
+from cleaner.log.topic_calls import TopicCalls
 from cleaner.log.upkeep import Upkeep
 from cleaner.settings import FollowedSettings, SettingsResolver
 from cleaner.settings.sources import Sources
@@ -54,7 +56,7 @@ _FLUSH_THREADS = 4  # a disk can do several fsyncs together, and one log must no
 _STOP_SECONDS = 60.0
 
 
-class LogManager:
+class LogManager(TopicCalls):
     """
     Log dirs opened for writing; use it in a `with` block or call `close`. Safe to share between threads.
 
@@ -124,6 +126,7 @@ class LogManager:
             allow_truncate=allow_truncate,
         )
         self._partitions = Partitions(self._services)
+        self._coordinator = Coordinator(self._services, self._partitions, self._partition_count, self._require_open)
         self._removals = Removals(self._fs, self._clock)
         self._tasks: Tasks | None = None
         self._cleaner: InProcessCleaner | None = None
@@ -143,17 +146,26 @@ class LogManager:
         self._origin = Origin(self._name())
         self._settings = {state.path: FollowedSettings(self._fs, state.path, self._sources) for state in states}
         self._upkeep = Upkeep(
-            self._services, self._partitions, states, self._settings, self._removals, self._wake_cleaner
+            *(self._services, self._partitions, states, self._settings, self._removals, self._wake_cleaner),
+            self._coordinator.end_late_transactions,
         )
         self._topics = ServedTopics(
             *(self._services, self._partitions, states, self._settings),
             *(self._sources, self._upkeep, self._removals),
         )
+        self._offsets = OffsetStore(
+            lambda each: self._partitions.get(each).log, self._partition_count, self._require_open, self._clock
+        )
+        self._partitions.verdict, self._partitions.offsets = self._coordinator.verdict, self._offsets.of
         for state in states:
             for name in state.log_dir.listing().delete_or_stray:
                 if name.endswith(DirKind.DELETE.value):
                     self._removals.add_directory(state.path / name, TopicConfig().file_delete_delay_ms)
-            self._partitions.open_all(state, self._settings[state.path])
+            self._partitions.open_all(state, self._settings[state.path], is_transaction_log)
+        self._coordinator.load()  # what it decides, all others do when they are opened
+        for state in states:
+            self._partitions.open_all(state, self._settings[state.path], lambda each: not is_transaction_log(each))
+        self._coordinator.settle()
         # The recovered logs are on disk now: write that down.
         self._upkeep.note_all()
         for state in states:
@@ -176,74 +188,6 @@ class LogManager:
             self._cleaner = given
             given.start()
 
-    # ---- topics ----------------------------------------------------------------------------------------------------
-
-    def topics(self) -> list[str]:
-        """Return the names of all topics."""
-        self._require_open()
-        return self._topics.names()
-
-    def create_topic(
-        self,
-        name: str,
-        partitions: int = 1,
-        settings: Settings | None = None,
-        *,
-        topic_id: uuid.UUID | None = None,
-    ) -> Topic:
-        """
-        Create a topic; its logs can be written to when it returns.
-
-        Args:
-            name: as Kafka's rules for names allow.
-            partitions: how many.
-            settings: its own; this manager's settings are the defaults.
-            topic_id: None chooses one.
-        Raises:
-            InvalidTopicError, TopicExistsError, TopicSettingsError, ConfigError: see `Topics.create`.
-            LogDirOfflineError, NoSpaceError: the disk.
-        """
-        name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
-        texts = arguments.setting_texts(settings)
-        if topic_id is not None and not isinstance(topic_id, uuid.UUID):
-            raise UsageError(f"topic_id is {topic_id!r}; a uuid.UUID or None is needed")
-        with self._changing():
-            return self._topics.create(name, partitions, texts, topic_id)
-
-    def add_partitions(self, name: str, partitions: int) -> Topic:
-        """Raise a topic's number of partitions to `partitions`; raises as `Topics.grow`."""
-        name, partitions = arguments.text("name", name), arguments.whole("partitions", partitions)
-        with self._changing():
-            return self._topics.grow(name, partitions)
-
-    def alter_topic(self, name: str, changes: Mapping[str, Setting | None]) -> Topic:
-        """Change a topic's settings, None takes one back; they count at once. Raises as `Topics.alter`."""
-        name, texts = arguments.text("name", name), arguments.setting_changes(changes)
-        with self._changing():
-            return self._topics.alter(name, texts)
-
-    def describe_topic(self, name: str) -> Topic:
-        """Return a topic as it is on disk. Raises UnknownTopicError."""
-        self._require_open()
-        return self._topics.find(arguments.text("name", name))
-
-    def topic_config(self, name: str) -> TopicConfig:
-        """Return all settings of a topic, defaults included."""
-        self._require_open()
-        return self._topics.config(arguments.text("name", name))
-
-    def delete_topic(self, name: str) -> None:
-        """
-        Delete a topic: its readers and writers get LogClosedError, its files are removed after `file.delete.delay.ms`.
-
-        Raises:
-            UnknownTopicError: it does not exist.
-            LogDirOfflineError: the disk; some of its partitions may be gone.
-        """
-        name = arguments.text("name", name)
-        with self._changing():
-            self._topics.delete(name)
-
     # ---- logs ------------------------------------------------------------------------------------------------------
 
     def log(self, topic: str, partition: int = 0) -> Log:
@@ -263,6 +207,23 @@ class LogManager:
         """Return all open logs."""
         self._require_open()
         return {served.partition: served.log for served in self._partitions.all()}
+
+    def producer(
+        self, transactional_id: str, *, transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS
+    ) -> ManagerProducer:
+        """
+        Make a producer whose transactions are over partitions and topics.
+
+        Args:
+            transactional_id: the earlier instance with this id is fenced off, and its open transaction is aborted.
+            transaction_timeout_ms: a transaction that takes longer is aborted, and its producer fenced off.
+        Raises:
+            UsageError: an empty id, or a timeout that is not above 0.
+            CleanerError: the transaction log cannot be made or written.
+            LogClosedError, ForkedError: the manager is closed, or belongs to another process.
+        """
+        self._require_open()
+        return self._coordinator.producer(*checked(transactional_id, transaction_timeout_ms))
 
     @property
     def failed(self) -> dict[TopicPartition, CleanerError]:
@@ -317,6 +278,7 @@ class LogManager:
                     return
                 self._is_closed = True
             self._end_work()
+            self._coordinator.close()
             errors = self._partitions.close_all()
             self._flushers.shutdown()
             self._upkeep.note_all()
@@ -361,22 +323,6 @@ class LogManager:
             state.abandon()
 
     # ---- small parts -----------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        self._require_open()
-        with self._lock:
-            if self._is_closed:
-                raise LogClosedError(self._name())
-            yield
-
-    def _require_open(self) -> None:
-        self._origin.require_own()
-        if self._is_closed:
-            raise LogClosedError(self._name())
-
-    def _name(self) -> str:
-        return ", ".join(str(state.path) for state in self._states)
 
     def _wake(self) -> None:
         if self._tasks is not None:

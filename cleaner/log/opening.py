@@ -23,7 +23,7 @@ from cleaner.base.model import EpochEntry, TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import TruncationRefusedError, ZeroTailError
 from cleaner.storage.files.leader_epochs import read_leader_epochs
-from cleaner.storage.files.producer_snapshot import ProducerEntry
+from cleaner.storage.files.producer_snapshot import SEQUENCES, ProducerEntry
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.leftovers import settle_swap
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
@@ -106,6 +106,28 @@ def open_log(
             with contextlib.suppress(ZeroTailError):  # our opening has removed the marker, so it can be recovered
                 return load(was_closed=True)
         return load(was_closed=False, min_end_offset=0 if allow_truncate else known_offset)
+
+
+def find_last_batch(fs: FileSystem, directory: Path, producer_id: int) -> ProducerEntry | None:
+    """
+    Search a log for the last batch of a producer that was forgotten; reads the whole log. The caller has its lock.
+
+    Raises:
+        CorruptLogError: damage on the way.
+    """
+    for segment in reversed(list_segments(fs, directory)):
+        last = None
+        for chunk in segment.chunks():
+            rows = chunk.batches[(chunk.batches["producer_id"] == producer_id) & (chunk.batches["base_sequence"] >= 0)]
+            last = rows[-1].copy() if len(rows) else last
+        if last is not None:
+            delta = int(last["last_offset"]) - int(last["base_offset"])
+            last_sequence = (int(last["base_sequence"]) + delta) % SEQUENCES
+            return ProducerEntry(
+                *(producer_id, int(last["producer_epoch"]), last_sequence, int(last["last_offset"]), delta),
+                *(int(last["max_timestamp"]), _NO_EPOCH, -1),
+            )
+    return None
 
 
 def _make_directory(fs: FileSystem, directory: Path) -> None:

@@ -116,7 +116,7 @@ class PartitionWriter:
         )
         writer = PartitionWriter(log_dir, opened, topic, clock, chosen)
         try:
-            writer.run(lambda log: log.abort_open_transactions())
+            writer.run(lambda log: log.end_open_transactions())
         except BaseException:
             writer.abandon()
             raise

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base import concurrency
@@ -31,6 +31,9 @@ from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.files.published import UNKNOWN
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import PARTITION_METADATA
+
+if TYPE_CHECKING:
+    from cleaner.log.group_offsets import GroupOffsets
 
 Item = TypeVar("Item")
 
@@ -84,9 +87,16 @@ class Services:
 
 
 class Partitions:
-    """The open logs. Thread-safe."""
+    """
+    The open logs. Thread-safe.
+
+    Attributes:
+        verdict, offsets: see `WriterOptions` and `Log`; set before the first log is opened.
+    """
 
     def __init__(self, services: Services) -> None:
+        self.verdict: Callable[[TopicPartition, int, int], bool | None] = lambda *_: False
+        self.offsets: Callable[[object, TopicPartition], GroupOffsets] | None = None
         self._services = services
         self._origin = Origin("the log dirs")
         self._lock = concurrency.RLock()
@@ -132,8 +142,8 @@ class Partitions:
         with self._lock:
             return self._closed_in_order.issuperset(state.log_dir.partitions())
 
-    def open_all(self, state: DirState, settings: FollowedSettings) -> None:
-        """Open the logs of a log dir, `num.recovery.threads.per.data.dir` at a time (R-640)."""
+    def open_all(self, state: DirState, settings: FollowedSettings, wanted: Callable[[TopicPartition], bool]) -> None:
+        """Open the logs of a log dir that are `wanted`, `num.recovery.threads.per.data.dir` at a time (R-640)."""
 
         def open_one(partition: TopicPartition) -> None:
             try:
@@ -143,7 +153,7 @@ class Partitions:
                 self._services.logger.error("a log cannot be opened", partition=str(partition), reason=str(error))
                 self._note_failure(partition, error)
 
-        self._side_by_side(open_one, sorted(state.log_dir.partitions()))
+        self._side_by_side(open_one, sorted(filter(wanted, state.log_dir.partitions())))
 
     def open(
         self, state: DirState, settings: FollowedSettings, partition: TopicPartition, *, was_closed: bool
@@ -163,6 +173,7 @@ class Partitions:
             options=WriterOptions(
                 producer_id_expiration_ms=services.config.producer_id_expiration_ms,
                 publish=partial(state.published.publish, partition),
+                verdict=self.verdict,
             ),
         )
         try:
@@ -200,7 +211,7 @@ class Partitions:
             topic=resolved.config,
             flushed=flushed,
         )
-        log = Log(writer, flusher, services.clock, services.config.batch_limit_bytes)
+        log = Log(writer, flusher, services.clock, services.config.batch_limit_bytes, self.offsets)
         served = ServedLog(partition, state, resolved, writer, flusher, log)
         with self._lock:
             self._served[partition] = served

@@ -142,6 +142,11 @@ class Producers:
             self._transactions.begin(producer.txn_first_offset, producer.producer_id)
         self._max_known = max(self._max_known, len(self._known))
 
+    def take_from_log(self, entry: ProducerEntry) -> None:
+        """Know a producer again whose last batch was found in the log, after it was forgotten."""
+        if entry.producer_id not in self._known:
+            self._take(entry)
+
     # ---- what is known ---------------------------------------------------------------------------------------------
 
     def entries(self) -> list[ProducerEntry]:
@@ -182,10 +187,11 @@ class Producers:
         """Return the lowest first offset of a transaction that is open, or whose end is not flushed (R-407)."""
         return self._transactions.first_offset()
 
-    def has_open_transaction(self, producer_id: int) -> bool:
-        """Tell whether a producer has a transaction open."""
+    def has_open_transaction(self, producer_id: int, epoch: int | None = None) -> bool:
+        """Tell whether a producer has a transaction open; with an epoch: one of it."""
         producer = self._known.get(producer_id)
-        return producer is not None and producer.txn_first_offset >= 0
+        is_open = producer is not None and producer.txn_first_offset >= 0
+        return is_open and (epoch is None or self.epoch_of(producer_id) == epoch)
 
     # ---- data ------------------------------------------------------------------------------------------------------
 

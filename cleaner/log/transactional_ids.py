@@ -13,6 +13,10 @@ deleted with it, and no partition waits for another. It does not disturb a broke
 loader ignores every file whose name neither begins with an offset nor ends in one of its suffixes (R-642), and a broker
 that takes over does not know our transactional ids anyway.
 
+A name that is *resumed* (`Log.producer(name, resume=True)`) stands in the same file, with `"resumes": true`. It has no
+transactions and keeps its epoch: how far it came is in the log itself. It is never forgotten, as its numbers would
+begin anew.
+
 Producer ids are chosen at random from the upper half of their range. Brokers count theirs up from 0, so the two do not
 collide in a log that both have written, and producer ids without a transactional id need not be remembered.
 
@@ -28,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.base.json_values import JsonValue, NotJsonError, format_json, parse_json
-from cleaner.errors import CorruptCheckpointError, shortened
+from cleaner.errors import CorruptCheckpointError, UsageError, shortened
 from cleaner.storage.files.checkpoint import read_bounded
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import TRANSACTIONAL_IDS
@@ -42,7 +46,7 @@ LIMIT_BYTES = 16 << 20
 FORGOTTEN_AFTER_MS = 7 * 86_400_000
 """Kafka's default of `transactional.id.expiration.ms`."""
 
-_MAX_EPOCH = 32_766  # 32 767 is left for the marker that ends a transaction of the last one
+MAX_EPOCH = 32_766  # 32 767 is left for the marker that ends a transaction of the last one
 
 
 class Identity(NamedTuple):
@@ -58,6 +62,7 @@ class _Known:
 
     identity: Identity
     used_ms: int
+    resumes: bool = False
 
 
 def new_producer_id() -> int:
@@ -88,17 +93,38 @@ class TransactionalIds:
         Raises:
             CorruptCheckpointError: the file is damaged or of a later release. It is not changed: without the earlier
                 epochs an earlier instance cannot be fenced.
+            UsageError: it is the name of a producer that is resumed.
             LogDirOfflineError, NoSpaceError: the disk.
         """
         ids = self._read()
         known = ids.get(transactional_id)
+        if known is not None and known.resumes:
+            raise UsageError(f"{transactional_id!r} is resumed, so it has no transactions: take another id for those")
         identity = Identity(new_producer_id(), 0)
         if known is not None:
             epoch = max(known.identity.epoch, epoch_of(known.identity.producer_id)) + 1
-            if epoch <= _MAX_EPOCH:
+            if epoch <= MAX_EPOCH:
                 identity = Identity(known.identity.producer_id, epoch)
         self._put(ids, transactional_id, identity, epoch_of, now_ms)
         return identity
+
+    def resume(self, name: str, epoch_of: Callable[[int], int], now_ms: int) -> tuple[Identity, bool]:
+        """
+        Return the identity of a producer that goes on where it was, and whether it is new; a new one is kept, durably.
+
+        Raises:
+            UsageError: it is an id of transactions.
+            CorruptCheckpointError, LogDirOfflineError, NoSpaceError: as `begin`.
+        """
+        ids = self._read()
+        known = ids.get(name)
+        if known is None:
+            identity = Identity(new_producer_id(), 0)
+            self._put(ids, name, identity, epoch_of, now_ms, resumes=True)
+            return identity, True
+        if not known.resumes:
+            raise UsageError(f"{name!r} has been used for transactions, which are not resumed: take another id")
+        return known.identity, False
 
     def raise_epoch(
         self, transactional_id: str, identity: Identity, epoch_of: Callable[[int], int], now_ms: int
@@ -115,18 +141,17 @@ class TransactionalIds:
         identity: Identity,
         epoch_of: Callable[[int], int],
         now_ms: int,
+        *,
+        resumes: bool = False,
     ) -> None:
         """Write the file with one id changed, without ids that are long unused and forgotten by the log."""
         kept = {
             name: known
             for name, known in ids.items()
-            if now_ms - known.used_ms < FORGOTTEN_AFTER_MS or epoch_of(known.identity.producer_id) >= 0
+            if known.resumes or now_ms - known.used_ms < FORGOTTEN_AFTER_MS or epoch_of(known.identity.producer_id) >= 0
         }
-        kept[transactional_id] = _Known(identity, max(0, now_ms))
-        words = {
-            name: {"producer_id": known.identity.producer_id, "epoch": known.identity.epoch, "used_ms": known.used_ms}
-            for name, known in kept.items()
-        }
+        kept[transactional_id] = _Known(identity, max(0, now_ms), resumes)
+        words = {name: _words(known) for name, known in kept.items()}
         text = format_json({"format": FORMAT, "version": VERSION, "ids": words})
         self._fs.write_atomically(self._path, text.encode("ascii"))
 
@@ -155,4 +180,10 @@ class TransactionalIds:
                 self._path, 0, f"no producer of transactional id {shortened(repr(name))}: {shortened(repr(value))}"
             )
         # The clock was before 1970 when it was written: all that matters is that the id is known.
-        return _Known(Identity(producer_id, epoch), max(0, used_ms))
+        return _Known(Identity(producer_id, epoch), max(0, used_ms), fields.get("resumes") is True)
+
+
+def _words(known: _Known) -> dict[str, JsonValue]:
+    producer_id, epoch = known.identity
+    words: dict[str, JsonValue] = {"producer_id": producer_id, "epoch": epoch, "used_ms": known.used_ms}
+    return words | {"resumes": True} if known.resumes else words

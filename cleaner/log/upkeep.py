@@ -50,6 +50,7 @@ class Upkeep:
         settings: of the topics, by log dir.
         removals: files that wait for their removal.
         rolled: called when segments were rolled or settings have changed: a cleaner may find work.
+        end_late: ends transactions over several logs that take too long.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Upkeep:
         settings: Mapping[Path, FollowedSettings],
         removals: Removals,
         rolled: Callable[[], None],
+        end_late: Callable[[], int],
     ) -> None:
         self._services = services
         self._partitions = partitions
@@ -67,6 +69,7 @@ class Upkeep:
         self._settings = settings
         self._removals = removals
         self._rolled = rolled
+        self._end_late = end_late
 
     def tasks(self) -> list[PeriodicTask]:
         """Return the tasks."""
@@ -208,6 +211,7 @@ class Upkeep:
         for served in self._partitions.all():
             with self._reporting(served, "freed of a late transaction"):
                 served.log.end_late_transactions()
+        self._end_late()
 
     def _expire_producers(self) -> None:
         for served in self._partitions.all():

@@ -19,6 +19,7 @@ from random import Random, SystemRandom
 from typing import TypeVar
 
 from cleaner.base.clock import Clock
+from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogDirOfflineError, NoSpaceError
 from cleaner.format.encode import place
@@ -51,12 +52,14 @@ class WriterOptions:
         random: chooses each segment's jitter (R-804).
         publish: publishes the high watermark to readers in other processes: after the fsync that raises it, and before
             the cut that lowers it. Must be quick and not raise.
+        verdict: tells whether the open transaction of a producer and epoch is committed; None: it stays open.
     """
 
     producer_id_expiration_ms: int = 86_400_000
     batch_bytes: int | None = None
     random: Random = field(default_factory=SystemRandom)
     publish: Callable[[int], None] = lambda _: None
+    verdict: Callable[[TopicPartition, int, int], bool | None] = lambda *_: False
 
 
 class WritableLog:
@@ -188,10 +191,12 @@ class WritableLog:
         self.note_flushed(flushed)
         return offset
 
-    def abort_open_transactions(self) -> None:
-        """Abort transactions that an earlier writer left open, or that a cut has reopened."""
+    def end_open_transactions(self) -> None:
+        """Abort transactions that an earlier writer left open, or that a cut has reopened; commit what is decided."""
         for producer_id in self.producers.open_transactions():
-            self.end_transaction(producer_id, self.producers.latest_epoch(producer_id), commit=False)
+            commit = self._options.verdict(self.topic_partition, producer_id, self.producers.epoch_of(producer_id))
+            if commit is not None:
+                self.end_transaction(producer_id, self.producers.latest_epoch(producer_id), commit=commit)
 
     def fence(self, producer_id: int, epoch: int) -> int | None:
         """
@@ -334,7 +339,7 @@ class WritableLog:
 
         def cut() -> None:
             self._cut(offset, begin)
-            self.abort_open_transactions()
+            self.end_open_transactions()
             self.is_in_doubt = False
 
         try:

@@ -36,7 +36,10 @@ def test_each_example_on_the_page_is_run() -> None:
 
 
 # Methods that a log and its producers use between themselves.
-AMONG_THEMSELVES = {"Log.appended_at", "Log.fence", "LogProducer.end_if_late"}
+AMONG_THEMSELVES = {
+    *("Log.appended_at", "Log.fence", "LogProducer.end_if_late"),
+    *("ManagerProducer.fence", "ManagerProducer.end_if_late"),
+}
 
 
 def _public_names(kind: type) -> set[str]:

@@ -14,6 +14,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     quiet_defects,
     round_defects,
     rule_defects,
+    serving_defects,
     topic_defects,
     view_defects,
     who_defects,

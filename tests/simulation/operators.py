@@ -44,6 +44,7 @@ from tests.simulation.packing import LIMITS, TARGETS, PackedLog
 from tests.simulation.plan import Rest
 from tests.simulation.questions import Questions
 from tests.simulation.quiet import QuietLog
+from tests.simulation.serving import Serving
 from tests.simulation.topics import Topics
 from tests.simulation.viewing import SET, ViewedRound
 
@@ -82,6 +83,10 @@ class Operators(Questions):
 
         with self._undisturbed():
             self._run_process(process, main)
+
+    def _serve(self, rest: Rest) -> None:
+        """Have a service live some lives in a log dir of its own."""
+        Serving(self._bench, rest).run(self._begin, self._run_process, self._cut, self._restore)
 
     # ---- recover ---------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ _LATER_RESTS = {
     "pack": 0.05,
     "view": 0.05,
     "rule": 0.05,
+    "serve": 0.05,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

@@ -111,7 +111,7 @@ def repeats_are_not_recognised() -> Iterator[None]:
 @defect
 def open_transactions_survive_an_opening() -> Iterator[None]:
     """A writer does not abort what an earlier one has left open."""
-    with replaced(writable_log.WritableLog, "abort_open_transactions", lambda _: None):
+    with replaced(writable_log.WritableLog, "end_open_transactions", lambda _: None):
         yield
 
 

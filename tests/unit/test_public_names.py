@@ -47,7 +47,8 @@ def calls() -> Iterator[object]:
         if inspect.isfunction(value):
             yield value
         elif inspect.isclass(value):
-            members = (member for key, member in vars(value).items() if not key.startswith("_"))
+            ours = [each for each in value.__mro__ if each.__module__.startswith("cleaner.")]
+            members = (member for each in ours for key, member in vars(each).items() if not key.startswith("_"))
             yield from (member.fget if isinstance(member, property) else member for member in members)
 
 

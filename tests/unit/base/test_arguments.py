@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import cleaner
-from cleaner import CleanerError, Log, LogManager, LogProducer, LogReader
+from cleaner import CleanerError, GroupOffsets, Log, LogManager, LogProducer, LogReader, ManagerProducer
 from cleaner.base import arguments
 from cleaner.errors import ConfigError, UsageError
 from cleaner.log.follow import Follower
@@ -127,7 +127,12 @@ LOG: Table = {
     **READING,
     "append": {"records": RECORDS, "producer": (5, "p", (1, 2, 3), THING)},  # and NO_STAMPS
     "truncate_to": {"offset": NEEDED_INTEGER},
-    "producer": {"transactional_id": (*TEXT, ""), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},
+    "producer": {
+        "transactional_id": (*TEXT, ""),
+        "transaction_timeout_ms": (*NEEDED_INTEGER, 0),
+        "resume": FLAG,
+    },
+    "offsets": {"group": (*NEEDED_TEXT, "", "g" * 2**15)},
     "flush": {},
     "roll": {},
     "end_late_transactions": {},
@@ -135,6 +140,22 @@ LOG: Table = {
 }
 PRODUCER: Table = {
     "append": {"records": RECORDS, "sequence": (*INTEGER, -1, 2**31)},
+    "begin": {},
+    "commit": {},
+    "abort": {},
+    "transaction": {},
+}
+OFFSETS: Table = {
+    "load": {},
+    "commit": {
+        "next_offset": (*NEEDED_INTEGER, -1),
+        "metadata": (*NEEDED_TEXT, "m" * 4097),
+        "transaction": (5, "service", THING),
+    },
+}
+SPANNING: Table = {
+    "append": {"log": (5, "prices", None, THING), "records": RECORDS},
+    "on_commit": {"call": (*FUNCTION, None)},
     "begin": {},
     "commit": {},
     "abort": {},
@@ -153,6 +174,7 @@ MANAGER: Table = {
     "topic_config": {"name": NEEDED_TEXT},
     "delete_topic": {"name": NEEDED_TEXT},
     "log": {"topic": NEEDED_TEXT, "partition": NEEDED_INTEGER},
+    "producer": {"transactional_id": (*NEEDED_TEXT, ""), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},
     "topics": {},
     "logs": {},
     "wake": {},
@@ -288,7 +310,7 @@ USUAL: dict[str, dict[str, object]] = {
     "erase": {"names": ["prices"], "keys": [b"p3"]},
 }
 PARTS_OF_A_LOG = ("appended_at", "fence")  # public for producers of the same log
-PARTS_OF_A_PRODUCER = ("end_if_late",)
+PARTS_OF_A_PRODUCER = ("end_if_late",)  # "fence" of a manager's, too
 
 
 @pytest.fixture
@@ -321,7 +343,15 @@ def refuses_all(call: Callable[..., object], usual: dict[str, object], wrong: di
 
 @pytest.mark.parametrize(
     ("kind", "table"),
-    [(LogReader, READING), (Log, LOG), (LogProducer, PRODUCER), (LogManager, MANAGER), (Follower, FOLLOWER)],
+    [
+        (LogReader, READING),
+        (Log, LOG),
+        (LogProducer, PRODUCER),
+        (LogManager, MANAGER),
+        (Follower, FOLLOWER),
+        (GroupOffsets, OFFSETS),
+        (ManagerProducer, SPANNING),
+    ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
 def test_table_has_every_argument_of_a_class(kind: type, table: Table) -> None:
@@ -370,6 +400,22 @@ def test_manager_refuses_what_it_cannot_use(manager: LogManager, tmp_path: Path)
         refuses_all(getattr(manager, name), USUAL.get(name, {}), wrong)
     assert files_below(tmp_path) == before
     assert manager.topics() == ["prices"]
+
+
+def test_producer_of_a_manager_and_offsets_refuse_what_they_cannot_use(manager: LogManager, tmp_path: Path) -> None:
+    """Nothing is appended; the topics that they need are there before."""
+    log = manager.log("prices")
+    producer, place = manager.producer("service"), log.offsets("group")
+    place.load()
+    producer.begin()
+    producer.append(log, Record(b"p3", b"1"))
+    before = files_below(tmp_path)
+    refuses_all(producer.append, {"records": [Record(b"k", b"v")]}, {"log": SPANNING["append"]["log"]})
+    refuses_all(producer.append, {"log": log}, {"records": RECORDS})
+    refuses_all(producer.on_commit, {}, SPANNING["on_commit"])
+    refuses_all(place.commit, {"next_offset": 1}, OFFSETS["commit"])
+    assert files_below(tmp_path) == before
+    producer.abort()
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "LogManager"])

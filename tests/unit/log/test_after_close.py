@@ -33,6 +33,8 @@ USUAL: Mapping[str, tuple[object, ...]] = {
     "follow": (0,),
     "log": ("t",),
     "offset_for_time": (0,),
+    "offsets": ("group",),
+    "producer": ("id",),
     "read": (0,),
     "topic_config": ("t",),
     "truncate_to": (0,),

@@ -18,6 +18,7 @@ from cleaner.errors import (
 )
 from cleaner.log.log import Log
 from cleaner.log.log_producer import LogProducer
+from cleaner.log.record import Record
 from cleaner.log.transactional_ids import FILE_NAME, FORGOTTEN_AFTER_MS, Identity, TransactionalIds
 from cleaner.storage.fs.file_system import FileSystem
 from tests.unit.log.writing import Writing, log_of, pair, writing
@@ -338,3 +339,91 @@ def test_commit_after_a_cut_of_its_records_fails(place: Writing) -> None:
 
 def _interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+# ---- resumed by name -----------------------------------------------------------------------------------------------
+
+
+def test_resumed_producer_goes_on_after_a_kill_and_its_repeat_is_recognised(place: Writing) -> None:
+    """Its number is how many records the log has of it; the retried append gets the answer of the first time."""
+    log = open_log(place)
+    producer = log.producer("importer", resume=True)
+    assert log.producer("importer", resume=True) is producer
+    producer.append([pair("a", "1"), pair("b", "2")])
+    producer.append([pair("a", "3")], sequence=2)
+    log.flush()
+    log.abandon()
+    log = open_log(place)
+    again = log.producer("importer", resume=True)
+    assert (again.identity, again.next_sequence) == (producer.identity, 3)
+    repeat = again.append([pair("a", "3")], sequence=2)
+    assert (repeat.base_offset, repeat.is_repeat, log.log_end_offset) == (2, True, 3)
+    assert not again.append([pair("c", "4")], sequence=3).is_repeat
+    with pytest.raises(OutOfOrderSequenceError, match="sequence 1 where 4"):
+        again.append([pair("b", "2")], sequence=1)
+
+
+def test_resumed_producer_is_found_in_the_log_when_its_records_are_too_old_to_be_known(place: Writing) -> None:
+    """A log forgets a producer by its records' times: an importer of old records would begin at 0, and append twice."""
+    log = open_log(place)
+    producer = log.producer("importer", resume=True)
+    producer.append([Record(b"a", b"1", timestamp_ms=1), Record(b"a", b"2", timestamp_ms=2)])
+    log.roll()
+    producer.append([Record(b"a", b"3", timestamp_ms=3)])
+    log.roll()
+    log.append([pair("other", "1")])
+    log.close()
+    log = log_of(place.open(was_closed=True), place.clock)
+    producer = log.producer("importer", resume=True)
+    assert producer.next_sequence == 3
+    assert producer.append([Record(b"a", b"3", timestamp_ms=3)], sequence=2).is_repeat
+    assert log.log_end_offset == 4
+    log._writer.expire_producers()
+    assert producer.next_sequence == 3, "forgotten once more, while it is open"
+    with pytest.raises(OutOfOrderSequenceError, match=r"the log knows none of its appends; 3 is expected"):
+        producer.append([Record(b"a", b"3", timestamp_ms=3)], sequence=2)
+    producer.append([Record(b"a", b"4", timestamp_ms=3)], sequence=3)
+
+
+def test_number_of_a_resumed_producer_that_left_nothing_is_refused(place: Writing) -> None:
+    """A log takes any first number of a producer that it does not know; the append might be the second of its kind."""
+    log = open_log(place)
+    producer = log.producer("importer", resume=True)
+    producer.append([pair("a", "1")])
+    log.truncate_to(0)
+    assert producer.next_sequence == 1, "the process knows better than the log"
+    log.abandon()
+    log = open_log(place)
+    producer = log.producer("importer", resume=True)
+    assert producer.next_sequence == 0
+    with pytest.raises(OutOfOrderSequenceError, match="sends sequence 1, and the log knows none of its appends; 0 is"):
+        producer.append([pair("a", "2")], sequence=1)
+    assert producer.append([pair("a", "1")], sequence=0).base_offset == 0
+
+
+def test_name_is_resumed_or_has_transactions(place: Writing) -> None:
+    """A transaction that a crash left open is aborted: its appends must not count as done."""
+    log = open_log(place)
+    log.producer("importer", resume=True)
+    log.producer("payments")
+    with pytest.raises(UsageError, match=r"'importer' is resumed, so it has no transactions"):
+        log.producer("importer")
+    with pytest.raises(UsageError, match=r"'payments' has been used for transactions, which are not resumed"):
+        log.producer("payments", resume=True)
+    with pytest.raises(UsageError, match="a producer that resumes needs an id"):
+        log.producer(resume=True)
+    with pytest.raises(InvalidTxnStateError, match="no transactional id"):
+        log.producer("importer", resume=True).begin()
+
+
+def test_name_that_is_resumed_is_never_forgotten(place: Writing) -> None:
+    """Ids of transactions that are long unused go; the numbers of a resumed one would begin anew."""
+    log = open_log(place)
+    first = log.producer("importer", resume=True).identity
+    log.producer("payments")
+    place.clock.sleep(2 * FORGOTTEN_AFTER_MS / 1000)
+    log.producer("others")
+    ids = json.loads(place.files()[FILE_NAME])["ids"]
+    assert set(ids) == {"importer", "others"}
+    log.abandon()
+    assert open_log(place).producer("importer", resume=True).identity == first

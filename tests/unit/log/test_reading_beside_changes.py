@@ -18,8 +18,8 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, LogTruncatedError, OffsetOutOfRangeError
-from cleaner.log.log import WriterView
 from cleaner.log.partition_writer import PartitionWriter
+from cleaner.log.reach import WriterView
 from cleaner.log.reader import LogReader, open_reader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.log.stream import Isolation

@@ -17,6 +17,7 @@
 # make teeth SEEDS=2000          the first of so many seeds that finds each planted defect, as a table
 # make soak HOURS=1 SEED=1    real processes on small real disks, with accidents (docs/testing.md); as root for all of them
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
+# make dist    the sdist and the wheel into dist/, the same bytes wherever and whenever they are built
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -32,7 +33,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image dist lock python spark tools
 
 python:
 	@tools/prepare python
@@ -112,6 +113,9 @@ soak: tools
 image:
 	@tools/prepare image
 	$(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
+
+dist: spark
+	@$(BIN)/python -m tools.dist
 
 lock: python
 	$(BIN)/python -m tools.lock

@@ -9,6 +9,7 @@ wheel then gets its bill of materials. The time is SOURCE_DATE_EPOCH, or that of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import os
 import shutil
@@ -17,6 +18,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import IO, cast
 
 from tools.locked import ROOT
 from tools.sbom import FILE_NAME, sbom
@@ -66,13 +68,13 @@ def even_out(tree: Path, epoch: int) -> None:
 
 
 def pack(tree: Path, target: Path, epoch: int) -> Path:
-    """Write a directory as a .tar.gz: in the order of its names, as nobody's, with one time."""
+    """Write a directory as a .tar, or a .tar.gz: in the order of its names, as root's, with one time."""
     even_out(tree, epoch)
-    with (
-        target.open("wb") as raw,
-        gzip.GzipFile("", "wb", mtime=epoch, fileobj=raw) as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive,
-    ):
+    with contextlib.ExitStack() as stack:
+        stream: IO[bytes] = stack.enter_context(target.open("wb"))
+        if target.suffix == ".gz":
+            stream = cast(IO[bytes], stack.enter_context(gzip.GzipFile("", "wb", mtime=epoch, fileobj=stream)))
+        archive = stack.enter_context(tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT))
         for path in (tree, *sorted(tree.rglob("*"))):
             about = archive.gettarinfo(path, str(path.relative_to(tree.parent)))
             about.uid = about.gid = 0

@@ -18,7 +18,6 @@ from installer.sources import WheelFile
 import cleaner
 from tests.deploy.installed import ROOT
 from tests.deploy.price_log import CHECKPOINT, CLEAN_CHECKPOINT, PARTITION, cleaned_segments, lay_out
-from tools.dist import build_dist
 from tools.locked import NAME, versions
 
 EPOCH = "1763900000"
@@ -32,15 +31,6 @@ def _run(command: Sequence[str | Path], **environment: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
-        _, wheel = build_dist(tmp_path_factory.mktemp("dist"))
-    return wheel
 
 
 @pytest.fixture(scope="session")

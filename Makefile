@@ -19,7 +19,8 @@
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
 # make dist    the sdist and the wheel into dist/, the same bytes wherever and whenever they are built
 # make bundle  an archive with the wheels of all locked packages and an installer, for machines without a network
-# make packages    wheel and bundle built, installed and tried, in a bootstrapped Debian: some minutes, as root
+# make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
+# make packages    wheel, bundle and .deb built, installed and tried, in a bootstrapped Debian: some minutes, as root
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -35,7 +36,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image dist bundle packages lock python spark tools
+.PHONY: demo test warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz mutants simulate teeth soak image dist bundle deb packages lock python spark tools
 
 python:
 	@tools/prepare python
@@ -122,9 +123,13 @@ dist: spark
 bundle: spark
 	@$(BIN)/python -m tools.bundle $(ARGS)
 
+deb: spark
+	@tools/prepare image
+	@$(BIN)/python -m tools.deb $(ARGS)
+
 packages: spark
 	@tools/prepare image
-	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py $(ARGS)
+	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py tests/deploy/test_deb.py $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

@@ -19,6 +19,10 @@
 # make teeth SEEDS=2000          the first of so many seeds that finds each planted defect, as a table
 # make soak HOURS=1 SEED=1    real processes on small real disks, with accidents (docs/testing.md); as root for all of them
 # make image   the Dockerfile's steps in a bootstrapped Debian, and the cleaner in what they leave: about five minutes
+# make dist    the sdist and the wheel into dist/, the same bytes wherever and whenever they are built
+# make bundle  an archive with the wheels of all locked packages and an installer, for machines without a network
+# make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
+# make packages    wheel, bundle and .deb built, installed and tried, in a bootstrapped Debian: some minutes, as root
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -34,7 +38,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image lock python spark tools
+.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages lock python spark tools
 
 python:
 	@tools/prepare python
@@ -120,6 +124,20 @@ soak: tools
 image:
 	@tools/prepare image
 	$(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
+
+dist: spark
+	@$(BIN)/python -m tools.dist
+
+bundle: spark
+	@$(BIN)/python -m tools.bundle $(ARGS)
+
+deb: spark
+	@tools/prepare image
+	@$(BIN)/python -m tools.deb $(ARGS)
+
+packages: spark
+	@tools/prepare image
+	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py tests/deploy/test_deb.py $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from cleaner.verification.gaps.reasons import GapReason as GapReason
     from cleaner.verification.proof.erased.certificate import Certificate as Certificate
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "app": "clean erase recover undo warm",

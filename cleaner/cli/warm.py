@@ -9,8 +9,9 @@ from cleaner.cli.output import say
 SUMMARY = "compile the kernels now, so that later runs start at once"
 
 DESCRIPTION = """\
-Compiles the kernels of a cleaning round to machine code, and keeps it where later runs find it: in the directory
-$NUMBA_CACHE_DIR names, else $CACHE_DIRECTORY (systemd's), $XDG_CACHE_HOME/cleaner, $HOME/.cache/cleaner. Run it at
+Compiles the kernels of a cleaning round to machine code, and keeps it where later runs find it: in
+`kernels` of the installation (/opt/cleaner/kernels) if somebody made that and it may be written, else in the directory
+$NUMBA_CACHE_DIR names, $CACHE_DIRECTORY (systemd's), $XDG_CACHE_HOME/cleaner, $HOME/.cache/cleaner. Run it at
 installation, or while an image is built; otherwise the first `cleaner clean` on a machine takes that time.
 
 The code runs on any processor of the last years (x86-64-v2, or armv8-a with crc), so an image serves all machines.

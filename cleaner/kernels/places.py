@@ -15,7 +15,9 @@ The check comes before the use, by the same path, and nothing can change in betw
 path is checked from the root downwards, and each directory that passed keeps others from changing the next name.
 
 Code is read from every such directory, in order, and written to the first writable one, which is created when there is
-something to save. Without any directory, kernels are compiled at every start: slower by some seconds, but correct.
+something to save. The first is `kernels` in the installation itself, if it is there: installers make it, and root
+compiles into it once for everyone. Without any directory, kernels are compiled at every start: slower by some seconds,
+but correct.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def cache_key(target: Target, *, bounds_checked: bool) -> str:
 
 
 def _cache_roots() -> list[Path]:
-    roots = [Path(os.environ[name]) for name in ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY") if os.environ.get(name)]
+    installed = Path(sys.prefix) / "kernels"
+    roots = [installed] if installed.is_dir() else []
+    roots += [Path(os.environ[name]) for name in ("NUMBA_CACHE_DIR", "CACHE_DIRECTORY") if os.environ.get(name)]
     if os.environ.get("XDG_CACHE_HOME"):
         roots.append(Path(os.environ["XDG_CACHE_HOME"]) / "cleaner")
     if os.environ.get("HOME"):

@@ -39,6 +39,8 @@ EXCEPTIONS = {
     r"make (simulate|teeth)|\S*python -m tests.simulation": "it takes minutes; tests/simulation runs some seeds",
     r"make (fuzz|mutants)|\S*python -m tests.fuzz": "it takes minutes; tests/fuzz and tests/kafka run some",
     r"make soak|\S*python -m tests.soak": "it takes an hour; tests/soak runs some seconds",
+    r"apt-get ": "tests/deploy/test_deb.py installs it in a Debian",
+    r"tar xf kafka-log|cd kafka-log": "tests/deploy/test_bundle.py does it in a Debian without a network",
     r"docker ": "needs a container engine; tests/deploy/test_image.py runs the Dockerfile's steps, and the image",
     r"cleaner bulk ": "tests/bulk runs it, with a master of its own too; here is no cluster",
     r".* \| nc -U": "nc is not among the tools of the tests; tests/unit/control speaks the protocol",

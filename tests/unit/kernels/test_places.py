@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,21 @@ def test_cache_uses_the_first_available_place(
         monkeypatch.delenv(name)
     directory = made_place("kernels-1")
     assert places[VARIABLES[missing]] in directory.parents
+
+
+def test_kernels_of_the_installation_come_first(
+    places: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Read before all others where an installer made the directory, and made nowhere else."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "installed"))
+    assert made_place("kernels-1").parent == places["NUMBA_CACHE_DIR"]
+    installed = tmp_path / "installed" / "kernels"
+    installed.mkdir(parents=True, mode=0o755)
+    assert find_cache_places("kernels-1").writable == installed / "kernels-1"
+    (installed / "kernels-1").mkdir(mode=0o755)
+    installed.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="kernels"):
+        assert find_cache_places("kernels-1").writable == places["NUMBA_CACHE_DIR"] / "kernels-1"
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])

@@ -11,8 +11,7 @@ Transactions are judged in between: which data is aborted is known only after th
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,31 +21,23 @@ from cleaner.errors import CorruptBatchError, CorruptLogError
 from cleaner.format.chunks import COMPRESSION_MASK, CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Mask, control_batches
 from cleaner.format.control import ControlType
 from cleaner.format.records import leave_out
-from cleaner.format.viewed_block import canonical_keys
 from cleaner.kernels import proof as kernel
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment.aborted import hidden_batches
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts
-from cleaner.verification.proof.batches import check_headers, check_horizons, has_horizon, horizon_of
+from cleaner.verification.proof.batches import check_headers, check_horizons, horizon_of
+from cleaner.verification.proof.collector import RecordCollector, StepFlags
 from cleaner.verification.proof.files import check_files
 from cleaner.verification.proof.findings import Findings, Refutation, RefutationKind
 from cleaner.verification.proof.first_pass import ProofFirstPass
 from cleaner.verification.proof.key_rows import (
-    DIGEST,
-    DIGEST_REST,
-    FLAGS,
-    KEPT,
-    MAY_GO,
-    MUST_GO,
-    NUMBER,
-    OFFSET,
     KeyRows,
-    Rows,
 )
 from cleaner.verification.proof.last_values import judge
 from cleaner.verification.proof.producers import ProtectedBatches
-from cleaner.verification.proof.records import RecordBlock, RecordReader
-from cleaner.verification.proof.rules import ProofRules, ProofVersion
+from cleaner.verification.proof.records import RecordReader
+from cleaner.verification.proof.required import RequiredBatches
+from cleaner.verification.proof.rules import ProofRules
 from cleaner.verification.proof.side import BatchStream, LogSide
 from cleaner.verification.proof.steps import ProofStep, side_by_side
 from cleaner.verification.proof.transactions import ABSENT, EMPTY, WITH_RECORDS, DataBatch, Marker, Transactions
@@ -81,26 +72,6 @@ class Proof:
     repacked: int = 0
 
 
-@dataclass(frozen=True)
-class _StepFlags:
-    """
-    Flags of a step's batches before; the last six are set while records are read.
-
-    Attributes:
-        may_be_nulled, is_nulled: it has a record that may have lost its value for its age, and one that has.
-    """
-
-    is_judged: Mask
-    is_expired: Mask
-    is_control: Mask
-    had_tombstone: Mask
-    has_tombstone: Mask
-    has_lost: Mask
-    has_kept: Mask
-    may_be_nulled: Mask
-    is_nulled: Mask
-
-
 class Prover:
     """
     Compares two logs.
@@ -127,14 +98,12 @@ class Prover:
         before_step: Callable[[int], None],
         view: KeyView | None = None,
     ) -> None:
-        self._view = view
         self._before, self._after, self._rules, self._rows = before, after, rules, rows
         self._producers = producers
         self._before_step = before_step
         self._findings = Findings()
         # Findings that count only if this version cleaned the log, besides those in `_findings`.
         self._findings_of = {version: Findings() for version in rules.versions}
-        self._keys = np.frombuffer(bytearray(os.urandom(16)), np.uint64)
         self._recopied_end = before.end_of_recopied(rules.end_offset) if rules.has_rounds else -(2**63)
         # What was only packed has all its records.
         self._packed_end = before.end_of_recopied(rules.end_offset) if rules.recompressed else self._recopied_end
@@ -148,14 +117,8 @@ class Prover:
         self._reader = RecordReader(limit_bytes, self._findings, rules)
         self._aborts = after.aborted()
         self._damaged = self._repacked = 0
-        # A round ends at a segment's start, after a batch, or after a record whose key it has mapped (R-513).
-        self._is_end_met = rules.end_offset in (*before.bases, *after.bases)
-        # With the versions whose rules do not allow the batch.
-        self._empty: list[tuple[np.void, Refutation, tuple[ProofVersion, ...]]] = []
-        self._missing_producers: list[tuple[int, Refutation]] = []
-        # Legacy tombstones are judged by the mtime of their file (R-502, R-551).
-        clean = [segment for segment in before.segments if segment.base_offset < rules.first_dirty_offset]
-        self._legacy_horizon_ms = clean[-1].mtime_ms - rules.delete_retention_ms if clean else 0
+        self._collector = RecordCollector(before, after, rules, rows, self._findings, view)
+        self._required = RequiredBatches(before, rules, producers, self._findings, self._findings_of)
 
     def prove(self) -> Proof:
         """
@@ -201,12 +164,7 @@ class Prover:
         self._check_ends(before.next_offset, after.next_offset)
         self._check_checkpoint(before.next_offset)
         self._transactions.finish()
-        for producer_id, finding in self._missing_producers:
-            if self._producers.has_latest_state_of(producer_id):
-                self._findings.add(*vars(finding).values())
-        for batch, finding, versions in self._empty:
-            if not self._producers.may_need(batch):
-                self._add(finding, versions)
+        self._required.finish()
         check_files(self._before, self._after, self._rules, after.next_offset, self._findings)
 
     def _take(self, step: ProofStep) -> None:
@@ -228,7 +186,7 @@ class Prover:
         is_control = control_batches(rows)
         self._check_head(step, is_head & ~is_expired & ~is_same)
         is_read = is_judged & ((rows["base_offset"] < self._rules.end_offset) | ~is_same)
-        found = _StepFlags(is_judged, is_expired, is_control, *np.zeros((6, len(rows)), np.bool_))
+        found = StepFlags(is_judged, is_expired, is_control, *np.zeros((6, len(rows)), np.bool_))
         types = self._read(step, is_read | is_control, is_same, found)
         self._note_range_end(rows, is_read)
         if step.joined.any():
@@ -243,8 +201,7 @@ class Prover:
             *(step, has_partner, found.had_tombstone, found.has_tombstone, found.may_be_nulled, found.is_nulled),
             *(self._rules, self._findings),
         )
-        has_to_stay = self._check_required(step, found)
-        self._check_empty(step, found)
+        has_to_stay = self._required.check(step, found, self._recopied_end)
         self._follow_transactions(step, found, types, has_to_stay)
 
     def _check_damage(self, step: ProofStep, is_same: Mask) -> None:
@@ -256,7 +213,7 @@ class Prover:
                 raise step.before_damage
             self._damaged += 1
 
-    def _read(self, step: ProofStep, is_read: Mask, is_same: Mask, found: _StepFlags) -> dict[int, int]:
+    def _read(self, step: ProofStep, is_read: Mask, is_same: Mask, found: StepFlags) -> dict[int, int]:
         """
         Read and collect a step's records; returns the types of its control batches by row.
 
@@ -267,12 +224,12 @@ class Prover:
         mark = self._findings.mark()
         while True:
             types: dict[int, int] = {}
-            self._pending: list[Rows] = []
+            self._collector.begin()
             try:
                 for block in self._reader.blocks(step, ~unread, is_same):
                     for record in np.flatnonzero(found.is_control[block.rows]).tolist():
                         types[int(block.rows[record])] = block.control_type(record)
-                    self._note(step, block, found)
+                    self._collector.note(step, block, found)
             except CorruptBatchError as error:
                 if error.path != step.before_path:
                     raise
@@ -285,8 +242,7 @@ class Prover:
                 self._damaged += 1
                 self._findings.go_back(mark)
                 continue
-            for rows in self._pending:
-                self._rows.add(rows)
+            self._collector.end()
             return types
 
     @staticmethod
@@ -310,133 +266,7 @@ class Prover:
                     RefutationKind.HEAD, step.after_path, other["position"], other["base_offset"], reason
                 )
 
-    def _note(self, step: ProofStep, block: RecordBlock, found: _StepFlags) -> None:
-        """Collect the records of a block, and check those that need no sorting."""
-        layout, rules = block.layout, self._rules
-        rows = step.before.batches
-        is_data = ~found.is_control[block.rows] & ~found.is_expired[block.rows]
-        is_null = layout.value_sizes < 0
-        found.had_tombstone[block.rows[is_data & is_null]] = True
-        found.has_tombstone[block.rows[is_data & is_null & block.is_kept]] = True
-        may_be_nulled = is_data & rules.may_be_nulled(layout)
-        found.may_be_nulled[block.rows[may_be_nulled]] = True
-        found.is_nulled[block.rows[block.is_nulled]] = True
-        is_transactional = (rows["attributes"] & TRANSACTIONAL_FLAG != 0)[block.rows]
-        found.has_kept[block.rows[block.is_kept]] = True
-        # Without a round no record may be missing.
-        below = (layout.offsets < rules.end_offset) & rules.has_rounds
-        # After the range only aborted records may be missing.
-        lost = is_data & ~below & ~block.is_kept
-        found.has_lost[block.rows[lost & is_transactional]] = True
-        for record in np.flatnonzero(lost & ~is_transactional).tolist():
-            reason = "after the cleaned range, and missing"
-            position = rows[block.rows[record]]["position"]
-            self._findings.add(RefutationKind.LOST, step.before_path, position, layout.offsets[record], reason)
-        is_keyed = layout.key_sizes >= 0
-        self._is_end_met |= bool((is_data & is_keyed & (layout.offsets == rules.end_offset - 1)).any())
-        for record in np.flatnonzero(is_data & below & ~is_keyed & block.is_kept & rules.has_rounds).tolist():
-            position = step.after.batches[step.partners[block.rows[record]]]["position"]
-            reason = "a record without a key in the cleaned range"
-            self._findings.add(RefutationKind.REVIVED, step.after_path, position, layout.offsets[record], reason)
-        # Below the log start transactions are unknown (R-535).
-        is_known = ~is_transactional | (layout.offsets >= self._before.log_start_offset)
-        wanted = is_data & below & is_keyed & is_known
-        if wanted.any():
-            self._write_down(step, block, wanted, is_null, may_be_nulled)
-
-    def _write_down(
-        self, step: ProofStep, block: RecordBlock, wanted: Mask, is_null: Mask, may_be_nulled: Mask
-    ) -> None:
-        layout, rules = block.layout, self._rules
-        digests = np.zeros(kernel.DIGEST_WORDS * len(layout), np.uint64)
-        keys = layout.data, layout.key_starts, layout.key_sizes
-        if self._view is not None:
-            keys = canonical_keys(*keys, self._view)
-        kernel.digest_fields(*keys, self._keys, digests)
-        flags = np.where(block.is_kept, KEPT, 0)
-        if is_null.any():
-            may_go, must_go = self._tombstones(step, block)
-            flags |= np.where(is_null & may_go, MAY_GO, 0) | np.where(is_null & must_go, MUST_GO, 0)
-        if may_be_nulled.any():
-            flags |= np.where(rules.may_be_gone(layout) & may_be_nulled, MAY_GO, 0)
-            flags |= np.where(may_be_nulled & ~block.is_nulled & rules.is_now_exact, MUST_GO, 0)
-        rows = np.empty((int(wanted.sum()), self._rows.columns), np.uint64)
-        rows[:, [DIGEST, DIGEST_REST]] = digests.reshape(-1, kernel.DIGEST_WORDS)[wanted]
-        rows[:, OFFSET] = layout.offsets[wanted].astype(np.uint64)
-        rows[:, FLAGS] = flags[wanted].astype(np.uint64)
-        if rules.numbers is not None:
-            rows[:, NUMBER] = rules.numbers.of_layout(layout)[wanted]
-        self._pending.append(rows)
-
-    def _tombstones(self, step: ProofStep, block: RecordBlock) -> tuple[Mask, Mask]:
-        """Tell for each record with a null value whether it may be removed for that alone, and whether it must."""
-        rules, rows = self._rules, step.before.batches
-        had = has_horizon(rows)
-        passed = had & (rows["base_timestamp"] <= rules.now_ms)
-        may_go = passed | (~had & rules.lasted_retention)
-        must_go = passed & rules.is_now_exact
-        legacy = rows["magic"] < 2
-        if legacy.any():
-            mtime_ms = step.segment.mtime_ms
-            is_old = mtime_ms <= self._legacy_horizon_ms
-            may_go |= legacy & (is_old | rules.may_have_expired(mtime_ms))
-            must_go |= legacy & is_old & rules.is_one_round
-        return may_go[block.rows], must_go[block.rows]
-
-    def _check_required(self, step: ProofStep, found: _StepFlags) -> Mask:
-        """
-        Check that required batches are there, perhaps without records; returns which are required.
-
-        The batch that ends the cleanable range is one of them, by the rule of the version (R-541). The cleanable range
-        may be longer than the cleaned one, which is unknown here; but if the cleaned range reaches the active segment,
-        both end there.
-        """
-        rows = step.before.batches
-        is_missing = found.is_judged & (step.partners < 0)
-        protected = self._producers.protects(rows) & found.is_judged
-        ends_range = np.zeros(len(rows), np.bool_)
-        if self._rules.end_offset == self._before.bases[-1]:
-            ends_range = found.is_judged & (rows["last_offset"] == self._rules.end_offset - 1)
-        for at in np.flatnonzero(is_missing & protected).tolist():
-            reason = f"the last batch of producer {rows[at]['producer_id']} is missing, and it is active"
-            finding = self._finding(RefutationKind.PRODUCER, step, rows[at], reason)
-            self._missing_producers.append((int(rows[at]["producer_id"]), finding))
-        is_log_end = not self._before.segments[-1].size
-        keeping = [each for each in self._findings_of if self._rules.has_to_keep_range_end(each, is_log_end=is_log_end)]
-        for row in rows[is_missing & ends_range]:
-            reason = "the batch that ends the cleaned range is missing; without it the log's end may move back"
-            self._add(self._finding(RefutationKind.LOG_END, step, row, reason), keeping)
-        return protected | ends_range if len(keeping) == len(self._findings_of) else protected
-
-    def _check_empty(self, step: ProofStep, found: _StepFlags) -> None:
-        """
-        Find batches without records that are not needed (R-541, R-564): apart from batches for producers, only the one
-        that ends the range of the last round, and so the recopied segments, may exist, by the rule of the version.
-        """
-        if not self._rules.has_rounds:
-            return
-        at = np.flatnonzero(found.is_judged & (step.partners >= 0))
-        others = step.after.batches[step.partners[at]]
-        end, every = self._recopied_end, tuple(self._findings_of)
-        at_end = tuple(each for each in every if not self._rules.may_keep_range_end_empty(each, end))
-        for other in others[others["count"] == 0]:
-            versions = at_end if other["last_offset"] + 1 == end else every
-            if versions:
-                reason = "a batch without records that no producer needs"
-                place = (str(step.after_path), int(other["position"]), int(other["base_offset"]))
-                self._empty.append((other.copy(), Refutation(RefutationKind.REVIVED, *place, reason), versions))
-
-    def _add(self, finding: Refutation, versions: Sequence[ProofVersion]) -> None:
-        """Note a finding that refutes the log only if one of these versions cleaned it."""
-        for version in versions:
-            self._findings_of[version].add(*vars(finding).values())
-
-    def _finding(self, kind: RefutationKind, step: ProofStep, row: np.void, reason: str) -> Refutation:
-        return Refutation(kind, str(step.before_path), int(row["position"]), int(row["base_offset"]), reason)
-
-    def _follow_transactions(
-        self, step: ProofStep, found: _StepFlags, types: dict[int, int], has_to_stay: Mask
-    ) -> None:
+    def _follow_transactions(self, step: ProofStep, found: StepFlags, types: dict[int, int], has_to_stay: Mask) -> None:
         rows, others = step.before.batches, step.after.batches
         concerned = (rows["magic"] == 2) & (rows["attributes"] & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)
         if not concerned.any():
@@ -505,7 +335,7 @@ class Prover:
         """Note whether a round can have ended with one of these batches; one that was not read may be such a batch."""
         end = self._rules.end_offset
         holds_end = (rows["base_offset"] < end) & (end <= rows["last_offset"] + 1)
-        self._is_end_met |= bool((holds_end & (~is_read | (rows["last_offset"] + 1 == end))).any())
+        self._collector.is_end_met |= bool((holds_end & (~is_read | (rows["last_offset"] + 1 == end))).any())
 
     def _check_checkpoint(self, log_end_offset: int) -> None:
         """Report a checkpoint where no round can have ended (R-406, R-407, R-513)."""
@@ -520,7 +350,7 @@ class Prover:
             self._findings.add(
                 RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies after the start of an open transaction"
             )
-        elif not self._is_end_met:
+        elif not self._collector.is_end_met:
             self._findings.add(
                 RefutationKind.CHECKPOINT, path, 0, end, "the checkpoint lies where no round can have ended"
             )

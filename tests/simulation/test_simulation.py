@@ -51,6 +51,8 @@ _FOUND = {
     "gaps explain every hole": 1086,
     "replicas take what is gone for expired": 10,
     "views do not reach the map": 6,
+    "resume forgets the sequence": 21,
+    "decisions are not read at the opening": 21,
 }
 
 

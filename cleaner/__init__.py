@@ -71,6 +71,10 @@ if TYPE_CHECKING:
     from cleaner.log.record import ProducerStamp as ProducerStamp
     from cleaner.log.record import Record as Record
     from cleaner.log.record import RecordColumns as RecordColumns
+    from cleaner.log.serde import Serde as Serde
+    from cleaner.log.topic_logs import TopicFollower as TopicFollower
+    from cleaner.log.topic_logs import TopicLogs as TopicLogs
+    from cleaner.log.topic_logs import TopicRecord as TopicRecord
     from cleaner.log.topics import Topic as Topic
     from cleaner.verification.gaps.reasons import GapReason as GapReason
     from cleaner.verification.proof.erased.certificate import Certificate as Certificate
@@ -106,6 +110,8 @@ _ROOMS = {
     "log.manager_producer": "ManagerProducer",
     "log.reader": "LogReader open_reader",
     "log.record": "Appended ProducerStamp Record RecordColumns",
+    "log.serde": "Serde",
+    "log.topic_logs": "TopicFollower TopicLogs TopicRecord",
     "log.topics": "Topic",
     "verification.gaps.reasons": "GapReason",
     "verification.proof.erased.certificate": "Certificate",

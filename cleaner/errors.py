@@ -39,6 +39,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- InvalidTimestampError           a record whose time is too far from the log's clock
     |  |- OutOfOrderSequenceError         a producer's sequence numbers leave a gap
     |  |- ProducerFencedError             a newer instance of the producer, or the log itself, raised its epoch
+    |  |- UndecodableRecordError          a record that a topic's serdes do not read
     |  |- InvalidTxnStateError            begin, append, commit or abort where the transaction does not allow it
     |- LogClosedError                 1   nothing more is accepted
     |  |- FailedFsyncError                after a failed fsync, until the log is opened again (rule C-2)
@@ -510,6 +511,22 @@ class ProducerFencedError(LogWriteError):
 
 class InvalidTxnStateError(LogWriteError):
     """A step that the state of the producer's transaction does not allow."""
+
+
+class UndecodableRecordError(LogWriteError):
+    """
+    A record that a topic's serdes do not read; the log is sound.
+
+    Args:
+        where: the partition.
+        offset: of the record.
+        field: `key` or `value`.
+        reason: what the serde says.
+    """
+
+    def __init__(self, where: str, offset: int, field: str, reason: str) -> None:
+        self.offset = offset
+        super().__init__(where, f"the {field} of offset {offset} cannot be read: {reason}; seek behind it, or as bytes")
 
 
 class LogClosedError(CleanerError):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
@@ -39,6 +40,11 @@ def _of_reader(method: Callable[Concatenate[LogReader, _P], _Result]) -> Callabl
     return read
 
 
+async def _when_durable(appended: Appended) -> Appended:
+    await asyncio.wrap_future(appended.durable)
+    return appended
+
+
 class Log(Reach):
     """
     One partition, open for writing; made by `LogManager.log`. Safe to share between threads, not with a forked child.
@@ -66,12 +72,13 @@ class Log(Reach):
         self._flusher = flusher
         self._clock = clock
         self._ids = TransactionalIds(writer.log_dir.fs, writer.directory)
+        self._view = WriterView(writer)
         log_dir, limit_of = writer.log_dir, batch_limit or CleanerConfig().batch_limit_bytes
         self._reader = LogReader(
             log_dir.fs,
             log_dir.path,
             writer.topic_partition,
-            WriterView(writer),
+            self._view,
             clock,
             lambda: limit_of(writer.topic),
         )
@@ -130,6 +137,22 @@ class Log(Reach):
         stamp = None if producer is None else checked_stamp(producer)
         result = self._writer.append(records, producer=stamp)
         return self.appended_at(*result[:3], is_repeat=result.is_repeat)
+
+    def append_durable(self, records: Records, *, producer: ProducerStamp | None = None) -> Awaitable[Appended]:
+        """
+        Append records at once, and return an awaitable of the answer that is done when they are on disk.
+
+            appended = await log.append_durable([Record(b"p5", b"14")])
+
+        Raises:
+            CleanerError: as `append`, at the call; the awaitable fails with FailedFsyncError or LogClosedError.
+        """
+        return _when_durable(self.append(records, producer=producer))
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a listener at each change, in the changing thread; returns a function to stop. For followers."""
+        self._writer.require_open()
+        return self._view.signal.listen(listener)
 
     def appended_at(
         self, base_offset: int, last_offset: int, append_time_ms: int | None, *, is_repeat: bool = False

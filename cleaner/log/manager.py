@@ -42,9 +42,11 @@ from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS
 from cleaner.log.manager_producer import ManagerProducer, checked
 from cleaner.log.origin import Origin
 from cleaner.log.partitions import Partitions, Services
+from cleaner.log.serde import Serde
 from cleaner.log.served_topics import ServedTopics
 from cleaner.log.tasks import Tasks
 from cleaner.log.topic_calls import TopicCalls
+from cleaner.log.topic_logs import TopicLogs, checked_serde
 from cleaner.log.upkeep import Upkeep
 from cleaner.settings import FollowedSettings, SettingsResolver
 from cleaner.settings.sources import Sources
@@ -207,6 +209,22 @@ class LogManager(TopicCalls):
         """Return all open logs."""
         self._require_open()
         return {served.partition: served.log for served in self._partitions.all()}
+
+    def topic(self, name: str, *, key: Serde = Serde.bytes, value: Serde = Serde.bytes) -> TopicLogs:
+        """
+        Return all logs of a topic as one, with Kafka's partitioner.
+
+        Args:
+            name: of the topic.
+            key, value: how keys and values become bytes, and back.
+        Raises:
+            UnknownTopicError: it does not exist, or lacks a partition.
+            CleanerError: why one of its logs could not be loaded.
+        """
+        self._require_open()
+        key, value = checked_serde("key", key), checked_serde("value", value)
+        numbers = range(len(self._topics.find(arguments.text("name", name)).homes))
+        return TopicLogs(name, {number: self.log(name, number) for number in numbers}, self._clock, key, value)
 
     def producer(
         self, transactional_id: str, *, transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS

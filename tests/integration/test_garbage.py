@@ -29,6 +29,7 @@ from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
 from cleaner.log.record import Record
+from cleaner.log.serde import Serde
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import LogDir
 from tests.bulk.local_jobs import bulk_clean
@@ -218,7 +219,7 @@ def test_an_operation_that_has_ended_leaves_nothing_to_the_cyclic_collector(tmp_
 
 
 def test_a_manager_at_work_leaves_nothing_to_the_cyclic_collector(tmp_path: Path) -> None:
-    """Transactions, rolling, reading, waiting for more, and rounds of its own cleaner."""
+    """Transactions, stored places, rolling, reading, waiting for more, and rounds of its own cleaner."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     with LogManager(tmp_path, _QUICK, create=True, cleaner=True) as manager:
         manager.create_topic("topic", settings=settings)
@@ -249,6 +250,15 @@ def _work_with(manager: LogManager) -> None:
         assert list(follower)
     with log.latest() as latest:
         assert len(list(latest)) == 51
+    topic, service = manager.topic("topic", key=Serde.str), manager.producer("service")
+    with topic.follow_all(group="group") as follower, service.transaction():
+        follower.poll(max_records=3)
+        topic.append([("k", b"v")], transaction=service)
+        follower.commit(service)
+    with contextlib.suppress(_GaveUpError), service.transaction():
+        topic.append([("k", b"v")], transaction=service)
+        raise _GaveUpError
+    log.producer("importer", resume=True).append(Record(b"k", b"v"))
 
 
 class _GaveUpError(Exception):

@@ -37,7 +37,7 @@ def test_each_example_on_the_page_is_run() -> None:
 
 # Methods that a log and its producers use between themselves.
 AMONG_THEMSELVES = {
-    *("Log.appended_at", "Log.fence", "LogProducer.end_if_late"),
+    *("Log.appended_at", "Log.fence", "Log.listen", "LogProducer.end_if_late", "TopicLogs.decoded"),
     *("ManagerProducer.fence", "ManagerProducer.end_if_late"),
 }
 

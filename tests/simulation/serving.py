@@ -39,6 +39,7 @@ _KEPT = ("__consumer_offsets-0", "__transaction_state-0")
 _LIVES = 5
 _MOST_CHANGES = 130
 _STEPS = 14
+_CHANGES_OF_A_COMMIT = 18  # four records were written before; forced to disk, decided, forced, marked, forced, noted
 _IN_TRANSACTIONS, _ALONE = "answering", "watching"
 _IMPORTER = "importer"
 
@@ -56,6 +57,7 @@ class Serving:
         self._bench = bench
         self._rng = Random(rest.number)
         self._path = bench.log_dir.with_name(f"service-{bench.done}-{rest.number}")
+        self._in_commit: Callable[[int], object] = lambda _: None
         # The book.
         self._number = 0  # of the last transaction
         self._committed: list[int] = []
@@ -75,14 +77,22 @@ class Serving:
         bench, rng = self._bench, self._rng
         for life in range(_LIVES + 1):
             process, fs = begin("service")
+            self._in_commit = lambda _: None
             happen = rng.choice((cut, cut, partial(bench.world.kill, process), None))
             if 0 < life < _LIVES and happen is not None:
-                process.accidents.append((rng.randrange(_MOST_CHANGES), happen))
+                self._plan_accident(process, happen)
             run_process(process, partial(self._live, fs, process))
             if bench.world.scheduler.errors:
                 return
             restore()
         bench.count("serve")
+
+    def _plan_accident(self, process: Process, happen: Callable[[], None]) -> None:
+        """Have an accident come anywhere, or among the few changes of a commit."""
+        if self._rng.random() < 0.4:
+            process.accidents.append((self._rng.randrange(_MOST_CHANGES), happen))
+        else:
+            self._in_commit = lambda changes: process.accidents.append((changes, happen))
 
     def _live(self, fs: SimFiles, process: Process) -> None:
         bench = self._bench
@@ -152,6 +162,8 @@ class Serving:
         ending = rng.random()
         if ending < 0.6:
             self._open.add(number)
+            if rng.random() < 0.4:
+                self._in_commit(rng.randrange(_CHANGES_OF_A_COMMIT))
             service.commit()
             self._open.discard(number)
             self._committed.append(number)

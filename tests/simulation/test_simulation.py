@@ -53,6 +53,8 @@ _FOUND = {
     "views do not reach the map": 6,
     "expiry is forgotten by rounds": 9,
     "rules keep records that lose at once": 95,
+    "resume forgets the sequence": 21,
+    "decisions are not read at the opening": 21,
 }
 
 

@@ -126,6 +126,7 @@ READING: Table = {
 LOG: Table = {
     **READING,
     "append": {"records": RECORDS, "producer": (5, "p", (1, 2, 3), THING)},  # and NO_STAMPS
+    "append_durable": {"records": RECORDS, "producer": (5, "p", (1, 2, 3), THING)},
     "truncate_to": {"offset": NEEDED_INTEGER},
     "producer": {
         "transactional_id": (*TEXT, ""),
@@ -175,6 +176,7 @@ MANAGER: Table = {
     "delete_topic": {"name": NEEDED_TEXT},
     "log": {"topic": NEEDED_TEXT, "partition": NEEDED_INTEGER},
     "producer": {"transactional_id": (*NEEDED_TEXT, ""), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},
+    "topic": {"name": NEEDED_TEXT, "key": (5, "str", None, str, THING), "value": (5, "json", None, THING)},
     "topics": {},
     "logs": {},
     "wake": {},
@@ -299,6 +301,8 @@ USUAL: dict[str, dict[str, object]] = {
     "columns": {"offset": 0},
     "follow": {"offset": 0},
     "append": {"records": [Record(b"k", b"v")]},
+    "append_durable": {"records": [Record(b"k", b"v")]},
+    "topic": {"name": "prices"},
     "producer": {"transactional_id": "id"},
     "create_topic": {"name": "new"},
     "add_partitions": {"name": "prices", "partitions": 2},
@@ -309,7 +313,7 @@ USUAL: dict[str, dict[str, object]] = {
     "clean": {"partition": "prices-0"},
     "erase": {"names": ["prices"], "keys": [b"p3"]},
 }
-PARTS_OF_A_LOG = ("appended_at", "fence")  # public for producers of the same log
+PARTS_OF_A_LOG = ("appended_at", "fence", "listen")  # public for producers of the same log
 PARTS_OF_A_PRODUCER = ("end_if_late",)  # "fence" of a manager's, too
 
 

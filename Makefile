@@ -22,7 +22,7 @@
 # make dist    the sdist and the wheel into dist/, the same bytes wherever and whenever they are built
 # make bundle  an archive with the wheels of all locked packages and an installer, for machines without a network
 # make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
-# make packages    wheel, bundle and .deb built, installed and tried, in a bootstrapped Debian: some minutes, as root
+# make packages    wheel, bundle and .deb built, installed and tried in a bootstrapped Debian, as root; the last release's state
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -137,7 +137,7 @@ deb: spark
 
 packages: spark
 	@tools/prepare image
-	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py tests/deploy/test_deb.py $(ARGS)
+	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py tests/deploy/test_deb.py tests/upgrades $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

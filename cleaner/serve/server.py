@@ -42,7 +42,7 @@ _LENGTH_BYTES = 4
 _SMALLEST_FRAME = 10
 # Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
 _SMALL_FRAME = 16 << 10
-_SEND_BYTES = 1 << 20  # of a file at a time: as long as these are taken, the client is alive
+_SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cleaner.storage.files.kafka_uuid import parse_uuid
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, TOPIC_ID, LogBuilder, write_log_dir
 from tests.support.served import serving
-from tests.support.wire_client import WireClient, message_class
+from tests.support.wire_client import WireClient, message_class, parsed
 
 PRICES = TopicPartition("prices", 0)
 
@@ -84,6 +84,14 @@ def test_metadata(client: WireClient, version: int, port: int) -> None:
     if version >= 7:
         epochs = {each.name: each.partitions[0].leader_epoch for each in answer.topics}
         assert epochs == {"prices": 3, "empty": -1}
+
+
+def test_bytes_behind_a_request(client: WireClient) -> None:
+    """They are ignored, as by a broker: librdkafka's list of topics is such a request."""
+    frame = bytes.fromhex("0003000c00000007000772646b61666b61" + "0000000000010000")
+    client.socket.sendall(len(frame).to_bytes(4, "big") + frame)
+    topics = parsed("Metadata", 12, client.frame()).topics
+    assert {each.name for each in topics} == {"prices", "empty"}
 
 
 def test_metadata_of_named_topics(client: WireClient) -> None:

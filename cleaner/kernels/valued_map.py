@@ -1,5 +1,5 @@
 """
-The offset map of a survivor rule that compares numbers of records, not their offsets (`cleaner.survivor`).
+The offset map of a survivor rule that compares numbers of records, not their offsets (`cleaner.survivor`, D-19).
 
 The table is that of `kernels/offset_map.py`. Beside it is an array with the number of each entry's record, 8 bytes a
 slot: so an entry has 32 bytes, and the map of all other topics its 24. Numbers are unsigned: signed ones + 2^63.

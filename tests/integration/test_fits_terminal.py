@@ -188,6 +188,11 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("--from", "DAMAGED", "--to", "/no/such/directory" * 10, "--topic-id", "nothing=x"),
     ],
     ("run",): [("--config", "CONFIG")],
+    ("serve",): [
+        ("LOGS", "--listen", "192.0.2.1:9092"),
+        ("LOGS", "LOGS", "--listen", "127.0.0.1:0"),
+        ("/no/such/directory" * 10,),
+    ],
     ("config", "check"): [(), ("--config", "CONFIG"), ("--log-dir", "LOGS")],
     ("config", "show"): [(), ("--topic", "topic", "--log-dir", "LOGS"), ("--config", "CONFIG")],
     ("config", "docs"): [()],

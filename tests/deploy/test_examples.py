@@ -94,7 +94,7 @@ def test_kubernetes_containers_may_do_nothing_special() -> None:
     for where, pod, container in _containers():
         rights = container["securityContext"]
         assert pod["securityContext"]["runAsNonRoot"] is True, where
-        assert pod["securityContext"]["runAsUser"] == 1000, where
+        assert pod["securityContext"]["runAsUser"] == (1001 if "strimzi" in where else 1000), where
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, where
         assert pod["automountServiceAccountToken"] is False, where
         assert rights["allowPrivilegeEscalation"] is False, where

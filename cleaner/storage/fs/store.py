@@ -47,15 +47,15 @@ class RemoteObject(NamedTuple):
         return not self.etag
 
 
-class Again(Exception):
+class Again(ValueError):
     """A request failed, and the next may succeed; says how, without anything of the request."""
 
 
-class Refused(Exception):
+class Refused(ValueError):
     """A request failed, and so would the next."""
 
 
-class Replaced(Exception):
+class Replaced(ValueError):
     """An object is not the one that was listed."""
 
 

@@ -143,7 +143,7 @@ class CorruptLogError(CleanerError):
     """
 
     def __init__(self, path: Path | str, position: int, reason: str) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.position = position
         self.reason = reason
         super().__init__(f"{self.path}: at byte {position}: {reason}")
@@ -189,7 +189,7 @@ class UncleanableError(CleanerError):
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.reason = reason
         super().__init__(f"{self.path}: {reason}")
 
@@ -255,7 +255,7 @@ class UndoRefusedError(CleanerError):
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.reason = reason
         super().__init__(f"{self.path}: {reason}")
 
@@ -270,7 +270,7 @@ class HandoverRefusedError(CleanerError):
     """
 
     def __init__(self, path: Path | str, reason: str) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.reason = reason
         super().__init__(f"{self.path}: {reason}")
 
@@ -285,7 +285,7 @@ class NoSpaceError(CleanerError):
     """
 
     def __init__(self, path: Path | str, missing_bytes: int) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.missing_bytes = missing_bytes
         super().__init__(f"{self.path}: {human_bytes(missing_bytes)} more free space is needed")
 
@@ -300,7 +300,7 @@ class LogDirOfflineError(CleanerError):
     """
 
     def __init__(self, path: Path | str, cause: OSError) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.cause = cause
         super().__init__(f"{self.path}: {cause.strerror or cause}")
 
@@ -315,7 +315,7 @@ class OutOfDescriptorsError(CleanerError):
     """
 
     def __init__(self, path: Path | str, cause: OSError) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Path) else Path(path)
         self.cause = cause
         whose = "this process (ulimit -n)" if cause.errno == errno.EMFILE else "the system"
         super().__init__(f"{self.path}: no file descriptor is left for {whose}: {cause.strerror or cause}")

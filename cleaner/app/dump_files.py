@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.base.remote_path import any_path
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.dump.dump_items import Viewer
 from cleaner.dump.indexes import IndexDump
@@ -71,8 +73,8 @@ def dump_files(fs: FileSystem, paths: Sequence[str], options: DumpOptions, viewe
 
 
 def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer, indexes: IndexDump) -> None:
-    path = Path(shown_path)
-    if path.is_dir():
+    path = any_path(shown_path)
+    if _is_directory(fs, path):
         raise ValueError(_suggest_files(fs, path))
     match path.suffix:
         case names.LOG | ".checkpoint":
@@ -91,6 +93,13 @@ def _show(fs: FileSystem, shown_path: str, options: DumpOptions, viewer: Viewer,
             raise FileNotFoundError(shown_path)
         case _:
             viewer.on_damage(f"Ignoring unknown file {shown_path}")
+
+
+def _is_directory(fs: FileSystem, path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(fs.stat_followed(path).st_mode)
+    except (FileNotFoundError, LogDirOfflineError):
+        return False  # whoever opens it says what is wrong
 
 
 def _suggest_files(fs: FileSystem, directory: Path) -> str:

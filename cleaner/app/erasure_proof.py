@@ -12,6 +12,7 @@ from typing import Final
 
 from cleaner.app.options import CallContext
 from cleaner.base.json_values import JsonValue, WrongValueError, from_json
+from cleaner.base.remote_path import any_path
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
 from cleaner.storage.fs.file_system import real_path
 from cleaner.storage.which_dir import require_existing
@@ -295,7 +296,7 @@ def check_certificate(
 def _changed_files(certificate: Certificate, context: CallContext) -> list[ChangedFile]:
     changed, done = [], 0
     for each in certificate.files:
-        path = Path(each.path)
+        path = any_path(each.path)
         context.check_done()
         context.progress(path.name, done, certificate.total_bytes)
         try:

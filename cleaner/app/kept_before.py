@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def kept_partitions(fs: FileSystem, keep_dir: Path) -> dict[TopicPartition, Path
     found = {}
     for name in fs.list_dir(keep_dir):
         directory = keep_dir / name
-        if directory.is_dir() and is_kept(fs, directory):
+        if stat.S_ISDIR(fs.stat_followed(directory).st_mode) and is_kept(fs, directory):
             found[TopicPartition.parse(name)] = directory
     return found
 

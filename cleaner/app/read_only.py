@@ -27,6 +27,7 @@ from cleaner.base.arguments import Settings
 from cleaner.errors import UsageError
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     # These modules load kernels.
@@ -68,9 +69,9 @@ def plan(
     """
     from cleaner.app.plan_log_dir import plan_log_dir
 
-    directory = arguments.path("log_dir", log_dir)
+    directory = arguments.path("log_dir", log_dir, may_be_remote=True)
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
-    context = CallContext.of(fs, now_ms)
+    context = CallContext.of(files_for(fs, directory), now_ms)
     require_high_watermark(high_watermark)
     if sampling is not None and not isinstance(sampling, Sampling):
         raise UsageError(f"sampling is a {type(sampling).__name__}; a cleaner.Sampling or None is needed")
@@ -120,7 +121,7 @@ def check(
     from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
 
     named = [paths] if isinstance(paths, str | PathLike) else paths
-    directories = [arguments.path("paths", path) for path in named]
+    directories = [arguments.path("paths", path, may_be_remote=not repair) for path in named]
     if not directories:
         raise UsageError("paths is empty; name a log dir or a partition's directory")
     options = CheckOptions(
@@ -129,7 +130,9 @@ def check(
         memory_bytes=DEFAULT_MEMORY_BYTES if memory_bytes is None else arguments.whole("memory_bytes", memory_bytes, 1),
     )
     sources = Sources.of_call(None, settings, topics_dir, metadata_dir)
-    return check_all(directories, sources, CallContext.of(fs, now_ms, progress, check_done), options)
+    return check_all(
+        directories, sources, CallContext.of(files_for(fs, *directories), now_ms, progress, check_done), options
+    )
 
 
 def gaps(
@@ -268,7 +271,8 @@ def verify(
     from cleaner.app.session import parse_names
     from cleaner.app.verify_log_dirs import VerifyOptions, verify_log_dirs
 
-    old, new = arguments.path("before", before), arguments.path("after", after)
+    old = arguments.path("before", before, may_be_remote=True)
+    new = arguments.path("after", after, may_be_remote=True)
     name = None if partition is None else arguments.text("partition", partition)
     moments = {"now_ms": now_ms, "since_ms": since_ms}
     options = VerifyOptions(
@@ -282,7 +286,7 @@ def verify(
         temp_dir=arguments.optional_path("temp_dir", temp_dir) or Path(tempfile.gettempdir()),
     )
     sources = Sources.of_call(parse_names([name])[0].topic if name else None, settings, topics_dir, metadata_dir)
-    context = CallContext.of(fs, None, progress, check_done)
+    context = CallContext.of(files_for(fs, old, new), None, progress, check_done)
     outcomes = list(verify_log_dirs(old, new, sources, context, options, [name] if name else []))
     if len(outcomes) != 1:
         raise UsageError(f"{new}: holds {len(outcomes)} partitions; name one of them")
@@ -374,7 +378,7 @@ def prove_erased(
 
     if isinstance(directories, str | bytes | PathLike):
         raise UsageError(f"directories is {directories!r}; several are needed: [{directories!r}]")
-    places = [arguments.path("directories", each) for each in directories]
+    places = [arguments.path("directories", each, may_be_remote=True) for each in directories]
     if salt is not None and not isinstance(salt, bytes):
         raise UsageError(f"salt is a {type(salt).__name__}; bytes are needed")
     arguments.one_of("mentions", mentions, ("note", "found", "off"))
@@ -385,7 +389,7 @@ def prove_erased(
         mentions=mentions,
         salt=salt,
     )
-    return prove(places, wanted, CallContext.of(fs, None, progress, check_done))
+    return prove(places, wanted, CallContext.of(files_for(fs, *places), None, progress, check_done))
 
 
 def replay(

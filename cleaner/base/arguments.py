@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cleaner.base.remote_path import any_path, refuse_remote
 from cleaner.errors import ConfigError, UsageError, shortened
 
 Setting = str | int | float | bool | list[str] | tuple[str, ...]
@@ -104,13 +105,16 @@ def require_methods(name: str, value: object, *methods: str) -> None:
         raise _refused(name, value, f"an object with {', '.join(methods)} is needed")
 
 
-def path(name: str, value: object) -> Path:
-    """Return a path, from a string or a path-like object."""
+def path(name: str, value: object, *, may_be_remote: bool = False) -> Path:
+    """Return a path, from a string or a path-like object; one into a bucket only for calls that change nothing."""
     if not isinstance(value, str | os.PathLike):
         raise _refused(name, value, "a path is needed")
     given = os.fspath(value)
     if not isinstance(given, str) or not given or "\0" in given:
         raise _refused(name, value, "a path is needed, as text")
+    if may_be_remote:
+        return any_path(value)
+    refuse_remote(given, f"{name} needs a directory of this machine")
     return Path(given)
 
 

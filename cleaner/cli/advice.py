@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 
+from cleaner.base.remote_path import RemotePath
 from cleaner.errors import (
     CleanerError,
     CorruptBatchError,
@@ -107,6 +108,8 @@ def _nearest(error: CleanerError) -> Path:
 def _of_disk(error: CleanerError) -> str:
     """Return advice by the operating system's error number: most are no fault of the disk."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else None
+    if isinstance(getattr(error, "path", None), RemotePath):
+        return "`aws s3 ls` with the bucket's URL shows whether this machine may read it, and whether it answers"
     place = _existing_path(error)
     match cause.errno if cause is not None else None:
         case errno.EACCES | errno.EPERM:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cleaner.base.mistakes import Mistakes
+from cleaner.base.remote_path import any_path
 from cleaner.base.sizes import parse_size
 from cleaner.config.process_settings import KAFKA_VERSION_KEY, KAFKA_VERSION_NAMES
 from cleaner.storage.fs.file_system import FileSystem
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add the log dir, the sources of settings, the moment and the format."""
-    parser.add_argument("log_dir", metavar="LOG_DIR", type=Path, help="one entry of a broker's log.dirs")
+    parser.add_argument("log_dir", metavar="LOG_DIR", type=any_path, help="one entry of a broker's log.dirs")
     add_way_of_looking(parser)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.remote_path import any_path, refuse_remote
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
 from cleaner.cli.check_replicas import run_replicas
@@ -17,6 +18,7 @@ from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import printable
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.check_log_dir import CheckTotals
@@ -62,7 +64,7 @@ exit status:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("paths", metavar="LOG_DIR|PARTITION_DIR", type=Path, nargs="*", help="what to read")
+    parser.add_argument("paths", metavar="LOG_DIR|PARTITION_DIR", type=any_path, nargs="*", help="what to read")
     parser.add_argument(
         "--clean-section",
         action="store_true",
@@ -113,7 +115,11 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES
 
     paths = paths_to_check(FileSystem(), arguments.paths, settings)
+    if arguments.repair:
+        for path in paths:
+            refuse_remote(path, "--repair writes")
     bar = prepare_work(*paths, stay_root=arguments.as_root)
+    fs = files_for(None, *paths)
     options = CheckOptions(
         clean_section=arguments.clean_section,
         repair=arguments.repair,
@@ -121,7 +127,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     say_it = print if arguments.format == "json" else partial(say, hang="    ")
     show = _show_checks(arguments.format, bar.speaking(say_it), is_one_path=len(arguments.paths) == 1)
-    return show.end(run_work(lambda context: check_paths(paths, settings, context, options, show), bar, arguments.now))
+    done = run_work(lambda context: check_paths(paths, settings, context, options, show), bar, arguments.now, fs)
+    return show.end(done)
 
 
 def _show_checks(form: str, say: Say, *, is_one_path: bool) -> _Words | _Lines:

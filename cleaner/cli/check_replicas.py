@@ -13,6 +13,7 @@ from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import printable
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
@@ -41,7 +42,7 @@ def run_replicas(arguments: argparse.Namespace, settings: Sources) -> int:
         names = arguments.partitions
         compare_all(arguments.paths, names, settings, context, options, file, printer.show)
 
-    run_work(work, bar, arguments.now)
+    run_work(work, bar, arguments.now, files_for(None, *arguments.paths))
     printer.end(file)
     return printer.exit_code
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.clock import SystemClock
+from cleaner.base.remote_path import refuse_remote
 from cleaner.cli.arguments import parse_count, parse_offset
 from cleaner.cli.kafka_flags import (
     FORMATTER_PROPERTIES,
@@ -23,6 +24,7 @@ from cleaner.cli.stop import run_interruptibly
 from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.errors import UsageError
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.cli.reading import Begin, Print
@@ -115,15 +117,18 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.timeout_ms is not None and not arguments.follow:
         raise UsageError("--timeout-ms needs --follow; without it reading stops at the end of the log")
+    if arguments.follow:
+        refuse_remote(arguments.log_dir, "--follow waits for a writer, which a copy in a bucket does not have")
     if arguments.formatter is not None and not arguments.formatter.endswith("DefaultMessageFormatter"):
         raise UsageError(f"{arguments.formatter}: classes of Java are not loaded; see --property and --format json")
     properties = _properties_of(arguments)
     note_ignored(arguments)
     announce_compiling(print_error)
     take_identity(arguments.log_dir, stay_root=arguments.as_root)
-    topic = topics_in(arguments.log_dir).find(arguments.topic)
+    fs = files_for(None, arguments.log_dir)
+    topic = topics_in(arguments.log_dir, fs).find(arguments.topic)
     text_of = _printer_of(arguments, properties, topic)
-    run_interruptibly(lambda flag: _consume(arguments, topic, text_of, flag))
+    run_interruptibly(lambda flag: _consume(arguments, topic, text_of, flag, fs))
     return 0
 
 
@@ -151,7 +156,7 @@ def _printer_of(arguments: argparse.Namespace, properties: dict[str, str], topic
     return TextFormat.of(properties, topic.settings.get("message.timestamp.type", "CreateTime")).text
 
 
-def _consume(arguments: argparse.Namespace, topic: Topic, text_of: Print, flag: StopFlag) -> None:
+def _consume(arguments: argparse.Namespace, topic: Topic, text_of: Print, flag: StopFlag, fs: FileSystem) -> None:
     from cleaner.cli.reading import Printer, ReadRange, begin_at, follow, read
     from cleaner.log.reader import open_reader
 
@@ -162,7 +167,7 @@ def _consume(arguments: argparse.Namespace, topic: Topic, text_of: Print, flag: 
     with contextlib.ExitStack() as stack:
         numbers = _numbers_of(arguments, topic)
         readers = {
-            number: stack.enter_context(open_reader(arguments.log_dir, topic.name, number)) for number in numbers
+            number: stack.enter_context(open_reader(arguments.log_dir, topic.name, number, fs=fs)) for number in numbers
         }
         offsets = {number: begin_at(reader, begin, reach) for number, reader in readers.items()}
         try:

@@ -13,7 +13,7 @@ from cleaner.cli.output import json_line, print_error
 from cleaner.cli.work import announce_compiling
 from cleaner.errors import UsageError
 from cleaner.present.text import printable
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.dump.decoders import Decoder
@@ -129,7 +129,7 @@ def run(arguments: argparse.Namespace) -> int:
         is_decoded=bool(chosen),
         skips_metadata=arguments.skip_record_metadata,
     )
-    return 1 if dump_files(FileSystem(), paths, options, viewer) else 0
+    return 1 if dump_files(files_for(None, *paths), paths, options, viewer) else 0
 
 
 def _viewer(form: str, decoder: Decoder | None, *, is_decoded: bool, skips_metadata: bool) -> Viewer:

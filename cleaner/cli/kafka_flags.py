@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from cleaner.base.mistakes import did_you_mean
+from cleaner.base.remote_path import any_path
 from cleaner.cli.arguments import add_as_root
 from cleaner.cli.output import print_error
 from cleaner.errors import UsageError
@@ -71,7 +71,7 @@ class _Ignore(argparse.Action):
 
 def add_log_dir(parser: argparse.ArgumentParser, what: str) -> None:
     """Add `--log-dir`, and `--as-root`."""
-    parser.add_argument("--log-dir", metavar="DIR", type=Path, required=True, help=what)
+    parser.add_argument("--log-dir", metavar="DIR", type=any_path, required=True, help=what)
     add_as_root(parser)
 
 

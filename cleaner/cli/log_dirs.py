@@ -50,7 +50,7 @@ def open_log_dir(
             manager.close()
 
 
-def topics_in(log_dir: Path) -> Topics:
+def topics_in(log_dir: Path, fs: FileSystem | None = None) -> Topics:
     """
     Return the topics of a log dir.
 
@@ -61,7 +61,7 @@ def topics_in(log_dir: Path) -> Topics:
     from cleaner.log.topics import Topics
     from cleaner.storage.log_dir import LogDir
 
-    fs = FileSystem()
+    fs = fs or FileSystem()
     reason = why_no_log_dir(fs, log_dir)
     if reason is not None:
         new = "" if why_no_log_dir(fs, log_dir, may_be_new=True) else "; `cleaner topics create` makes a log dir"

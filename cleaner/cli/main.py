@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import NoReturn, TextIO
 
 from cleaner import __version__
+from cleaner.base.remote_path import RemotePath, is_remote, refuse_remote
 from cleaner.cli import (
     bulk,
     check,
@@ -85,6 +86,9 @@ _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "serve": serve,
 }
 
+_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume")
+"""The commands that take log dirs in buckets."""
+
 _DESCRIPTION = """\
 Cleans Kafka log directories outside a broker: byte for byte what the log cleaner of Kafka 4.3.1, or of 4.4.0, would
 leave."""
@@ -130,6 +134,27 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
+def _refuse_remote(chosen: argparse.Namespace) -> None:
+    """
+    Refuse paths into buckets where they are not read.
+
+    Raises:
+        UsageError: an argument names one, and is not a log dir of a command that only reads.
+    """
+    remote = [word for word in chosen.typed for word in (word, word.partition("=")[2]) if is_remote(word)]
+    if not remote:
+        return
+    named = [each for value in vars(chosen).values() for each in (value if isinstance(value, list) else [value])]
+    for path in named:
+        if isinstance(path, RemotePath) and chosen.command not in _READ_REMOTE:
+            refuse_remote(path, f"cleaner {chosen.command} needs a directory of this machine")
+        if isinstance(path, Path) and not isinstance(path, RemotePath):
+            # A plain path has lost a slash.
+            for url in remote:
+                if path == Path(url):
+                    refuse_remote(url, "that option needs a path of this machine")
+
+
 def _log_python_warning(
     message: Warning | str,
     category: type[Warning],
@@ -155,6 +180,7 @@ def _run(arguments: Sequence[str] | None, stack: ExitStack) -> int:
         stack.enter_context(wide(chosen=getattr(chosen, "wide", False)))
         with warnings.catch_warnings():
             warnings.showwarning = _log_python_warning
+            _refuse_remote(chosen)
             code: int = chosen.run(chosen)
     except ConfigError as error:
         for mistake in error.mistakes:

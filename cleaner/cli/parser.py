@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cleaner.base.mistakes import did_you_mean, nearest
+from cleaner.base.remote_path import any_path
 from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
 
 _WIDEST_HELP = 110
@@ -82,6 +83,7 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("allow_abbrev", False)
         super().__init__(*arguments, **options)
         self.register("type", Path, _path)
+        self.register("type", any_path, lambda text: any_path(_path(text) and text))
         self.add_argument(
             "--wide",
             action="store_true",

@@ -100,12 +100,13 @@ def run(arguments: argparse.Namespace) -> int:
 
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
+    from cleaner.storage.fs.remote import files_for
 
     sampling = sampling_of(arguments)
     if sampling is not None:
         announce_compiling(print_error)
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=sampling is not None)
-    context = CallContext.of(now_ms=arguments.now, warn=log_warning)
+    context = CallContext.of(files_for(None, arguments.log_dir), now_ms=arguments.now, warn=log_warning)
     high_watermark = arguments.high_watermark
     entries = plan_log_dir(
         arguments.log_dir,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.remote_path import any_path
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_format
 from cleaner.cli.key_list import add_key_options, given_keys, given_prefixes
@@ -15,6 +16,7 @@ from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import printable
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import RemoteFiles, files_for
 
 if TYPE_CHECKING:
     from cleaner.app.erasure_proof import CertificateCheck
@@ -52,7 +54,7 @@ _VERDICTS = {"proven": "PROVEN", "found": "FOUND", "not_proven": "NOT PROVEN"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
-        "directories", metavar="DIR", type=Path, nargs="*", help="a log dir, a kept copy, a state dir: anything"
+        "directories", metavar="DIR", type=any_path, nargs="*", help="a log dir, a kept copy, a state dir: anything"
     )
     add_key_options(parser)
     parser.add_argument(
@@ -113,7 +115,7 @@ def _prove(arguments: argparse.Namespace, fs: FileSystem) -> int:
     def work(context: CallContext) -> Certificate:
         return prove_erased(arguments.directories, wanted, context)
 
-    certificate = run_work(work, bar)
+    certificate = run_work(work, bar, fs=files_for(None, *arguments.directories))
     bar.clear()
     if arguments.certificate is None:
         indent = None if arguments.format == "json" else 1
@@ -192,7 +194,7 @@ def _check(arguments: argparse.Namespace, fs: FileSystem) -> int:
         return check_certificate(document, context, salt=salt, keys=keys)
 
     bar = _bar()
-    found = run_work(work, bar)
+    found = run_work(work, bar, fs=RemoteFiles())  # the certificate may name files of buckets, too
     bar.clear()
     if arguments.format == "json":
         print(json_line("certificate-check", found))

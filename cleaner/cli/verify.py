@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.remote_path import any_path
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
 from cleaner.cli.output import json_line, say, say_refusal
@@ -13,6 +14,7 @@ from cleaner.cli.progress import ProgressBar
 from cleaner.cli.verify_as import KINDS, run_replay
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
@@ -53,8 +55,8 @@ _MAX_SHOWN = 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("before", metavar="BEFORE", type=Path, help="the log dir, or partition, before cleaning")
-    parser.add_argument("after", metavar="AFTER", type=Path, help="the same after cleaning")
+    parser.add_argument("before", metavar="BEFORE", type=any_path, help="the log dir, or partition, before cleaning")
+    parser.add_argument("after", metavar="AFTER", type=any_path, help="the same after cleaning")
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
     parser.add_argument(
         "--as",
@@ -118,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         for outcome in verify_log_dirs(*places, settings, context, _options(arguments), arguments.partitions):
             printer.show(outcome)
 
-    run_work(work, bar)
+    run_work(work, bar, fs=files_for(None, arguments.before, arguments.after))
     return printer.exit_code
 
 

@@ -10,6 +10,7 @@ from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import counted, printable
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,7 @@ def run_replay(arguments: argparse.Namespace, settings: Sources) -> int:
         for outcome in replay_log_dirs(*places, arguments.kind, settings, context, arguments.partitions):
             printer.show(outcome)
 
-    run_work(work, bar)
+    run_work(work, bar, fs=files_for(None, arguments.before, arguments.after))
     return printer.exit_code
 
 

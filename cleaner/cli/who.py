@@ -15,6 +15,7 @@ from cleaner.cli.output import json_line, say, say_refusal, say_table
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import counted, percent, printable
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
@@ -72,7 +73,7 @@ def run_who(arguments: argparse.Namespace) -> int:
             if not isinstance(outcome, Refusal) and outcome.damage:
                 exit_code = max(exit_code, 1)
 
-    run_work(work, bar, arguments.now)
+    run_work(work, bar, arguments.now, files_for(None, arguments.log_dir))
     if reports:
         _print_all(sorted(reports, key=lambda report: -report.bytes), is_named=bool(arguments.partitions))
     return exit_code

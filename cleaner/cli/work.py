@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from cleaner.base.remote_path import is_remote
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import print_error
 from cleaner.cli.progress import ProgressBar
@@ -34,7 +35,9 @@ def prepare_work(*directories: Path | None, stay_root: bool) -> ProgressBar:
     return bar
 
 
-def run_work(work: Callable[[CallContext], Result], bar: ProgressBar, now_ms: int | None = None) -> Result:
+def run_work(
+    work: Callable[[CallContext], Result], bar: ProgressBar, now_ms: int | None = None, fs: FileSystem | None = None
+) -> Result:
     """
     Run `work` until it ends or a signal stops it; returns or raises what `work` does. Call from the main thread.
 
@@ -42,12 +45,13 @@ def run_work(work: Callable[[CallContext], Result], bar: ProgressBar, now_ms: in
         work: called with the command's context.
         bar: shows the progress, and makes room for warnings.
         now_ms: the moment to work by; None: the clock's.
+        fs: None: the local disk.
     """
     from cleaner.app.options import CallContext
 
     def with_flag(flag: StopFlag) -> Result:
         warn = bar.speaking(log_warning)
-        return work(CallContext.of(now_ms=now_ms, progress=bar, check_done=flag.check_done, warn=warn))
+        return work(CallContext.of(fs, now_ms=now_ms, progress=bar, check_done=flag.check_done, warn=warn))
 
     with bar:
         return run_interruptibly(with_flag)
@@ -76,7 +80,7 @@ def take_identity(
     Kernels are loaded first: their machine code is in a cache that belongs to root.
 
     Args:
-        directories: all of them; the first must exist. None entries are ignored.
+        directories: all of them; the first must exist. None entries are ignored, and paths into buckets.
         stay_root: `--as-root`.
         needs_kernels: a round may follow.
         may_be_new: the first need not exist.
@@ -85,7 +89,7 @@ def take_identity(
         UsageError: the first does not exist.
         LogDirOfflineError: the system refused.
     """
-    given = [directory for directory in directories if directory is not None]
+    given = [directory for directory in directories if directory is not None and not is_remote(directory)]
     if stay_root or os.geteuid() != 0 or not given:
         return
     from cleaner.storage.fs.ownership import become, code_closed_to, owner_of

@@ -38,6 +38,7 @@ from cleaner.read.time_search import find_by_time
 from cleaner.read.view import ReadView
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.remote import files_for
 from cleaner.storage.segment.names import LEADER_EPOCHS
 from cleaner.storage.which_dir import why_no_log_dir
 
@@ -309,12 +310,12 @@ def open_reader(
     Raises:
         UnknownTopicError: there is no such partition. If `log_dir` is no log dir, the error says what it is.
     """
-    log_dir = arguments.path("log_dir", log_dir)
+    log_dir = arguments.path("log_dir", log_dir, may_be_remote=True)
     topic_partition = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition, 0))
     arguments.require_methods("fs", fs, "open", "stat", "list_files")
     arguments.require_methods("clock", clock, "now_ms", "monotonic_ns", "sleep")
     limit = arguments.whole("max_decompressed_batch_bytes", max_decompressed_batch_bytes, 1)
-    fs = fs or FileSystem()
+    fs = files_for(fs, log_dir)
     directory = real_path(log_dir) / str(topic_partition)
     # An invalid topic name might lead out of the log dir.
     if not topic_partition.is_legal or not fs.exists(directory):

@@ -53,7 +53,11 @@ class DirectoryView:
         self._is_closed = False
         self._is_published = False  # whether a live writer published the last high watermark
         self._log_starts = _Line(files.fs, files.log_dir / LOG_START_CHECKPOINT, files.topic_partition)
-        self._published = Published(files.fs, files.log_dir, files.topic_partition) if is_local_disk(files.fs) else None
+        self._published = (
+            Published(files.fs, files.log_dir, files.topic_partition)
+            if is_local_disk(files.fs, files.log_dir)
+            else None
+        )
         self._high_watermarks = _Line(files.fs, files.log_dir / HIGH_WATERMARK_CHECKPOINT, files.topic_partition)
         self._end = _FollowedEnd(files)
         self._transactions = _FollowedTransactions(files)

@@ -24,6 +24,7 @@ from typing import TypeVar
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
+from cleaner.base.remote_path import is_remote
 from cleaner.errors import CleanerError, LogChangedError, LogDirLockedError, LogDirOfflineError
 from cleaner.format.chunks import Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
@@ -302,7 +303,7 @@ class PartitionFiles:
     def _look_at_rest(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """List under the lock; without a lock, while nothing changes."""
         # On other file systems no process swaps while logs are read, and the lock needs Linux's kind of locks.
-        if not is_local_disk(self.fs):
+        if not is_local_disk(self.fs, self.log_dir):
             return self._look_unlocked(opened)
         try:
             from cleaner.storage.lock.partition_lock import partition_lock
@@ -356,7 +357,9 @@ class PartitionFiles:
         # Read before the names: a change during the listing is then noticed.
         generation, about = self._generation(), self._stat()
         mtime_ns, inode, topic_id = about.st_mtime_ns, (about.st_dev, about.st_ino), self._topic_id()
-        proves_unchanged = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
+        is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
+        # A directory of a bucket has no time of its own.
+        proves_unchanged = is_settled and not is_remote(self.directory)
         found: FoundFiles = find_files(self.fs, self.directory)
         listing = PartitionListing(
             found.places, found.snapshots, generation, mtime_ns, proves_unchanged, topic_id, inode

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from shlex import quote
 
+from cleaner.base.remote_path import RemotePath
 from cleaner.errors import LogDirOfflineError, UsageError
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.segment import names
@@ -219,6 +220,8 @@ def _suggestion(real: Path) -> str:
 
     if any(len(os.fsencode(part)) > _LONGEST_NAME for part in real.parts):
         return ": a name in it is too long"
+    if isinstance(real, RemotePath):
+        return ""
     if any((real.parent / name).exists() for name in _OF_LOG_DIR):
         return f"; the log dir is {quote(str(real.parent))}"
     missing = next(each for each in (real, *real.parents) if each.parent.is_dir())

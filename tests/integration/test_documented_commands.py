@@ -43,6 +43,7 @@ EXCEPTIONS = {
     r"tar xf kafka-log|cd kafka-log": "tests/deploy/test_bundle.py does it in a Debian without a network",
     r"docker ": "needs a container engine; tests/deploy/test_image.py runs the Dockerfile's steps, and the image",
     r"cleaner bulk ": "tests/bulk runs it, with a master of its own too; here is no cluster",
+    r"cleaner .*s3://": "there is no bucket here; tests/integration/test_remote.py has one, and runs these commands",
     r".* \| nc -U": "nc is not among the tools of the tests; tests/unit/control speaks the protocol",
     r".*\$(\w*LOG_DIR|KEPT)\b": "tests/integration/test_way_back_page.py makes logs for it",
 }

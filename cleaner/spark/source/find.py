@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
+from cleaner.base.remote_path import SCHEMES, RemotePath, any_path
 from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.spark.source.options import ReadOptions
 from cleaner.storage.fs.file_system import FileSystem, real_path
@@ -41,7 +42,7 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
             if path not in paths:
                 paths.append(path)
     if not found:
-        reason = None if _is_pattern(options.path) else why_no_log_dir(fs, Path(_plain(options.path)))
+        reason = None if _is_pattern(options.path) else why_no_log_dir(fs, _path_of(options.path))
         what = "no Kafka log; give a log dir, partition directories, or a pattern of them"
         raise UsageError(f"{options.path}: {what}{f': {reason}' if reason else ''}")
     for topic in sorted(options.topics or ()):
@@ -60,6 +61,8 @@ def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
     if match is not None:
         parts = [pattern[: match.start()] + word + pattern[match.end() :] for word in match[1].split(",")]
         return sorted({path for part in parts for path in _expanded(fs, part)})
+    if _is_in_bucket(pattern):
+        return sorted(_expanded_remote(fs, any_path(pattern)))
     found = [Path("/") if pattern.startswith(("/", "file:")) else Path.cwd()]
     for part in Path(_plain(pattern)).parts:
         if part == "/":
@@ -72,12 +75,35 @@ def _expanded(fs: FileSystem, pattern: str) -> list[Path]:
     return sorted({real_path(path) for path in found})
 
 
+def _expanded_remote(fs: FileSystem, pattern: Path) -> list[Path]:
+    """Return the directories of a bucket that match; what is above the first sign is not listed, nor need be."""
+    signs = [number for number, part in enumerate(pattern.parts) if _SIGNS.search(part)]
+    fixed = signs[0] if signs else len(pattern.parts)
+    found: list[Path] = [RemotePath(*pattern.parts[:fixed])]
+    for part in pattern.parts[fixed:]:
+        if _SIGNS.search(part):
+            found = [path / name for path in found for name in fnmatch.filter(fs.list_dirs(path), part)]
+        else:
+            found = [path / part for path in found]
+    return [path for path in found if fs.exists(path)]
+
+
 def _plain(pattern: str) -> str:
     """Return a path without its URL scheme."""
     scheme, colon, rest = pattern.partition("://")
     if colon and scheme != "file":
-        raise UsageError(f"{pattern}: logs are read from file systems that are mounted, not from {scheme}://")
+        raise UsageError(
+            f"{pattern}: logs are read from file systems that are mounted, and from s3://, not from {scheme}://"
+        )
     return rest if colon else pattern.removeprefix("file:")
+
+
+def _is_in_bucket(text: str) -> bool:
+    return text.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+
+
+def _path_of(text: str) -> Path:
+    return any_path(text) if _is_in_bucket(text) else Path(_plain(text))
 
 
 def _is_pattern(text: str) -> bool:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from cleaner.spark.source.offsets import EARLIEST, LATEST, Offsets
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.plan import Task
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,4 +55,4 @@ def read_partition(partition: InputPartition, columns: Sequence[str] | None = No
     options = partition.options
     if columns is not None:
         options = replace(options, columns=tuple(columns))
-    return run_task(FileSystem(), options, partition.task, partition.min_timestamp_ms)
+    return run_task(files_for(None, options.path), options, partition.task, partition.min_timestamp_ms)

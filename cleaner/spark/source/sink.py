@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from cleaner.base.clock import SystemClock, require_set
+from cleaner.base.remote_path import refuse_remote
 from cleaner.errors import UsageError
 from cleaner.spark.source.staging import Stage, Staged
 from cleaner.spark.source.write_options import check_columns, write_options
@@ -35,6 +36,7 @@ class LogWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         self.options = write_options(options)
+        refuse_remote(self.options.path, "logs are written on disks only")
         if overwrite:
             raise UsageError("kafkalog does not replace a log; use mode('append'), which creates new partitions")
         check_columns({field.name: field.dataType.simpleString() for field in schema}, self.options.topic)

@@ -24,7 +24,7 @@ from cleaner.spark.source.filters import Pruning, follow
 from cleaner.spark.source.options import ignored_options, read_options
 from cleaner.spark.source.partitions import read_partition, task_partitions
 from cleaner.spark.source.plan import plan
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ class KafkaLogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        tasks = plan(FileSystem(), self.options, self.pruning)
+        tasks = plan(files_for(None, self.options.path), self.options, self.pruning)
         return task_partitions(tasks, self.options, self.pruning.min_timestamp_ms)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

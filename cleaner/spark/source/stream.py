@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from cleaner.base.model import TopicPartition
+from cleaner.base.remote_path import refuse_remote
 from cleaner.spark.source.follow import FollowedLogs, Positions
 from cleaner.spark.source.marks import Marks, StreamMark
 from cleaner.spark.source.offsets import MARKS, offsets_json, offsets_of
@@ -32,6 +33,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = read_options(options)
+        refuse_remote(self.options.path, "a stream follows a writer, which a copy in a bucket does not have")
         self.logs = FollowedLogs(FileSystem(), self.options)
 
     def initialOffset(self) -> _Json:

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self, TypeGuard
 
+from cleaner.base.remote_path import RemotePath, is_remote
 from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
 from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
@@ -87,7 +88,7 @@ class Space(NamedTuple):
 
 def real_path(path: Path) -> Path:
     """Return a path with all links followed; unlike `Path.resolve`, links that lead in a circle stay as they are."""
-    return Path(os.path.realpath(path))
+    return path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
 
 
 class FileSystem:
@@ -532,6 +533,6 @@ def _require_one_name(about: os.stat_result, at: HeldName) -> None:
         raise OSError(errno.EMLINK, reason)
 
 
-def is_local_disk(fs: object) -> TypeGuard[FileSystem]:
-    """Tell whether locks and published watermarks are there: for the local disk, and for a wrapper around it."""
-    return getattr(fs, "is_local_disk", False) is True
+def is_local_disk(fs: object, path: Path) -> TypeGuard[FileSystem]:
+    """Tell whether `path` has locks and published watermarks: on the local disk, and through a wrapper around it."""
+    return getattr(fs, "is_local_disk", False) is True and not is_remote(path)

@@ -11,7 +11,7 @@ import enum
 from dataclasses import dataclass
 from pathlib import Path
 
-from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, is_local_disk, real_path
 from cleaner.storage.lock.byte_ranges import OPEN_FILE, READ, WRITE, holder_of
 from cleaner.storage.lock.lock_bytes import ALONE_BYTE, CLEANER_BYTE, LOGS_BYTE, WRITER_BYTE
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, own_locks
@@ -54,6 +54,8 @@ def probe(fs: FileSystem, log_dir: Path) -> LockReport:
         LogDirOfflineError: the file cannot be opened or queried.
     """
     path = real_path(log_dir) / names.LOCK
+    if not is_local_disk(fs, path):
+        return LockReport()
     try:
         file = fs.open(path)
     except FileNotFoundError:

@@ -227,6 +227,7 @@ class _View:
             sections=sections_of(log, found, topic.delete_retention_ms),
             rounds=rounds_ahead(
                 session.settings.cleaner,
+                topic,
                 keys=max(0, found.first_uncleanable_offset - found.first_dirty_offset),
                 dirty_bytes=found.cleanable_bytes,
             ),

@@ -278,7 +278,7 @@ def _clean_here(work: Work, found: Cleanable, report: CleanReport) -> CleanRepor
 
     config = work.session.settings.cleaner
     rule = survivor_rule_of(work.topic.survivor)
-    with closing(OffsetMap(config.key_limit, config.slots, rule)) as offset_map:
+    with closing(OffsetMap(config.key_limit_of(work.topic), config.slots_of(work.topic), rule)) as offset_map:
         return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
 
 
@@ -367,7 +367,7 @@ def _run_rounds(
             raise kind(
                 f"{report.partition}: {error}: groups already swapped stay, {left} remain to be cleaned"
             ) from error
-        report = _add(report, result, work.session.settings.cleaner.key_limit)
+        report = _add(report, result, work.session.settings.cleaner.key_limit_of(work.topic))
         has_advanced = result.end_offset > found.first_dirty_offset
         found = cleanable(work.log, result.end_offset, work.topic, work.now_ms)
         if found.cleanable_bytes == 0:

@@ -43,7 +43,7 @@ class OffsetMap:
     Args:
         key_limit: most distinct keys: floor(slots x load factor) (R-512).
         slots: most slots of the table; it always has at least one more than `key_limit`, so that a search ends.
-        rule: which of two records of a key the map keeps. One that compares numbers has three keys for four.
+        rule: which of two records of a key the map keeps. One that compares numbers takes 32 bytes a slot.
 
     Attributes:
         key_limit: most distinct keys.
@@ -60,10 +60,6 @@ class OffsetMap:
     def __init__(self, key_limit: int, slots: int, rule: SurvivorRule = LATEST_OFFSET) -> None:
         if key_limit < 1:
             raise ValueError("an offset map needs room for at least one key")
-        if rule.numbers is not None:
-            key_limit, slots = (
-                max(1, each * ENTRY_BYTES // (ENTRY_BYTES + _NUMBER_BYTES)) for each in (key_limit, slots)
-            )
         self.key_limit = key_limit
         self.rule = rule
         self._max_slots = max(slots, key_limit + 1)

@@ -62,6 +62,11 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
                 yield from fold(start + part, width, start + "   ")
 
 
+def _any_path(text: str) -> Path:
+    """Read a path, which may lead into a bucket; empty texts and others are refused as for `Path`."""
+    return any_path(_path(text) and text)
+
+
 def _path(text: str) -> Path:
     """Return a path; refuses empty text: with an unset variable of a script it would be the current directory."""
     if not text:
@@ -83,7 +88,7 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("allow_abbrev", False)
         super().__init__(*arguments, **options)
         self.register("type", Path, _path)
-        self.register("type", any_path, lambda text: any_path(_path(text) and text))
+        self.register("type", any_path, _any_path)
         self.add_argument(
             "--wide",
             action="store_true",

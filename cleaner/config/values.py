@@ -30,6 +30,9 @@ __all__ = ["MIB", "CleanerConfig", "TopicConfig"]
 MIB = 1 << 20
 # Bytes of an offset map entry: a 16-byte digest and an 8-byte offset (R-520).
 MAP_ENTRY_BYTES = 24
+NUMBERED_ENTRY_BYTES = 32
+"""With a survivor rule that compares numbers, which are kept beside each entry."""
+
 # Kafka's map is one Java array (R-523).
 KAFKA_MAP_CAP_BYTES = 2**31 - 1
 # More lanes would only wait for the disk and for their turns.
@@ -76,6 +79,11 @@ class TopicConfig(TopicSettings):
     def expires_after_ms(self) -> int | None:
         """Return the age at which records become tombstones; None: they do not."""
         return None if self.record_ttl_ms < 0 else self.record_ttl_ms
+
+    @property
+    def map_entry_bytes(self) -> int:
+        """Return the bytes of an entry in the offset map."""
+        return MAP_ENTRY_BYTES if self.survivor == OFFSET_SURVIVES else NUMBERED_ENTRY_BYTES
 
     @property
     def own_survivor(self) -> str:
@@ -155,6 +163,14 @@ class CleanerConfig(DaemonSettings, BulkSettings, WriterSettings, ProcessSetting
     def key_limit(self) -> int:
         """Return the distinct keys one round takes: floor(slots x load factor) (R-512)."""
         return min(int(self.slots * self.io_buffer_load_factor), self.slots)
+
+    def slots_of(self, topic: TopicConfig) -> int:
+        """Return how many entries of a topic fit into one thread's offset map."""
+        return self.map_bytes // topic.map_entry_bytes
+
+    def key_limit_of(self, topic: TopicConfig) -> int:
+        """Return the distinct keys of a topic that one round takes, at least one."""
+        return max(1, self.key_limit * MAP_ENTRY_BYTES // topic.map_entry_bytes)
 
     @property
     def pipeline_threads(self) -> int:

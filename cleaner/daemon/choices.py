@@ -270,12 +270,13 @@ class Choices:
     def _known_horizons(self, facts: LogFacts) -> Horizons | None:
         """Return what is known of a log's delete horizons; None: nothing, or another process has cleaned it since."""
         known = self.horizons.get(facts.partition)
-        is_current = known is not None and known.first_dirty_offset == facts.cleanable.first_dirty_offset
-        return known if is_current else None
+        if known is None or known.expires_after_ms != facts.expires_after_ms:
+            return None
+        return known if known.first_dirty_offset == facts.cleanable.first_dirty_offset else None
 
     def _next_horizon_ms(self, facts: LogFacts) -> int | None:
         """Return when a round is due although nothing is dirty: at once if nothing is known of its horizons."""
-        is_asked = self.config.quiet_cleaning or facts.records_expire
+        is_asked = self.config.quiet_cleaning or facts.expires_after_ms is not None
         if not is_asked or facts.takes_whole_log or facts.cleanable.first_dirty_offset == 0:
             return None
         known = self._known_horizons(facts)

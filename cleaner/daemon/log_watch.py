@@ -272,7 +272,7 @@ class WatchedLog:
                     has_segments_to_delete=has_expired,
                     has_unfinished_swap=at.use is Use.CLOSED and files.temporary_files.unfinished > 0,
                     takes_whole_log=topic.takes_whole_log,
-                    records_expire=topic.expires_after_ms is not None,
+                    expires_after_ms=topic.expires_after_ms,
                 )
         why = verdict.reason
         if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:

@@ -117,7 +117,7 @@ def run_round(
     view = _view(assignment, report, fault, tools.clock.now_ms(), seconds)
     horizons = None
     if report is not None and report.next_horizon_ms is not None:
-        horizons = Horizons(report.end_offset, began_ms, report.next_horizon_ms)
+        horizons = Horizons(report.end_offset, began_ms, report.next_horizon_ms, report.record_ttl_ms)
     return RoundOutcome(view, fault, settings, horizons)
 
 

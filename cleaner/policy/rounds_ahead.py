@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from cleaner.config.values import KAFKA_MAP_CAP_BYTES, MAP_ENTRY_BYTES, CleanerConfig
+from cleaner.config.values import KAFKA_MAP_CAP_BYTES, MAP_ENTRY_BYTES, CleanerConfig, TopicConfig
 
 
 @dataclass(frozen=True)
@@ -34,34 +34,37 @@ class RoundsAhead:
     one_round_buffer_size: int | None
 
 
-def rounds_ahead(config: CleanerConfig, *, keys: int, dirty_bytes: int, head_part: float | None = None) -> RoundsAhead:
+def rounds_ahead(
+    config: CleanerConfig, topic: TopicConfig, *, keys: int, dirty_bytes: int, head_part: float | None = None
+) -> RoundsAhead:
     """
     Estimate the rounds from the number of distinct keys.
 
     Args:
-        config: the process's settings.
+        config, topic: the settings.
         keys: the most distinct keys that the dirty section can have.
         dirty_bytes: its bytes.
         head_part: the part of it with as many keys as a round takes; None: assume that no key occurs twice.
     """
     # A full map ends the round even if no new key follows, so one more entry is needed.
-    share = min(1.0, config.key_limit / (keys + 1) if head_part is None or keys < config.key_limit else head_part)
+    most_keys = config.key_limit_of(topic)
+    share = min(1.0, most_keys / (keys + 1) if head_part is None or keys < most_keys else head_part)
     return RoundsAhead(
         buffer_bytes=config.map_bytes,
-        slots=config.slots,
-        most_keys=config.key_limit,
+        slots=config.slots_of(topic),
+        most_keys=most_keys,
         keys=keys,
         head_bytes=int(dirty_bytes * share),
         count=math.ceil(1 / share) if dirty_bytes else 0,
-        one_round_buffer_size=buffer_for(config, keys + 1),
+        one_round_buffer_size=buffer_for(config, keys + 1, topic.map_entry_bytes),
     )
 
 
-def buffer_for(config: CleanerConfig, keys: int) -> int | None:
+def buffer_for(config: CleanerConfig, keys: int, entry_bytes: int = MAP_ENTRY_BYTES) -> int | None:
     """Return the least dedupe buffer whose share for a thread holds this many keys; None if the cap forbids it."""
     load_factor = min(1.0, config.io_buffer_load_factor)
     slots = math.ceil(keys / load_factor)
     slots += int(slots * load_factor) < keys  # if the product is too small by its last bit
-    if config.map_kafka_cap and slots * MAP_ENTRY_BYTES > KAFKA_MAP_CAP_BYTES:
+    if config.map_kafka_cap and slots * entry_bytes > KAFKA_MAP_CAP_BYTES:
         return None
-    return slots * MAP_ENTRY_BYTES * config.threads
+    return slots * entry_bytes * config.threads

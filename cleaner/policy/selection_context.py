@@ -28,7 +28,7 @@ class LogFacts:
         has_segments_to_delete: retention would delete something now.
         has_unfinished_swap: a process stopped in the middle of a swap; a load settles it.
         last_round_ms: when its last round ended, successful or not; None if before this process started, or never.
-        takes_whole_log, records_expire: by the topic's settings; see `TopicConfig`.
+        takes_whole_log, expires_after_ms: by the topic's settings; see `TopicConfig`.
         next_horizon_ms: when a round is due although nothing is dirty; None: never (`cleaner.quiet.cleaning`).
     """
 
@@ -44,7 +44,7 @@ class LogFacts:
     last_round_ms: int | None = None
     next_horizon_ms: int | None = None
     takes_whole_log: bool = False
-    records_expire: bool = False
+    expires_after_ms: int | None = None
 
 
 class Horizons(NamedTuple):
@@ -55,11 +55,13 @@ class Horizons(NamedTuple):
         first_dirty_offset: where that section ends.
         settled_ms: horizons up to it have had their effect.
         next_ms: the first one above.
+        expires_after_ms: by which age of records; with another one all this is unknown.
     """
 
     first_dirty_offset: int
     settled_ms: int
     next_ms: int
+    expires_after_ms: int | None = None
 
 
 class DirCondition(enum.Enum):

@@ -193,6 +193,8 @@ def _of_rounds(entry: PlanEntry, meaning: str, clean: str) -> Explanation:
         return Explanation(meaning, RATIO_SETTINGS, ((clean, "clean it now"),))
     key = "log.cleaner.dedupe.buffer.size"
     commands = [(f"{clean} --rounds all", "clean all of it, round by round")]
+    if entry.survivor:
+        commands = []  # one round compares all records of a key
     if rounds.one_round_buffer_size is not None:
         buffer = f"{clean} --set {key}={rounds.one_round_buffer_size}"
         commands.append((buffer, "clean it in one round, if there is enough memory"))

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from cleaner.base.key_views import KeyView
 from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
+from cleaner.config.values import MAP_ENTRY_BYTES, NUMBERED_ENTRY_BYTES
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import OFFSET_PLUS_1, SECOND, KeyDigests, Words
 from cleaner.format.records import Block
@@ -76,6 +77,8 @@ class LatestByKey:
         self._read = read
         self._first_offset = first_offset
         self._end_offset = max(first_offset, end_offset)
+        if rule.numbers is not None:
+            max_keys = max(1, max_keys * MAP_ENTRY_BYTES // NUMBERED_ENTRY_BYTES)
         limit, shares = min(keys, max_keys), 1
         while (found := self._put_all(limit, shares)) is None:
             if limit < max_keys:

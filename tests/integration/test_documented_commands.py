@@ -45,11 +45,14 @@ EXCEPTIONS = {
     r"cleaner bulk ": "tests/bulk runs it, with a master of its own too; here is no cluster",
     r"cleaner .*s3://": "there is no bucket here; tests/integration/test_remote.py has one, and runs these commands",
     r".* \| nc -U": "nc is not among the tools of the tests; tests/unit/control speaks the protocol",
+    r"cleaner serve |kcat ": "tests/integration/test_serve_command.py has a server, and clients",
     r".*\$(\w*LOG_DIR|KEPT)\b": "tests/integration/test_way_back_page.py makes logs for it",
 }
 # Here each command is a process of its own: what a newcomer types first, and what happens in a mount namespace.
 _WITH_PROCESSES = ("README.md", "operations.md")
 # Pages whose examples of Python have tests with a session of their own.
+# Its program needs a server: tests/integration/test_serve_command.py has one.
+PAGES_OF_PYTHON = [page for page in PAGES if page.name != "serve.md" and "```python\n" in page.read_text()]
 PYTHON_ELSEWHERE = {"library.md": "test_library_page.py", "spark.md": "test_spark_frames.py"}
 
 _MACHINE = re.compile(r"(?<![\w.$/-])(?=/(?:etc|mnt|opt|srv|tmp|usr|var)/)")
@@ -182,7 +185,7 @@ def test_commands_that_are_not_run_are_few_and_understood(capsys: pytest.Capture
     assert refused == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python\n" in page.read_text()], ids=ids)
+@pytest.mark.parametrize("page", PAGES_OF_PYTHON, ids=ids)
 def test_python_of_a_page_runs(tmp_path: Path, page: Path) -> None:
     """Its blocks one after the other, in one process."""
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)

@@ -137,9 +137,10 @@ class _Estimator:
         dirty_keys = round(sample.dirty.total / sample.part)
         ahead = rounds_ahead(
             self._config,
+            self._topic,
             keys=dirty_keys,
             dirty_bytes=self._range.cleanable_bytes,
-            head_part=sample.dirty.part_with(self._config.key_limit * sample.part),
+            head_part=sample.dirty.part_with(self._config.key_limit_of(self._topic) * sample.part),
         )
         return Estimate(
             sampled_bytes=int((end - before).sum()),

@@ -139,7 +139,9 @@ def clean_log(
         NoSpaceError, LogDirOfflineError: the disk refused.
     """
     count = lanes_for(config.pipeline_threads)
-    offset_map = context.offset_map or OffsetMap(config.key_limit, config.slots, survivor_rule_of(topic.survivor))
+    offset_map = context.offset_map or OffsetMap(
+        config.key_limit_of(topic), config.slots_of(topic), survivor_rule_of(topic.survivor)
+    )
     with borrowed_lanes(count, config.batch_limit_bytes(topic), max_kept=config.threads * count) as lanes:
         return _clean(log, cleanable, topic, lanes, context, offset_map)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cleaner.config.values import CleanerConfig
+from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.policy.rounds_ahead import buffer_for, rounds_ahead
 
 
@@ -22,13 +22,13 @@ def config(size: int, *, threads: int = 1, load_factor: float = 0.9, cap: bool =
 )
 def test_rounds_of_a_map_with_90_keys(keys: int, count: int, head_bytes: int) -> None:
     """100 slots of 24 bytes, nine tenths of them used (R-512)."""
-    found = rounds_ahead(config(2400), keys=keys, dirty_bytes=1000)
+    found = rounds_ahead(config(2400), TopicConfig(), keys=keys, dirty_bytes=1000)
     assert (found.slots, found.most_keys, found.count, found.head_bytes) == (100, 90, count, head_bytes)
 
 
 def test_rounds_go_by_the_part_of_the_dirty_section_that_fills_the_map() -> None:
     """Where keys come again, more of it than where none does."""
-    found = rounds_ahead(config(2400), keys=900, dirty_bytes=1000, head_part=0.4)
+    found = rounds_ahead(config(2400), TopicConfig(), keys=900, dirty_bytes=1000, head_part=0.4)
     assert (found.count, found.head_bytes) == (3, 400)
 
 
@@ -46,4 +46,4 @@ def test_buffer_beyond_kafkas_cap_is_none_where_the_cap_holds() -> None:
     """2 GiB a thread are 89 million slots."""
     assert buffer_for(config(2400, cap=True), 10**8) is None
     assert buffer_for(config(2400), 10**8) is not None
-    assert rounds_ahead(config(2400, cap=True), keys=10**8, dirty_bytes=1).one_round_buffer_size is None
+    assert rounds_ahead(config(2400, cap=True), TopicConfig(), keys=10**8, dirty_bytes=1).one_round_buffer_size is None

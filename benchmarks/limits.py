@@ -29,7 +29,8 @@ from benchmarks.cleaners import NOW_MS, copy
 from benchmarks.inputs import PARTITION, Input, cached
 from benchmarks.tables import table
 from cleaner.app.reports import CleanReport
-from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.config.values import MAP_ENTRY_BYTES
 from cleaner.format.key_digests import OFFSET_PLUS_1
 from cleaner.kernels.checksums import crc32c
 from cleaner.kernels.offset_map import DIGEST_WORDS
@@ -126,7 +127,7 @@ def measure(source: Path, scratch: Path) -> tuple[Limit, CleanReport]:
             size = min(left, segment.stat().st_size)
             seconds = _read_and_check(segment, size, buffer)
             reading, checking, left = reading + seconds[0], checking + seconds[1], left - size
-    table_seconds = _put(report.map_messages_read, round(report.map_utilization * (_MAP_BYTES // ENTRY_BYTES)))
+    table_seconds = _put(report.map_messages_read, round(report.map_utilization * (_MAP_BYTES // MAP_ENTRY_BYTES)))
     writing = _write(scratch / "parts" / "written", written, buffer)
     seconds = _read_and_check(scratch / "parts" / "written", written, buffer)
     reading, checking = reading + seconds[0], checking + seconds[1]

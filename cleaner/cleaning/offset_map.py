@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.table_memory import borrow, give_back, zero_pages
+from cleaner.config.values import MAP_ENTRY_BYTES, NUMBERED_ENTRY_BYTES
 from cleaner.format.key_digests import NUMBER, Words, new_secret
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import valued_map
@@ -25,8 +26,7 @@ from cleaner.kernels.key_index import find_common
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.state.key_index import IndexBlock
 
-ENTRY_BYTES = 24
-_NUMBER_BYTES = 8
+_NUMBER_BYTES = NUMBERED_ENTRY_BYTES - MAP_ENTRY_BYTES
 _FIRST_SLOTS = 1 << 15  # 768 KiB: fits a second-level cache
 _MOVE_SLICES = 16
 # The pages of a larger table are freed while it is emptied, so that both are never in memory whole.
@@ -70,7 +70,7 @@ class OffsetMap:
         """Return the bytes of all tables the map can grow through, in whole pages."""
         slots, pages = min(_FIRST_SLOTS, self._max_slots), 0
         while True:
-            pages += -(-slots * ENTRY_BYTES // mmap.PAGESIZE)
+            pages += -(-slots * MAP_ENTRY_BYTES // mmap.PAGESIZE)
             if slots == self._max_slots:
                 return pages * mmap.PAGESIZE
             slots = min(4 * slots, self._max_slots)
@@ -94,7 +94,7 @@ class OffsetMap:
         self._allocate(min(_FIRST_SLOTS, self._max_slots))
 
     def _allocate(self, slots: int) -> None:
-        self.table: Words = self._memory.take(slots * ENTRY_BYTES)
+        self.table: Words = self._memory.take(slots * MAP_ENTRY_BYTES)
         self._numbers: Words = (
             np.frombuffer(zero_pages(slots * _NUMBER_BYTES), np.uint64) if self._is_numbered else _NONE
         )
@@ -126,15 +126,12 @@ class OffsetMap:
     def _grow(self, slots: int) -> None:
         old_table, old_slots, old_numbers = self.table, self.slots, self._numbers
         self._allocate(slots)
-        if self._is_numbered:
-            valued_map.move_numbered(old_table, old_numbers, self.table, self._numbers, slots)
-            return
         # A key's slot scales with the table size, so both tables are walked in order.
         bounds = [old_slots * i // _MOVE_SLICES for i in range(_MOVE_SLICES + 1)]
         for first, last in pairwise(bounds):
-            kernel.move_entries(old_table, self.table, slots, first, last)
+            kernel.move_entries(old_table, old_numbers, self.table, self._numbers, slots, first, last)
             if old_table.nbytes > _MAX_KEPT_BYTES:
-                self._memory.forget(old_table, first * ENTRY_BYTES, last * ENTRY_BYTES)
+                self._memory.forget(old_table, first * MAP_ENTRY_BYTES, last * MAP_ENTRY_BYTES)
 
     def put(self, rows: Words) -> int:
         """

@@ -83,7 +83,7 @@ class TopicConfig(TopicSettings):
     @property
     def map_entry_bytes(self) -> int:
         """Return the bytes of an entry in the offset map."""
-        return MAP_ENTRY_BYTES if self.survivor == OFFSET_SURVIVES else NUMBERED_ENTRY_BYTES
+        return NUMBERED_ENTRY_BYTES if self.own_survivor else MAP_ENTRY_BYTES
 
     @property
     def own_survivor(self) -> str:

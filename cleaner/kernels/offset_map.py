@@ -385,8 +385,13 @@ def judge_records(
 
 
 @jit
-def move_entries(source, target, target_slots, first, last):
-    """Put the entries in slots [first, last) of one table into a larger one that has none of their keys."""
+def move_entries(source, source_numbers, target, target_numbers, target_slots, first, last):
+    """
+    Put the entries in slots [first, last) of one table into a larger one that has none of their keys.
+
+    Args:
+        source_numbers, target_numbers: uint64 a slot, as in `kernels/valued_map.py`; empty without numbers.
+    """
     for slot in range(first, last):
         at = WORDS * slot
         if source[at + 2] != uint64(0):
@@ -397,6 +402,8 @@ def move_entries(source, target, target_slots, first, last):
                     place = int64(0)
             for word in range(WORDS):
                 target[WORDS * place + word] = source[at + word]
+            if source_numbers.size:
+                target_numbers[place] = source_numbers[slot]
 
 
 @jit

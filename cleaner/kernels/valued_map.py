@@ -72,22 +72,6 @@ def put_numbered(table, numbers, slots, digests, given, count, entries, limit, l
 
 
 @jit
-def move_numbered(source, source_numbers, target, target_numbers, target_slots):
-    """Put all entries of one table into a larger one that has none of their keys."""
-    for slot in range(source_numbers.size):
-        at = WORDS * slot
-        if source[at + 2] != uint64(0):
-            place = int64(multiply_high(source[at], uint64(target_slots)))
-            while target[WORDS * place + 2] != uint64(0):
-                place += 1
-                if place == target_slots:
-                    place = int64(0)
-            for word in range(WORDS):
-                target[WORDS * place + word] = source[at + word]
-            target_numbers[place] = source_numbers[slot]
-
-
-@jit
 def _number_in(data, start, size):
     """Return the number in a header's value, + 2^63; NO_NUMBER if it has none."""
     negative = size > 0 and data[start] == 0x2D

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from cleaner.config.forms import HEADER_SURVIVES, OFFSET_SURVIVES
 from cleaner.format.record_numbers import RecordNumbers
+from cleaner.kernels.offset_map import GREATEST_NUMBER
 
 Ranked = TypeVar("Ranked")
 
@@ -47,12 +48,10 @@ class SurvivorRule:
 
 LATEST_OFFSET: Final = SurvivorRule()
 
-_BY_NUMBER = 2
-
 
 def survivor_rule_of(text: str) -> SurvivorRule:
     """Return the rule of a topic's `cleaner.survivor`, which was checked."""
     if text == OFFSET_SURVIVES:
         return LATEST_OFFSET
     header = text.removeprefix(HEADER_SURVIVES).encode() if text.startswith(HEADER_SURVIVES) else None
-    return SurvivorRule(_BY_NUMBER, RecordNumbers(header))
+    return SurvivorRule(GREATEST_NUMBER, RecordNumbers(header))

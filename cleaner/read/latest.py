@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.key_views import KeyView
-from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
+from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.config.values import MAP_ENTRY_BYTES, NUMBERED_ENTRY_BYTES
 from cleaner.format.chunks import Flags
 from cleaner.format.key_digests import OFFSET_PLUS_1, SECOND, KeyDigests, Words
@@ -42,7 +42,7 @@ function raises CorruptBatchError.
 
 def keys_within(memory_bytes: int) -> int:
     """Return how many keys fit into this much memory."""
-    return max(1, int(memory_bytes // ENTRY_BYTES * _LOAD_FACTOR))
+    return max(1, int(memory_bytes // MAP_ENTRY_BYTES * _LOAD_FACTOR))
 
 
 class LatestByKey:

@@ -154,7 +154,6 @@ def _own_rules(log: bytes) -> None:
             by_number.put(digests.of(path, block, no_flags, by_number.keys))
             undecided = BlockRetention.undecided(len(chunk.batches), legacy_deletes_stay=True)
             Expiry(2**62, 3).apply(path, block, undecided, verdicts)
-    by_number.reserve(1 << 16)
 
 
 def warm_up(*, rounds_only: bool = False) -> None:
@@ -217,4 +216,5 @@ def warm_up(*, rounds_only: bool = False) -> None:
     offset_map.get(b"k")
     offset_map.are_all_latest(0, 0, 1)
     offset_map.has_any(IndexBlock(0, 0, np.zeros(1, np.uint16), np.zeros(0, np.uint32)))
-    map_kernel.move_entries(offset_map.table, OffsetMap(8, 8).table, 9, 0, 0)
+    no_numbers = np.zeros(0, np.uint64)
+    map_kernel.move_entries(offset_map.table, no_numbers, OffsetMap(8, 8).table, no_numbers, 9, 0, 0)

@@ -31,7 +31,7 @@ from cleaner.base import concurrency
 from cleaner.base.key_views import NO_VIEW
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.build_map import MapBuilder, MapEnd
-from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
+from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.lane_memory import borrowed_lanes
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.cleaning.recopy.retained import CopyCounts
@@ -39,7 +39,7 @@ from cleaner.cleaning.round.round import RoundResult
 from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps, unread_indexes
 from cleaner.config.forms import SURVIVOR_KEY
 from cleaner.config.topic_settings import KEY_VIEW_KEY
-from cleaner.config.values import CleanerConfig, TopicConfig
+from cleaner.config.values import MAP_ENTRY_BYTES, CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.policy.cleanable import Cleanable
@@ -182,7 +182,7 @@ class _Round:
         return _result(job, progress.counts, (clock.monotonic_ns() - mapped_ns) / 1e9, self._cleanable)
 
     def _settings(self, job: Job | None) -> JobSettings:
-        entries = int(self._options.task_memory_bytes * _MAP_SHARE) // ENTRY_BYTES
+        entries = int(self._options.task_memory_bytes * _MAP_SHARE) // MAP_ENTRY_BYTES
         slots = max(1, self._jobs.slots)
         return JobSettings(
             directory=self._log.directory,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import mmh3
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.cleaning.offset_map import ENTRY_BYTES, OffsetMap
-from cleaner.config.values import CleanerConfig
+from cleaner.cleaning.offset_map import OffsetMap
+from cleaner.config.values import MAP_ENTRY_BYTES, CleanerConfig
+from cleaner.format.key_digests import NUMBER
+from cleaner.format.record_numbers import RecordNumbers
 from cleaner.kernels import offset_map as kernel
+from cleaner.policy.survivor_rule import SurvivorRule
 from tests.support.batch_builder import Record, data_batch
 from tests.unit.kernels.collisions import colliding_keys
 from tests.unit.kernels.digesting import digest, index
@@ -166,6 +172,21 @@ def test_map_that_grows_overwrites_what_it_moved() -> None:
     assert [offset_map.get(b"key-%d" % i) for i in (0, 1, 29_999)] == [60_000, 60_001, 89_999]
 
 
+def test_map_that_grows_keeps_every_number() -> None:
+    """By numbers: the entries that stay, and what they are compared with, are those of a plain dict."""
+    offset_map, rng = OffsetMap(100_000, 100_000, SurvivorRule(kernel.GREATEST_NUMBER, RecordNumbers())), Random(1)
+    greatest: dict[int, tuple[int, int]] = {}
+    for base in range(0, 120_000, 30_000):
+        rows = np.zeros((30_000, NUMBER + 1), np.uint64)
+        for place in range(30_000):
+            key, number, offset = rng.randrange(70_000), rng.randrange(50), base + place
+            rows[place] = (key * 0x9E3779B97F4A7C15 % 2**64, key, offset + 1, 0, number)
+            greatest[key] = max((number, offset), greatest.get(key, (0, -1)))
+        assert offset_map.put(rows) == len(rows)
+    assert offset_map.slots > 65_536
+    assert sorted(offset_map.offsets().tolist()) == sorted(offset for _, offset in greatest.values())
+
+
 def test_cleared_map_is_small_empty_and_has_a_new_key() -> None:
     """Nothing of one round is left for the next."""
     offset_map = OffsetMap(100_000, 100_000)
@@ -183,7 +204,7 @@ def test_map_does_not_touch_more_memory_than_its_keys_need() -> None:
     config = CleanerConfig(dedupe_buffer_size=8 << 30)
     offset_map = OffsetMap(config.key_limit, config.slots)
     index(offset_map, batch(0, b"a", b"b"))
-    assert offset_map.slots * ENTRY_BYTES < 1 << 20
+    assert offset_map.slots * MAP_ENTRY_BYTES < 1 << 20
     assert offset_map.utilization == pytest.approx(2 / config.slots)
 
 

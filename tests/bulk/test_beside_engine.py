@@ -19,7 +19,7 @@ from cleaner.config.values import CleanerConfig
 from cleaner.errors import CleanerError, CorruptBatchError
 from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
-from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
+from tests.property.logs import DAY_MS, FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import replicated_at, write_case
 from tests.scratch import scratch_directory
 from tests.support.batch_reader import split_batches
@@ -103,6 +103,18 @@ def clean_both(case: Case, cut: Cut, now_ms: int, engine_dir: Path, bulk_dir: Pa
 @given(cases(), cuts)
 def test_bulk_rounds_on_random_logs_leave_the_engines_files(case: Case, cut: Cut) -> None:
     """Three rounds: transactions, old formats, gaps, tiny groups; ranges cut at every index entry, maps of one key."""
+    agree(case, cut)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(), cuts, st.sampled_from([0, 2900, 3000, DAY_MS]))
+def test_bulk_rounds_expire_what_the_engines_do(case: Case, cut: Cut, ttl_ms: int) -> None:
+    """With `cleaner.record.ttl.ms`: the same tombstones, with the same horizons."""
+    agree(case._replace(settings=case.settings | {"cleaner.record.ttl.ms": str(ttl_ms)}), cut)
+
+
+def agree(case: Case, cut: Cut) -> None:
+    """Clean a case's log three times with both, and compare."""
     with scratch_directory() as directory:
         engine_dir, bulk_dir = directory / "engine", directory / "bulk"
         log = write_case(case, engine_dir)

@@ -602,3 +602,20 @@ def test_service_has_started_when_the_first_look_is_over_however_long_it_takes(t
     assert slow.seen[-1][2] == "5 of 20000 logs read so far"
     assert running.log.find("log dir is") == []
     assert service.stop(WAIT_SECONDS)
+
+
+def test_quiet_log_is_looked_at_again_when_its_records_expire_sooner(tmp_path: Path, logs: Path) -> None:
+    """What a longer age has settled says nothing of a shorter one, which comes with a reload."""
+    log = LogBuilder(TopicPartition("quiet", 0))
+    log.append(("a", "1"))
+    log.roll()
+    log.append(("c", "1"))
+    write_log_dir(logs, log)
+    century_ms, day_ms = 100 * 365 * 86_400_000, 86_400_000
+    settings = settings_for(logs, state_dir=tmp_path / "state", cleaner_record_ttl_ms=str(century_ms))
+    with daemon(settings) as running:
+        assert running.log.wait("cleaned", partition="quiet-0")["expired_records"] == 0
+        wait_until(lambda: reasons(running) == {"quiet-0": Reason.NOTHING_TO_CLEAN}, "rest")
+        running.settings["cleaner.record.ttl.ms"] = str(day_ms)
+        assert not running.steering.reload(0).errors
+        assert running.log.wait("cleaned", 2, partition="quiet-0")["expired_records"] == 1

@@ -338,6 +338,15 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
+def last_values(broker: Broker, topic: str, *, committed: bool) -> dict[str, str | None]:
+    """Return key and value of what a consumer reads; without keys that begin with `filler`."""
+    return {
+        (each.key or b"").decode(): None if each.value is None else each.value.decode()
+        for each in broker.read([topic], committed=committed)[topic]
+        if not (each.key or b"").startswith(b"filler")
+    }
+
+
 def repairs_at_start(broker: Broker, topic: str) -> list[str]:
     """Return the lines of the last start's log about topics recovered, renamed or given new indexes."""
     what = r"Recovering|orrupt|rebuilding index|Could not find|stray|Error while loading"

@@ -8,10 +8,8 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from kafka.record import MemoryRecords
 
 import cleaner
 from cleaner.base.model import TopicPartition
@@ -20,7 +18,7 @@ from cleaner.serve.server import Limits
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.served import serving
-from tests.support.wire_client import WireClient, frame_of, message_class
+from tests.support.wire_client import WireClient, frame_of, message_class, records_of
 
 SECONDS = float(os.environ.get("SERVE_FUZZ_SECONDS", "1"))
 """How long frames are sent: `make fuzz-serve` sends them for an hour."""
@@ -63,19 +61,8 @@ def consumed(client: WireClient, *, committed: bool, chance: random.Random) -> l
         )
         assert answer.error_code == 0
         before = offset
-        aborted = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
-        hidden: set[int] = set()
-        records = MemoryRecords(bytes(answer.records or b""))
-        while records.has_next():
-            batch: Any = records.next_batch()
-            last = batch.base_offset + batch.last_offset_delta
-            while aborted and aborted[0][0] <= last:
-                hidden.add(aborted.pop(0)[1])
-            if batch.is_control_batch:
-                hidden.discard(batch.producer_id)
-            elif not (committed and batch.is_transactional and batch.producer_id in hidden):
-                found += [(each.offset, each.key) for each in batch if each.offset >= before]
-            offset = last + 1
+        more, offset = records_of(answer, offset, committed=committed)
+        found += more
         # At the end, or before a hole at the end: its offsets have no batch that could be sent.
         if offset == before:
             return found

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.record import MemoryRecords
 
 import cleaner
 from cleaner.base.model import TopicPartition
@@ -26,7 +25,7 @@ from cleaner.storage.fs.open_file import File
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import HIGH_WATERMARKS, START_MS, LogBuilder, offset_checkpoint, write_log_dir
 from tests.support.served import serving
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, records_of
 
 TOPIC = TopicPartition("topic", 0)
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "1500", "min.cleanable.dirty.ratio": "0"}
@@ -128,7 +127,8 @@ class World:
             limit = self.chance.choice((1, 150, 700, 5000))
             answer = client.fetch("topic", offset, isolation_level=int(committed), one={"partition_max_bytes": limit})
             assert answer.error_code == 0, f"offset {offset}: error {answer.error_code}"
-            got, offset_after = _records_of(answer, offset, committed=committed)
+            records, offset_after = records_of(answer, offset, committed=committed)
+            got = [at for at, _ in records]
             assert all(each < self.high_watermark for each in got), "behind the high watermark"
             found += got
             idle = idle + 1 if offset_after == offset else 0
@@ -146,25 +146,6 @@ class World:
         assert not lost, f"the last records of keys are missing: {sorted(lost)}"
         if committed:
             assert not set(found) & self.known.aborted, "aborted records"
-
-
-def _records_of(answer: Any, offset: int, *, committed: bool) -> tuple[list[int], int]:
-    """Return the offsets of the records in an answer, and the next one to ask for."""
-    begins = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
-    hidden: set[int] = set()
-    found: list[int] = []
-    records, wanted = MemoryRecords(bytes(answer.records or b"")), offset
-    while records.has_next():
-        batch: Any = records.next_batch()
-        last = batch.base_offset + batch.last_offset_delta
-        while begins and begins[0][0] <= last:
-            hidden.add(begins.pop(0)[1])
-        if batch.is_control_batch:
-            hidden.discard(batch.producer_id)
-        elif not (committed and batch.is_transactional and batch.producer_id in hidden):
-            found += [each.offset for each in batch if each.offset >= wanted]
-        offset = last + 1
-    return found, offset
 
 
 def run_world(root: Path, seed: int) -> int:
@@ -217,7 +198,8 @@ def test_aborts_are_of_the_batches_that_are_sent(
     if is_spoilt:
         monkeypatch.setattr(PartitionFiles, "is_unchanged", lambda *_: True)
     with serving(tmp_path, fs=AtTheIndex()) as port, WireClient(port) as client:
-        found, _ = _records_of(client.fetch("topic", 0, isolation_level=1), 0, committed=True)
+        records, _ = records_of(client.fetch("topic", 0, isolation_level=1), 0, committed=True)
+        found = [at for at, _ in records]
     assert next(moments, None) is None, "there was no round"
     assert (0 in found) == is_spoilt
 

@@ -8,6 +8,8 @@ import struct
 from functools import cache
 from typing import Any
 
+from kafka.record import MemoryRecords
+
 _ROOMS = ("metadata", "consumer", "admin", "producer", "sasl")
 
 
@@ -34,6 +36,28 @@ def parsed(name: str, version: int, frame: bytes) -> Any:
     answer = found.decode(frame, version=version, header=True)
     assert answer.header.correlation_id == 7
     return answer
+
+
+def records_of(answer: Any, offset: int, *, committed: bool) -> tuple[list[tuple[int, bytes | None]], int]:
+    """
+    Return offsets and keys of the records in an answer, as a consumer that follows the protocol to the letter finds them,
+    and the next offset to ask for.
+    """
+    begins = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
+    hidden: set[int] = set()
+    found: list[tuple[int, bytes | None]] = []
+    records, wanted = MemoryRecords(bytes(answer.records or b"")), offset
+    while records.has_next():
+        batch: Any = records.next_batch()
+        last = batch.base_offset + batch.last_offset_delta
+        while begins and begins[0][0] <= last:
+            hidden.add(begins.pop(0)[1])
+        if batch.is_control_batch:
+            hidden.discard(batch.producer_id)
+        elif not (committed and batch.is_transactional and batch.producer_id in hidden):
+            found += [(each.offset, each.key) for each in batch if each.offset >= wanted]
+        offset = last + 1
+    return found, offset
 
 
 class WireClient:

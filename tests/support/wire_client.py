@@ -40,8 +40,9 @@ def parsed(name: str, version: int, frame: bytes) -> Any:
 
 def records_of(answer: Any, offset: int, *, committed: bool) -> tuple[list[tuple[int, bytes | None]], int]:
     """
-    Return offsets and keys of the records in an answer, as a consumer that follows the protocol to the letter finds them,
-    and the next offset to ask for.
+    Return offsets and keys of the records in an answer, and the next offset to ask for.
+
+    They are what a consumer finds that follows the protocol to the letter.
     """
     begins = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
     hidden: set[int] = set()

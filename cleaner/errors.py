@@ -238,10 +238,12 @@ class PolicyRefusedError(CleanerError):
     Args:
         message: why.
         topic: the topic for which setting the policy would help; empty if it would not.
+        advice: what may be done instead; empty: what helps against a policy.
     """
 
-    def __init__(self, message: str, topic: str = "") -> None:
+    def __init__(self, message: str, topic: str = "", advice: str = "") -> None:
         self.topic = topic
+        self.advice = advice
         super().__init__(message)
 
 

@@ -28,8 +28,8 @@ from cleaner.errors import (
     as_value,
     unexpected,
 )
-from cleaner.policy.cleanable import Cleanable, bounds_of, first_young_segment
-from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_at_ms, overdue_ms
+from cleaner.policy.cleanable import Cleanable, bounds_of, first_young_segment, has_clean_section, range_of_round
+from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_at_ms, overdue_ms, watches_time
 from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
@@ -37,6 +37,7 @@ from cleaner.read.open_transactions import undecided_at
 from cleaner.read.summary import ListedFiles, list_log_files
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.sources import Sources
+from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import CachedLogDir, Use
 from cleaner.storage.segment.segment import Segment
@@ -211,6 +212,7 @@ class _View:
         if topic.max_compaction_lag_ms < now_ms:
             earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
         delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, now_ms)
+        taken = range_of_round(log, found, topic, now_ms)
         dueness = judge(found, delay_ms, topic.min_cleanable_dirty_ratio)
         entry = replace(
             entry,
@@ -228,8 +230,8 @@ class _View:
             rounds=rounds_ahead(
                 session.settings.cleaner,
                 topic,
-                keys=max(0, found.first_uncleanable_offset - found.first_dirty_offset),
-                dirty_bytes=found.cleanable_bytes,
+                keys=max(0, taken.first_uncleanable_offset - taken.first_dirty_offset),
+                dirty_bytes=taken.cleanable_bytes,
             ),
             cut_bytes=look.cut_bytes,
         )
@@ -249,7 +251,28 @@ class _View:
             if load_partition.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
                 return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=load_partition.NO_HIGH_WATERMARK)
             reason += _figure_of_bound(entry)
+            return self._with_quiet_work(replace(entry, reason=reason), look, topic)
         return replace(entry, reason=reason)
+
+    def _with_quiet_work(self, entry: PlanEntry, look: Inspection, topic: TopicConfig) -> PlanEntry:
+        """Say so if a round would do what only waited for its time (D-16, D-19); of a log in use nothing is known."""
+        is_watched = watches_time(
+            quiet_cleaning=self.session.settings.cleaner.quiet_cleaning,
+            expires_after_ms=topic.expires_after_ms,
+            takes_whole_log=topic.takes_whole_log,
+        )
+        log = look.log
+        if not (is_watched and isinstance(log, LoadedLog) and has_clean_section(look.found, log.high_watermark)):
+            return entry
+        from cleaner.cleaning.round.quiet import find_quiet_work  # loads kernels, which other topics do not need
+
+        check_done, ttl_ms = self.session.check_done, topic.expires_after_ms
+        work = find_quiet_work(log, look.found, entry.now_ms, None, check_done, record_ttl_ms=ttl_ms)
+        if not work.segments:
+            return replace(entry, next_horizon_ms=work.next_ms)
+        why = Reason.HORIZON_PASSED
+        reason = f"{why.words.line}, segments: {len(work.segments)}"
+        return replace(entry, is_due=True, why=why, reason=reason, next_horizon_ms=work.next_ms)
 
     def _with_packing(self, entry: PlanEntry, found: Cleanable) -> PlanEntry:
         """Add how a round would pack what stays; without anything dirty there is one only if the caller asks for it."""
@@ -294,7 +317,8 @@ class _View:
         context = RoundContext(caller.fs, caller.clock, now_ms, check_done=self.session.check_done, kafka=kafka)
         staying = entry.clean_bytes
         if look.found.cleanable_bytes:
-            found, ahead = estimate(segments, look.found, topic, config, context, sample_bytes)
+            taken = range_of_round(look.log, look.found, topic, now_ms)
+            found, ahead = estimate(segments, taken, topic, config, context, sample_bytes)
             staying, entry = found.bytes_after, replace(entry, estimate=found, rounds=ahead)
         target = parse_recompression(entry.recompress)
         if target is None or not segments:

@@ -39,7 +39,8 @@ class PlanEntry:
         dirty_bytes: in the cleanable range.
         uncleanable_bytes: from the end of that range on.
         ratio: dirty bytes as a part of clean and dirty bytes.
-        is_due: by its ratio or its age. `clean --all` takes due partitions; a named one needs only dirty bytes.
+        is_due: by its ratio, its age, or a delete horizon that has passed. `clean --all` takes due partitions; a named
+            one needs only dirty bytes.
         why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own.
         reason: the same with its numbers, in words.
         error: why the partition cannot be read; empty if it can.
@@ -70,6 +71,8 @@ class PlanEntry:
         key_view: the topic's `cleaner.key.view`; empty without one.
         merged_keys: keys that are only another writing of a key with a later record: a round removes their records, and
             Kafka's cleaner does not; None if damage hides them, or nothing can be cleaned.
+        next_horizon_ms: with `cleaner.quiet.cleaning` or `cleaner.record.ttl.ms`, and nothing dirty: when something
+            next may go or expire, after what may already; 2^63 - 1: never; None where it was not looked for.
         warnings: settings that look wrong, and the risk of cleaning this replica apart from the others.
     """
 
@@ -118,6 +121,7 @@ class PlanEntry:
     merged_keys: int | None = None
     warnings: tuple[str, ...] = ()
     safe_offset: int | None = None
+    next_horizon_ms: int | None = None
 
     @property
     def exit_code(self) -> int:

@@ -28,8 +28,8 @@ from cleaner.base.segments import segments_between
 from cleaner.config.forms import Recompression, parse_recompression
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleaningAborted, WriterWaitingError
-from cleaner.policy.cleanable import Cleanable, cleanable
-from cleaner.policy.due import Due, due
+from cleaner.policy.cleanable import Cleanable, cleanable, has_clean_section, range_of_round
+from cleaner.policy.due import Due, due, watches_time
 from cleaner.policy.retention import count_expired, limits
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.remove.retention import delete_oldest
@@ -74,15 +74,13 @@ class Work:
 
     @property
     def is_quiet(self) -> bool:
-        """
-        Whether nothing is dirty, and a round may do what only waited for its time (D-16, D-19).
-
-        Never where a round takes the whole log: what a tombstone deletes may still be there, under another writing of
-        its key or with a lesser number.
-        """
+        """Whether nothing is dirty, and a round may do what only waited for its time (D-16, D-19)."""
         is_quiet = self.found.cleanable_bytes == 0 and self._has_clean_section
-        is_asked = self.session.settings.cleaner.quiet_cleaning or self.topic.expires_after_ms is not None
-        return is_quiet and is_asked and not self.topic.takes_whole_log
+        return is_quiet and watches_time(
+            quiet_cleaning=self.session.settings.cleaner.quiet_cleaning,
+            expires_after_ms=self.topic.expires_after_ms,
+            takes_whole_log=self.topic.takes_whole_log,
+        )
 
     @property
     def recompress(self) -> Recompression | None:
@@ -101,9 +99,7 @@ class Work:
 
     @property
     def _has_clean_section(self) -> bool:
-        # A checkpoint within a segment is above the end of the range, if that lies in the same segment (R-408).
-        first_dirty = self.found.first_dirty_offset
-        return 0 < first_dirty <= min(self.log.high_watermark, self.found.first_uncleanable_offset)
+        return has_clean_section(self.found, self.log.high_watermark)
 
     def due(self) -> Due:
         """Tell whether it is due; may read the times of its dirty segments."""
@@ -253,17 +249,17 @@ def _delete_expired(work: Work) -> int:
 
 def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
-    if work.topic.takes_whole_log:
-        return _clean_whole(work)
-    found = work.found
+    found = range_of_round(work.log, work.found, work.topic, work.now_ms)
     report = _empty_report(work, found)
-    if work.packs_clean:
+    if work.packs_clean and not work.topic.takes_whole_log:
         return _pack_clean(work, report)
     if work.is_quiet:
         return _clean_quiet(work, report)
     if found.cleanable_bytes == 0:
         work.settle_uncleaned()
         return replace(report, note=_why_nothing(work, found))
+    if work.view is not None:
+        report = replace(report, merged_keys=_count_merged(work, work.view, found))
     if work.options.clean_round is not None:
         return _run_rounds(work, found, report, work.context(), work.options.clean_round)
     return _clean_here(work, found, report)
@@ -280,21 +276,6 @@ def _clean_here(work: Work, found: Cleanable, report: CleanReport) -> CleanRepor
     rule = survivor_rule_of(work.topic.survivor)
     with closing(OffsetMap(config.key_limit_of(work.topic), config.slots_of(work.topic), rule)) as offset_map:
         return _run_rounds(work, found, report, replace(work.context(), offset_map=offset_map), clean_log)
-
-
-def _clean_whole(work: Work) -> CleanReport:
-    """Clean a topic from the log start on, whatever the checkpoint: see `TopicConfig.takes_whole_log`."""
-    log = work.log
-    found = replace(cleanable(log, None, work.topic, work.now_ms), force_checkpoint=work.found.force_checkpoint)
-    report = _empty_report(work, found)
-    if found.cleanable_bytes == 0:
-        work.settle_uncleaned()
-        return replace(report, note=_why_nothing(work, found))
-    if work.view is not None:
-        report = replace(report, merged_keys=_count_merged(work, work.view, found))
-    if work.options.clean_round is not None:
-        return _run_rounds(work, found, report, work.context(), work.options.clean_round)
-    return _clean_here(work, found, report)
 
 
 def _count_merged(work: Work, view: KeyView, found: Cleanable) -> int | None:

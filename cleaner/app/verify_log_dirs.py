@@ -16,6 +16,7 @@ from cleaner.app.spilled_rows import make_unlinked
 from cleaner.base.key_views import key_view_of
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError
+from cleaner.policy.due import watches_time
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.settings import SettingsResolver
@@ -229,6 +230,12 @@ class _Work:
             recompressed=options.recompressed,
             expires_after_ms=topic.expires_after_ms,
             numbers=survivor_rule_of(topic.survivor).numbers,
+            may_be_quiet=first_dirty == end
+            and watches_time(
+                quiet_cleaning=cleaner.quiet_cleaning,
+                expires_after_ms=topic.expires_after_ms,
+                takes_whole_log=topic.takes_whole_log,
+            ),
         )
 
 

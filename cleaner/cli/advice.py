@@ -91,6 +91,11 @@ def _of_limit(error: CleanerError) -> str:
     return f"`--set {one}` raises it for this run; a broker of 4.4 needs it in the topic's own settings"
 
 
+def _of_policy(error: CleanerError) -> str:
+    advice = error.advice if isinstance(error, PolicyRefusedError) else ""
+    return advice or "`cleaner plan LOG_DIR` shows each policy and its source; --set TOPIC:KEY=VALUE gives one"
+
+
 def _of_space(error: CleanerError) -> str:
     return f"`df -h {_existing_path(error)}`; free space there and try again"
 
@@ -153,10 +158,7 @@ _ADVICE: tuple[tuple[type[CleanerError], Callable[[CleanerError], str]], ...] = 
         TruncationRefusedError,
         _fixed("`cleaner recover --save-cut DIR --allow-truncate` saves what it cuts; a replica may have everything"),
     ),
-    (
-        PolicyRefusedError,
-        _fixed("`cleaner plan LOG_DIR` shows each policy and its source; --set TOPIC:KEY=VALUE gives one"),
-    ),
+    (PolicyRefusedError, _of_policy),
     (UndoRefusedError, _fixed("`cleaner verify BEFORE AFTER` shows the differences; the kept files are unchanged")),
     (NoSpaceError, _of_space),
     (ForeignDirectoryError, _fixed("")),

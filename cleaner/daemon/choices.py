@@ -22,6 +22,7 @@ from cleaner.daemon.log_dir_watch import DirLook
 from cleaner.daemon.log_status import UNREADABLE, LogStatus
 from cleaner.daemon.pauses import Pauses
 from cleaner.errors import SteeringError
+from cleaner.policy.due import watches_time
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retry import Retry
 from cleaner.policy.selection import Order, Survey, survey
@@ -276,8 +277,12 @@ class Choices:
 
     def _next_horizon_ms(self, facts: LogFacts) -> int | None:
         """Return when a round is due although nothing is dirty: at once if nothing is known of its horizons."""
-        is_asked = self.config.quiet_cleaning or facts.expires_after_ms is not None
-        if not is_asked or facts.takes_whole_log or facts.cleanable.first_dirty_offset == 0:
+        is_watched = watches_time(
+            quiet_cleaning=self.config.quiet_cleaning,
+            expires_after_ms=facts.expires_after_ms,
+            takes_whole_log=facts.takes_whole_log,
+        )
+        if not is_watched or facts.cleanable.first_dirty_offset == 0:
             return None
         known = self._known_horizons(facts)
         return 0 if known is None else known.next_ms

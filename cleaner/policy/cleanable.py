@@ -11,7 +11,7 @@ stable (above the high watermark, or of an open transaction), or is younger than
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from cleaner.base.segments import non_active_from, segments_between
@@ -103,6 +103,28 @@ def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now
         force_checkpoint=force_checkpoint,
         bounded_by=lowest.name,
     )
+
+
+def range_of_round(log: CleanableLog, found: Cleanable, topic: TopicConfig, now_ms: int) -> Cleanable:
+    """
+    Return what a round takes of a log: its cleanable range, or all below its end (`TopicConfig.takes_whole_log`).
+
+    Args:
+        log, topic, now_ms: as for `cleanable`.
+        found: its cleanable range.
+    """
+    if not topic.takes_whole_log:
+        return found
+    return replace(cleanable(log, None, topic, now_ms), force_checkpoint=found.force_checkpoint)
+
+
+def has_clean_section(found: Cleanable, high_watermark: int) -> bool:
+    """
+    Tell whether something below a range was cleaned before, and only that.
+
+    A checkpoint within a segment is above the end of the range, if that lies in the same segment (R-408).
+    """
+    return 0 < found.first_dirty_offset <= min(high_watermark, found.first_uncleanable_offset)
 
 
 def first_young_segment(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> SegmentView | None:

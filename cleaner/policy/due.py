@@ -89,6 +89,20 @@ def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int
     return Due(dueness.is_due, due_words(dueness, cleanable, delay_ms, topic.min_cleanable_dirty_ratio), delay_ms)
 
 
+def watches_time(*, quiet_cleaning: bool, expires_after_ms: int | None, takes_whole_log: bool) -> bool:
+    """
+    Tell whether a log without anything dirty is due once a delete horizon or a record's age has come (D-16, D-19).
+
+    Never where a round takes the whole log: what a tombstone deletes may still be there, under another writing of its
+    key or with a lesser number.
+
+    Args:
+        quiet_cleaning: `cleaner.quiet.cleaning`.
+        expires_after_ms, takes_whole_log: of `TopicConfig`.
+    """
+    return (quiet_cleaning or expires_after_ms is not None) and not takes_whole_log
+
+
 def due_words(dueness: Reason, cleanable: Cleanable, delay_ms: int, min_ratio: float) -> str:
     """Describe a result of `judge` with its numbers; the arguments are those of `judge`."""
     if dueness is Reason.NOTHING_TO_CLEAN:

@@ -150,6 +150,9 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
     if entry.why.is_due:
         by = _due_by(entry.ratio, _min_ratio(entry), entry.overdue_ms)
         return _of_rounds(entry, f"It is due: {by}.", clean)
+    if entry.why is Reason.HORIZON_PASSED:
+        meaning = "Nothing in it is dirty, but the time of tombstones, markers or records in it has come."
+        return Explanation(meaning, entry.why.words.settings, ((clean, "remove them now"),))
     meaning = entry.why.words.meaning
     if entry.why is Reason.UNDER_RATIO:
         in_ms = None if entry.overdue_at_ms is None else entry.overdue_at_ms - entry.now_ms

@@ -16,6 +16,7 @@ from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import Refusal
 from cleaner.base.model import TopicPartition
+from cleaner.cli.advice import advice
 from cleaner.errors import ConfigError, PolicyRefusedError, UncleanableError, UsageError
 from cleaner.settings.sources import Sources
 from cleaner.spark.clean.round import BulkCleaner
@@ -131,9 +132,21 @@ def test_map_without_room_for_all_keys_is_refused_before_anything_changes(log_di
     tiny = {"log.cleaner.dedupe.buffer.size": "48", "log.cleaner.io.buffer.load.factor": "1.0"}
     with pytest.raises(PolicyRefusedError, match=r"raise log\.cleaner\.dedupe\.buffer\.size \(it holds 1 keys"):
         cleaner.clean(log_dir, PARTITION, BY_VERSION | tiny, now_ms=NOW)
+    (log_dir / "cleaner-offset-checkpoint").write_bytes(offset_checkpoint({TopicPartition.parse(PARTITION): 2}))
+    before = contents(log_dir)
+    with pytest.raises(PolicyRefusedError) as refusal:
+        cleaner.clean(log_dir, PARTITION, BY_VERSION | tiny, now_ms=NOW)
+    assert advice(refusal.value).startswith(f"`cleaner plan {log_dir} {PARTITION} --estimate` says which buffer")
+    for sampling in (None, cleaner.Sampling()):
+        [entry] = cleaner.plan(log_dir, BY_VERSION | tiny, now_ms=NOW, sampling=sampling)
+        assert entry.rounds is not None
+        assert entry.rounds.keys == (4 if sampling is None else 2)
+        assert entry.rounds.one_round_buffer_size == 32 * (entry.rounds.keys + 1)
     with pytest.raises(PolicyRefusedError, match="let a round cover the whole log"):
         cleaner.clean(log_dir, PARTITION, BY_VERSION, now_ms=NOW, max_dirty_bytes=1)
     assert contents(log_dir) == before
+    enough = {"log.cleaner.dedupe.buffer.size": str(32 * 3)} | {"log.cleaner.io.buffer.load.factor": "1.0"}
+    assert cleaner.clean(log_dir, PARTITION, BY_VERSION | enough, now_ms=NOW).rounds == 1
 
 
 def test_verify_proves_the_round_by_the_same_settings_only(log_dir: Path, tmp_path: Path) -> None:

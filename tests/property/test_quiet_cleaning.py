@@ -9,7 +9,9 @@ from random import Random
 
 import pytest
 
+import cleaner
 from cleaner.log.record import Record
+from cleaner.policy.reasons import Reason
 from tests.reference.batches import read_batches, read_records
 from tests.scratch import scratch_directory
 from tests.support.growing_log import DAY_MS, GrowingLog
@@ -75,6 +77,13 @@ def copy_of(log: GrowingLog, name: str) -> GrowingLog:
     return copy
 
 
+def proves(before: GrowingLog, after: GrowingLog, settings: dict[str, str]) -> bool:
+    """Tell whether `verify` takes one log for what rounds up to now can have left of the other."""
+    now_ms = before.now_ms
+    partition = before.directory.name
+    return cleaner.verify(before.log_dir, after.log_dir, partition, before.settings | settings, now_ms=now_ms).is_proven
+
+
 def compare(log: GrowingLog, rng: Random, seen: Counter[str]) -> None:
     """Clean a log that is quiet, and a copy of it to which one record of a new key came."""
     log.now_ms += rng.choice((1, DAY_MS, 5 * DAY_MS, 11 * DAY_MS))
@@ -82,12 +91,24 @@ def compare(log: GrowingLog, rng: Random, seen: Counter[str]) -> None:
     busy.append([("a key of its own", "value")])
     usual = busy.clean(index=False)
     before, files = records_below(log.directory, usual.first_dirty_offset), identities(log.directory)
+    old = copy_of(log, "old")
+    [entry] = cleaner.plan(log.log_dir, log.settings | QUIET, now_ms=log.now_ms)
     report = log.clean(index=rng.random() < 0.3, settings=QUIET)
     after = records_below(log.directory, usual.first_dirty_offset)
     assert after == records_below(busy.directory, usual.first_dirty_offset)
     assert report.end_offset == usual.first_dirty_offset
     assert len(before) - len(after) == report.removed.tombstones + report.removed.markers
     assert report.removed.total == report.removed.tombstones + report.removed.markers
+    assert entry.is_due == (entry.why is Reason.HORIZON_PASSED) == bool(report.rounds)
+    assert entry.next_horizon_ms is not None
+    assert entry.next_horizon_ms >= (report.next_horizon_ms or 0)
+    assert proves(old, log, QUIET)
+    assert proves(old, log, {}) == (identities(log.directory) == files)
+    early = copy_of(old, "early")
+    early.clean(index=False, settings=QUIET, now_ms=log.now_ms + 30 * DAY_MS)
+    gone = len(after) - len(records_below(early.directory, usual.first_dirty_offset))
+    assert not (gone and proves(old, early, QUIET))
+    seen["too early"] += gone
     if not report.rounds:
         assert identities(log.directory) == files
     kept = {name for name, identity in identities(log.directory).items() if files[name] == identity}
@@ -110,4 +131,4 @@ def test_quiet_rounds_remove_what_the_next_round_would(first: int) -> None:
                 log.clean(index=False)
                 for _ in range(rng.choice((1, 2))):
                     compare(log, rng, seen)
-    assert min(seen["tombstones"], seen["markers"], seen["untouched"], seen["nothing due"]) > 0, seen
+    assert len(seen) == 5 and min(seen.values()) > 0, seen

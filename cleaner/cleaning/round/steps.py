@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from shlex import quote
 
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.map.build_map import MapEnd
@@ -45,7 +46,11 @@ def require_whole(log: LoadedLog, topic: TopicConfig, ended_by: MapEnd | None, o
         way = f"raise log.cleaner.dedupe.buffer.size ({room})"
         if ended_by is not MapEnd.FULL:
             way = "let a round cover the whole log"
-        raise PolicyRefusedError(f"{log.directory}: {rule}, and {ended_by.value}: {way}. Nothing has changed")
+        place = f"{quote(str(log.directory.parent))} {log.directory.name}"
+        raise PolicyRefusedError(
+            f"{log.directory}: {rule}, and {ended_by.value}: {way}. Nothing has changed",
+            advice=f"`cleaner plan {place} --estimate` says which buffer is enough for one round",
+        )
 
 
 def settle_before_swaps(log: LoadedLog, context: RoundContext) -> None:

@@ -91,7 +91,8 @@ def check_headers(step: ProofStep, rebuilt: Mask, is_nulled: Mask, rules: ProofR
     if rules.recompressed:
         return
     # A batch with all its records is copied unchanged, except for a new horizon.
-    is_whole = ~was_legacy & ~is_empty & (others["count"] == rows["count"]) & rules.sets_horizons & ~is_nulled[rebuilt]
+    has_all = ~was_legacy & ~is_empty & (others["count"] == rows["count"])
+    is_whole = has_all & rules.writes_horizons & ~is_nulled[rebuilt]
     for other in others[is_whole & (has_horizon(others) == has_horizon(rows))]:
         reason = "its bytes have changed, though it has all its records"
         findings.add(RefutationKind.CHANGED, step.after_path, other["position"], other["base_offset"], reason)

@@ -44,6 +44,7 @@ class ProofRules:
         versions: the Kafka versions that may have run them, at least one.
         recompressed: batches may have been packed in another way, and joined (`clean --recompress`).
         expires_after_ms: the age at which records became tombstones; None: they did not.
+        may_be_quiet: rounds without anything dirty may have removed what only waited for its time (D-16, D-19).
         numbers: of the records of a key the one with the greatest number stays, of equals the last; None: the last.
     """
 
@@ -62,6 +63,7 @@ class ProofRules:
     recompressed: bool = False
     expires_after_ms: int | None = None
     numbers: RecordNumbers | None = None
+    may_be_quiet: bool = False
 
     def may_be_nulled(self, layout: Layout) -> Mask:
         """Tell which records may have become tombstones for their age: with key and value, in the cleaned range."""
@@ -95,8 +97,8 @@ class ProofRules:
 
     @property
     def has_rounds(self) -> bool:
-        """Whether anything was cleaned."""
-        return self.end_offset > self.first_dirty_offset
+        """Whether anything was, or may have been, cleaned."""
+        return self.end_offset > self.first_dirty_offset or self.may_be_quiet
 
     @property
     def lasted_retention(self) -> bool:
@@ -108,9 +110,14 @@ class ProofRules:
         return not self.is_one_round and mtime_ms + self.delete_retention_ms <= self.now_ms
 
     @property
-    def sets_horizons(self) -> bool:
-        """Whether there are rounds that set horizons: a horizon beyond 64 bits is not written (R-568)."""
+    def writes_horizons(self) -> bool:
+        """Whether there are rounds that write horizons: one beyond 64 bits is not written (R-568)."""
         return self.has_rounds and _wrapped(self.since_ms + self.delete_retention_ms) >= 0
+
+    @property
+    def sets_horizons(self) -> bool:
+        """Whether they set all: rounds without anything dirty only do so in segments in which something was due."""
+        return self.writes_horizons and not self.may_be_quiet
 
     def allows_new_horizon(self, horizon_ms: int) -> bool:
         """Tell whether a round may have set this horizon: its time plus the retention, in 64 bits."""

@@ -77,6 +77,10 @@ CASES = {
         with_transaction, "", (), "a transaction of producer 7, epoch 3 is open for 1 min 30 s", None,
         "abort --topic topic --partition 0 --start-offset 0",
     ),
+    "horizon_passed": (
+        keyed_log, "", ("--set", "topic:cleaner.record.ttl.ms=1"), "nothing dirty", "cleaner.quiet.cleaning",
+        "clean {dir} topic-0",
+    ),
     "no_high_watermark": (
         keyed_log, "replication-offset-checkpoint", (), "no line", None, "clean {dir} topic-0 --set topic:cleanup"
     ),
@@ -90,6 +94,15 @@ CASES = {
 }  # fmt: skip
 
 
+def write_case(name: str, log_dir: Path) -> None:
+    """Write the log dir of a case; one without anything dirty was cleaned up to its active segment."""
+    make, missing = CASES[name][:2]
+    cleaned = {TopicPartition("topic", 0): 60} if name == "horizon_passed" else None
+    write_log_dir(log_dir, make(), cleaner_offsets=cleaned)
+    if missing:
+        (log_dir / missing).unlink()
+
+
 def plan(capsys: Capture, *arguments: str | Path) -> dict[str, object]:
     """Plan a log dir with one partition; returns its entry."""
     main(["plan", *map(str, arguments), "--now", str(NOW), "--format", "json"])
@@ -101,10 +114,8 @@ def plan(capsys: Capture, *arguments: str | Path) -> dict[str, object]:
 @pytest.mark.parametrize("name", CASES)
 def test_plan_says_why_with_figures_setting_and_next_command(name: str, tmp_path: Path, capsys: Capture) -> None:
     """The reason in one word and in a sentence with its numbers, the setting behind it, a command to type."""
-    make, missing, options, words, setting, command = CASES[name]
-    write_log_dir(tmp_path, make())
-    if missing:
-        (tmp_path / missing).unlink()
+    options, words, setting, command = CASES[name][2:]
+    write_case(name, tmp_path)
     entry = plan(capsys, tmp_path, *COMPACT, *options)
     why, _, bound = name.partition(" ")
     assert (entry["format"], entry["format_version"], entry["why"]) == ("cleaner-plan", 1, why)
@@ -117,10 +128,8 @@ def test_plan_says_why_with_figures_setting_and_next_command(name: str, tmp_path
 @pytest.mark.parametrize("name", CASES)
 def test_explain_shows_the_same_as_a_page(name: str, tmp_path: Path, capsys: Capture) -> None:
     """Without a daemon: the picture, each bound with its figure, the words and the command of `plan`."""
-    make, missing, options, words, _, command = CASES[name]
-    write_log_dir(tmp_path, make())
-    if missing:
-        (tmp_path / missing).unlink()
+    options, words, _, command = CASES[name][2:]
+    write_case(name, tmp_path)
     code = main(["explain", str(tmp_path), "topic-0", *COMPACT, *options, "--now", str(NOW)])
     page = capsys.readouterr().out
     flat = " ".join(page.split())

@@ -18,20 +18,24 @@ import os
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cleaner.base import concurrency
 from cleaner.base.json_values import JsonValue, from_json
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError
-from cleaner.format.key_digests import secret_words
 from cleaner.policy.unread import SegmentFacts, Worth
 from cleaner.state.digest_runs import DigestRuns
 from cleaner.state.key_index import KeyIndexFile, write_key_index
 from cleaner.state.state_dir import require_outside_log_dirs, require_own_way, require_private
 from cleaner.state.state_file import StateFile
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
+
+if TYPE_CHECKING:
+    from cleaner.format.key_digests import Words
 
 INDEX_DIR_KEY = "cleaner.index.dir"
 NAME_IN_STATE_DIR = "key-index"
@@ -170,12 +174,11 @@ class LogKeyIndexes:
         key: of all digests.
         warn: called when the disk refuses.
     Attributes:
-        keys: the words under which keys are digested.
         key_id: names the key, and does not give it away.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, key: bytes, warn: Callable[[str], None]) -> None:
-        self.keys = secret_words(key)
+        self._key = key
         self.key_id = hashlib.sha256(_DIGESTS + key).digest()[:_ID_BYTES]
         self._fs = fs
         self.directory = directory
@@ -184,6 +187,13 @@ class LogKeyIndexes:
             *(fs, directory / _WORTH), format_name="cleaner-index-worth", version=_VERSION, read=_read, write=asdict
         )
         self._saved: Worth | None = None
+
+    @cached_property
+    def keys(self) -> Words:
+        """The words under which keys are digested; of a round, which needs the kernels anyway."""
+        from cleaner.format.key_digests import secret_words
+
+        return secret_words(self._key)
 
     def path(self, base_offset: int) -> Path:
         """Return where a segment's index is."""

@@ -108,3 +108,12 @@ def test_command_that_only_looks_loads_no_kernels(tmp_path: Path, words: list[st
     )
     assert "cleaner.cli.main" in loaded
     assert not loaded & {"numba", "llvmlite"}
+
+
+def test_daemon_loads_no_kernels_before_it_has_work() -> None:
+    """Its looks check small files without them: they are 45 MB and a third of a second."""
+    program = "import sys, cleaner.cli.run, cleaner.daemon.service; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "cleaner.daemon.round_task" in loaded
+    assert not loaded & {"numba", "llvmlite"}

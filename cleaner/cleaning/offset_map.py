@@ -194,6 +194,10 @@ class OffsetMap:
             find_common(self.table, self.slots, block.bucket_bits, block.first_bucket, block.counts, block.lows)
         )
 
+    def numbers(self, slots: npt.NDArray[np.int64]) -> Words:
+        """Return the numbers of the entries at some slots; only with a rule that compares numbers."""
+        return self._numbers[slots]
+
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the offsets of all entries, in no order."""
         marked = self.table[2 :: kernel.WORDS]

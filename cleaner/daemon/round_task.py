@@ -153,7 +153,7 @@ def _clean(
             work.settle_uncleaned()  # or it would be picked again because of files left by a stop
             return replace(nothing, note=answer.reason)
         clean_round, how = None, ""
-        if not work.topic.takes_whole_log:  # rounds on Spark know neither key views nor numbers of records
+        if work.view is None:  # rounds on Spark know no key views
             clean_round, how = tools.large_logs.choose(work.found, found_settings.cleaner)
         options = CleanOptions(clean_round=clean_round)
         report = clean_and_close(replace(work, options=options, settled_ms=assignment.settled_ms))

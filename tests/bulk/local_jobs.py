@@ -59,11 +59,11 @@ class LocalJobs:
         asking = Counter(
             (sip, murmur)
             for rows in held
-            for sip, murmur, code in zip(*(column.tolist() for column in rows), strict=True)
+            for sip, murmur, code in zip(*(column.tolist() for column in rows[:3]), strict=True)
             if not code & 1
         )
         is_skewed = not work.is_skewed and any(count > 2 for count in asking.values())
-        bits = save_verdicts(self.fs, settings.work_dir, bases, surviving_codes(held))
+        bits = save_verdicts(self.fs, settings.work_dir, bases, surviving_codes(held, settings.rule))
         return DigestResult(bits, is_skewed)
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:

@@ -21,15 +21,16 @@ from tests.bulk.local_jobs import bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.property.logs import DAY_MS, FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import replicated_at, write_case
+from tests.property.test_survivors import NUMBERS, with_numbers
 from tests.scratch import scratch_directory
 from tests.support.batch_reader import split_batches
 from tests.support.log_builder import HIGH_WATERMARKS, LogBuilder, offset_checkpoint, write_log_dir
 
-# Durations; figures that only the map of one process has; and what stays in place: a task reads and writes its group in
-# any case.
+# Durations; figures that only the map of one process has, outranked records among them; and what stays in place: a task
+# reads and writes its group in any case.
 UNLIKE = {
     *("map_seconds", "copy_seconds", "elapsed_seconds", "map_utilization", "map_bytes_read"),
-    *("bytes_in_place", "bytes_read_once"),
+    *("bytes_in_place", "bytes_read_once", "outranked_records"),
 }
 
 
@@ -111,6 +112,14 @@ def test_bulk_rounds_on_random_logs_leave_the_engines_files(case: Case, cut: Cut
 def test_bulk_rounds_expire_what_the_engines_do(case: Case, cut: Cut, ttl_ms: int) -> None:
     """With `cleaner.record.ttl.ms`: the same tombstones, with the same horizons."""
     agree(case._replace(settings=case.settings | {"cleaner.record.ttl.ms": str(ttl_ms)}), cut)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(), cuts, st.sampled_from(["timestamp", "header:n"]))
+def test_bulk_rounds_keep_the_same_survivors(case: Case, cut: Cut, survivor: str) -> None:
+    """With `cleaner.survivor`: by numbers, whichever task has read them. The engine takes only what fits its map."""
+    case = with_numbers(case, NUMBERS)
+    agree(case._replace(settings=case.settings | {"cleaner.survivor": survivor}), cut._replace(is_unbounded=True))
 
 
 def agree(case: Case, cut: Cut) -> None:

@@ -6,19 +6,22 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cleaner
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import CorruptLogError, LogDirOfflineError, SparkJobError
-from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule, survivor_rule_of
+from cleaner.spark.clean.digest_task import DigestRows
+from cleaner.spark.clean.small_log import surviving_codes
 from cleaner.spark.clean.spark_jobs import (
-    _ROW_SCHEMA,
     DigestResult,
     DigestWork,
     SessionJobs,
     _as_job_errors,
+    _by_number,
     _joined,
     _reduced,
 )
@@ -45,6 +48,7 @@ SHORT = (
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "4000", "index.interval.bytes": "200"}
 PARTITION = TopicPartition("topic", 0)
 NOW_MS = START_MS + 10**9
+_SCHEMA = "sip bigint, murmur bigint, code bigint"
 
 
 def long_but(names: tuple[str, ...], all_steps: list[Step]) -> list[object]:
@@ -200,8 +204,19 @@ def test_reductions_ask_the_survivor_rule(local_spark: SessionJobs, rule: Surviv
     """With one reduction or with a join: for each key the code that stays, and the superseded ones that only ask."""
     codes = (2 << 1, 3 << 1 | 1, 4 << 1 | 1, 5 << 1)
     expected = [2 << 1, 4 << 1 | 1] if rule == LATEST_OFFSET else [3 << 1 | 1, 5 << 1]
-    rows = local_spark._spark.createDataFrame([(1, 1, code) for code in codes], _ROW_SCHEMA)
+    rows = local_spark._spark.createDataFrame([(1, 1, code) for code in codes], _SCHEMA)
     for found in (_reduced(rows, rule, has_asking=True), _joined(rows, rule)):
         assert sorted(row.code for row in found.collect()) == expected
     (last,) = _reduced(rows, rule, has_asking=False).collect()
     assert last.code in expected
+
+
+def test_reduction_by_numbers_asks_the_greatest_first(local_spark: SessionJobs) -> None:
+    """Of equal numbers the later; a record that only asks is superseded by any other of its key, and else is not."""
+    rows = [(1, 1, 3 << 1 | 1, 7), (1, 1, 4 << 1 | 1, 9), (1, 1, 5 << 1 | 1, -3), (1, 1, 6 << 1, 0)]
+    rows += [(2, 1, 7 << 1 | 1, 4), (2, 1, 8 << 1 | 1, 4), (3, 1, 9 << 1, 0)]
+    frame = local_spark._spark.createDataFrame(rows, f"{_SCHEMA}, number bigint")
+    found = sorted(row.code for row in _by_number(frame, survivor_rule_of("timestamp")).collect())
+    assert found == [4 << 1 | 1, 6 << 1, 8 << 1 | 1]
+    columns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    assert surviving_codes([DigestRows(*columns)], survivor_rule_of("timestamp")).tolist() == found

@@ -12,14 +12,9 @@ from typing import Any
 import pytest
 
 import cleaner
-from cleaner.app.clean_log_dir import clean_log_dir
-from cleaner.app.options import CallContext, CleanOptions
-from cleaner.app.reports import Refusal
 from cleaner.base.model import TopicPartition
 from cleaner.cli.advice import advice
-from cleaner.errors import ConfigError, PolicyRefusedError, UncleanableError, UsageError
-from cleaner.settings.sources import Sources
-from cleaner.spark.clean.round import BulkCleaner
+from cleaner.errors import ConfigError, PolicyRefusedError, UsageError
 from tests.integration.log_dirs import NOW, Run, contents, offsets, record_offsets
 from tests.reference.batches import Rec, read_batches, read_records
 from tests.support.batch_builder import Record
@@ -169,18 +164,6 @@ def test_readers_are_told_the_rule(log_dir: Path) -> None:
             assert latest.to_dict() == {b"a": b"new", b"b": b"first"}
         with reader.latest(survivor="timestamp") as latest:
             assert latest.to_dict() == {b"a": b"new", b"b": b"unnumbered"}
-
-
-def test_spark_refuses_a_rule_by_numbers(log_dir: Path) -> None:
-    """Its rounds compare offsets: they say so, and nothing changes."""
-    before = contents(log_dir)
-    bulk = BulkCleaner(lambda _: pytest.fail("no job"), lambda *_: pytest.fail("no options"))
-    sources = Sources.of_call("prices", BY_VERSION, None, None)
-    (refusal,) = clean_log_dir(log_dir, [PARTITION], sources, CleanOptions(clean_round=bulk.clean), CallContext.of())
-    assert isinstance(refusal, Refusal)
-    assert isinstance(refusal.error, UncleanableError)
-    assert "cleaner.survivor=header:version: rounds on Spark compare only offsets" in str(refusal.error)
-    assert contents(log_dir) == before
 
 
 def test_log_without_anything_dirty_expires_and_lets_its_tombstones_go(log_dir: Path) -> None:

@@ -1,7 +1,8 @@
 """
 A task checks every batch of a range, digests every key, and emits one row for each key.
 
-A row is a key's digest and an offset code (`plan.py`). If a key repeats, only its last record has a row, as long as the
+A row is a key's digest and an offset code (`plan.py`), and the record's number where the survivor rule compares
+numbers. If a key repeats, only its last record has a row, as long as the
 task remembers the key. When the task holds as many keys as it may, it emits them all and starts again with none, so its
 memory is bounded for any keys. Records whose keys do not count (of the clean section and of aborted transactions) have
 one row each, which only asks.
@@ -43,12 +44,26 @@ _ROWS_AT_A_TIME = 1 << 17
 _TABLE_DENSITY = 0.7
 
 
+NO_NUMBERS: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+_BIAS = np.uint64(1 << 63)
+
+
 class DigestRows(NamedTuple):
-    """Rows of some keys: the two halves of their digests, and offset codes."""
+    """
+    Rows of some keys: the two halves of their digests, and offset codes.
+
+    With a survivor rule that compares numbers, also the records' numbers; else none.
+    """
 
     sip: npt.NDArray[np.int64]
     murmur: npt.NDArray[np.int64]
     codes: Codes
+    numbers: npt.NDArray[np.int64] = NO_NUMBERS
+
+    @property
+    def columns(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """The columns that have a value for each row."""
+        return self if len(self.numbers) == len(self.codes) else self[:-1]
 
 
 @dataclass(frozen=True)
@@ -135,7 +150,8 @@ class RangeDigester:
         self._map.keys = self._keys
         self._unpacker = Unpacker(settings.batch_limit_bytes)
         # Keys of the clean section have no limit here: it counts when their records are recopied.
-        self._digested = DigestedChunk(record_limit_bytes=settings.record_limit_bytes)
+        numbers = settings.rule.numbers
+        self._digested = DigestedChunk(record_limit_bytes=settings.record_limit_bytes, numbers=numbers)
         self._asking = DigestedChunk()
         self._throttle = settings.throttle()
 
@@ -241,7 +257,11 @@ class RangeDigester:
         if self._map.entries:
             used = np.flatnonzero(table[:, 2])
             for first in range(0, len(used), _ROWS_AT_A_TIME):
-                yield self._rows(table[used[first : first + _ROWS_AT_A_TIME]], puts=True)
+                some = used[first : first + _ROWS_AT_A_TIME]
+                rows = self._rows(table[some], puts=True)
+                if self._settings.rule.numbers is not None:
+                    rows = rows._replace(numbers=(self._map.numbers(some) ^ _BIAS).view(np.int64))
+                yield rows
         self._map.clear()
         self._map.keys = self._keys
 
@@ -255,7 +275,11 @@ class RangeDigester:
         if below is not None:
             rows = rows[: int(np.searchsorted(_offsets(rows), below))]
         if len(rows):
-            yield self._rows(rows, puts=False)
+            yield self._asking_rows(rows)
+
+    def _asking_rows(self, rows: Words) -> DigestRows:
+        asking = self._rows(rows, puts=False)
+        return asking if self._settings.rule.numbers is None else asking._replace(numbers=np.zeros(len(rows), np.int64))
 
     def _rows(self, rows: Words, *, puts: bool) -> DigestRows:
         codes = self._range.codes(_offsets(rows), puts=puts)

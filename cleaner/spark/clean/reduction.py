@@ -25,11 +25,11 @@ Shared = tuple[int, bytes | None]
 
 
 def split_rows(rows: DigestRows, reducers: int) -> Iterator[Shared]:
-    """Yield the rows of each reducer that has any: all of the first column, then of the second, then of the third."""
+    """Yield the rows of each reducer that has any: all of the first column, then of the second, and so on."""
     places = (rows.sip.view(np.uint64) % np.uint64(reducers)).astype(np.uint32)
     order = np.argsort(places, kind="stable")
     ends = np.cumsum(np.bincount(places, minlength=reducers))
-    table = np.stack([column[order] for column in rows])
+    table = np.stack([column[order] for column in rows.columns])
     begin = 0
     for number, end in enumerate(ends.tolist()):
         if end > begin:
@@ -42,8 +42,9 @@ def reduce_rows(settings: JobSettings, shares: Iterator[Shared]) -> Iterator[Sha
     max_rows = max(1, settings.task_entries // ROWS_SHARE)
     held: list[DigestRows] = []
     count = 0
+    columns = len(DigestRows._fields) - (settings.rule.numbers is None)
     for _, data in shares:
-        rows = np.frombuffer(data or b"", np.int64).reshape(3, -1)
+        rows = np.frombuffer(data or b"", np.int64).reshape(columns, -1)
         count += rows.shape[1]
         if count > max_rows:
             yield 0, None

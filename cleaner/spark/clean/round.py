@@ -37,12 +37,12 @@ from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.round.round import RoundResult
 from cleaner.cleaning.round.steps import groups_of, refuse_keyless, rules_of, settle_before_swaps, unread_indexes
-from cleaner.config.forms import SURVIVOR_KEY
 from cleaner.config.topic_settings import KEY_VIEW_KEY
-from cleaner.config.values import MAP_ENTRY_BYTES, CleanerConfig, TopicConfig
+from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CorruptLogError, NoSpaceError, SparkJobError, UncleanableError
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.policy.cleanable import Cleanable
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.spark.clean.damage import from_value
 from cleaner.spark.clean.digest_task import report_path
 from cleaner.spark.clean.first_pass import FirstPass, FirstPassRunner
@@ -120,9 +120,6 @@ class BulkCleaner:
         """
         if topic.key_view != NO_VIEW:
             raise UncleanableError(log.directory, f"{KEY_VIEW_KEY}={topic.key_view}: rounds on Spark know no key views")
-        if topic.own_survivor:
-            reason = f"{SURVIVOR_KEY}={topic.survivor}: rounds on Spark compare only offsets; use `cleaner clean`"
-            raise UncleanableError(log.directory, reason)
         options = self._make_options(config, log.directory.parent)
         with self._lock:
             jobs = self._jobs = self._jobs or self._make_jobs(config)
@@ -182,7 +179,7 @@ class _Round:
         return _result(job, progress.counts, (clock.monotonic_ns() - mapped_ns) / 1e9, self._cleanable)
 
     def _settings(self, job: Job | None) -> JobSettings:
-        entries = int(self._options.task_memory_bytes * _MAP_SHARE) // MAP_ENTRY_BYTES
+        entries = int(self._options.task_memory_bytes * _MAP_SHARE) // self._topic.map_entry_bytes
         slots = max(1, self._jobs.slots)
         return JobSettings(
             directory=self._log.directory,
@@ -196,6 +193,7 @@ class _Round:
             record_limit_bytes=LARGEST_RECORD_BYTES if self._options.map_entries else self._record_limit_bytes,
             task_entries=max(1, entries),
             bytes_per_second=self._config.io_max_bytes_per_second / slots,
+            rule=survivor_rule_of(self._topic.survivor),
         )
 
     def _end_offset(self) -> int:
@@ -241,6 +239,7 @@ class _Round:
             "index.interval.bytes": topic.index_interval_bytes,
             "delete.retention.ms": topic.delete_retention_ms,
             "max.decompressed.message.bytes": self._record_limit_bytes,
+            "cleaner.survivor": topic.survivor,
             "keep.tombstones": int(self._context.keep_tombstones),
             "kafka.version": self._context.kafka.name,
             "map.entries": self._options.map_entries or 0,

@@ -52,7 +52,9 @@ def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFS
     """Return for each key the code of its last record, and those of all superseded records that only ask; sorted."""
     if not any(len(rows.codes) for rows in held):
         return np.zeros(0, np.int64)
-    sip, murmur, codes = (np.concatenate(column) for column in zip(*held, strict=True))
+    sip, murmur, codes, numbers = (np.concatenate(column) for column in zip(*held, strict=True))
+    if rule.numbers is not None:
+        return _codes_by_number(DigestRows(sip, murmur, codes, numbers), rule)
     order = np.lexsort((codes, murmur, sip))
     sip, murmur, codes = sip[order], murmur[order], codes[order]
     begins = np.flatnonzero(np.concatenate(([True], (sip[1:] != sip[:-1]) | (murmur[1:] != murmur[:-1]))))
@@ -61,6 +63,16 @@ def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFS
     last_of_key = np.maximum.reduceat(np.where(puts, ranks, _NO_RANK), begins)
     last = np.repeat(last_of_key, np.diff(np.append(begins, len(codes))))
     return np.sort(codes[(puts & (ranks == last)) | (~puts & (ranks < last))])
+
+
+def _codes_by_number(rows: DigestRows, rule: SurvivorRule) -> Codes:
+    """Do the same by numbers; in a round, too, a record that only asks is superseded by any other of its key."""
+    puts = rows.codes & 1
+    order = np.lexsort((rule.rank(rows.codes), rows.numbers, puts, rows.murmur, rows.sip))
+    sip, murmur, codes, puts = rows.sip[order], rows.murmur[order], rows.codes[order], puts[order] == 1
+    ends = np.concatenate(((sip[1:] != sip[:-1]) | (murmur[1:] != murmur[:-1]), [True]))
+    has_any = np.repeat(puts[ends], np.diff(np.append(-1, np.flatnonzero(ends))))
+    return np.sort(codes[(ends & puts) | (~puts & has_any)])
 
 
 def save_verdicts(fs: FileSystem, work_dir: Path, base_offsets: tuple[int, ...], codes: Codes) -> tuple[GroupBits, ...]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Work = TypeVar("Work")
 
-_ROW_SCHEMA = "sip bigint, murmur bigint, code bigint"
+_COLUMNS = ("sip", "murmur", "code", "number")
 _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, skewed bigint"
 _KEY = ("sip", "murmur")
 
@@ -186,9 +186,14 @@ class SessionJobs:
             spark.conf.set(_SHUFFLE_PARTITIONS, self._reducers(work))
         count = len(work.starts)
         numbers = spark.range(0, count, 1, numPartitions=count)
-        rows = numbers.mapInArrow(partial(_digest_batches, work.settings, work.starts), _ROW_SCHEMA)
         rule = work.settings.rule
-        codes = _joined(rows, rule) if work.is_skewed else _reduced(rows, rule, has_asking=work.has_asking)
+        columns = _COLUMNS if rule.numbers is not None else _COLUMNS[:-1]
+        schema = ", ".join(f"{column} bigint" for column in columns)
+        rows = numbers.mapInArrow(partial(_digest_batches, work.settings, work.starts), schema)
+        if rule.numbers is not None:
+            codes = _by_number(rows, rule)
+        else:
+            codes = _joined(rows, rule) if work.is_skewed else _reduced(rows, rule, has_asking=work.has_asking)
         found = (
             codes.repartitionById(len(work.base_offsets), _group_of("code"))
             .mapInArrow(partial(_gather_batches, work.settings, work.base_offsets), _GROUP_SCHEMA)
@@ -287,7 +292,9 @@ def _digest_batches(
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for rows in digest_range(fs, settings, starts[number]):
-                    yield pa.RecordBatch.from_arrays([pa.array(column) for column in rows], ["sip", "murmur", "code"])
+                    columns = rows.columns
+                    names = list(_COLUMNS[: len(columns)])
+                    yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names)
 
 
 def _gather_batches(
@@ -355,6 +362,17 @@ def _joined(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
     last = rows.where(puts).groupBy(*_KEY).agg(f.max(rank).alias("last"))
     asking = rows.where(~puts).join(last, list(_KEY)).where(rank < f.col("last"))
     return last.select(rule.offset_of(f.col("last")).alias("code")).union(asking.select("code"))
+
+
+def _by_number(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
+    """Return the same where the greatest number wins: a record that only asks is superseded by any other of its key."""
+    from pyspark.sql import functions as f
+
+    puts = f.col("code").bitwiseAND(1) == 1
+    greatest = f.max(f.struct(f.col("number"), rule.rank(f.col("code")).alias("rank")))
+    last = rows.where(puts).groupBy(*_KEY).agg(greatest.alias("last"))
+    asking = rows.where(~puts).join(last, list(_KEY))
+    return last.select(rule.offset_of(f.col("last.rank")).alias("code")).union(asking.select("code"))
 
 
 def _reason(error: Exception) -> str:

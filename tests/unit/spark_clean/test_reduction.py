@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleaner.policy.survivor_rule import survivor_rule_of
+from cleaner.spark.clean.digest_task import DigestRows
 from cleaner.spark.clean.plan import GROUP_SHIFT, JobSettings
 from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_rows, split_rows
 from cleaner.spark.clean.small_log import surviving_codes
@@ -19,24 +23,37 @@ def _settings(task_entries: int = 1000) -> JobSettings:
     return JobSettings(Path("t-0"), Path("work"), "", 0, 0, 0, 0, 0, task_entries, 1e9)
 
 
-@given(st.lists(st.tuples(keys, st.booleans(), st.integers(0, 2)), max_size=40), st.integers(1, 3), st.integers(1, 5))
+@given(
+    st.lists(st.tuples(keys, st.booleans(), st.integers(0, 2), st.integers(-1, 1)), max_size=40),
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.sampled_from(["offset", "timestamp"]),
+)
 def test_shares_reduced_alone_leave_what_one_reduction_leaves(
-    records: list[tuple[tuple[int, int], bool, int]], parts: int, reducers: int
+    records: list[tuple[tuple[int, int], bool, int, int]], parts: int, reducers: int, survivor: str
 ) -> None:
-    """Whatever the number of tasks and reducers, and sorted by group."""
-    rows = [(key, group << GROUP_SHIFT | place << 1 | puts) for place, (key, puts, group) in enumerate(records)]
+    """Whatever the number of tasks and reducers, and sorted by group; by offsets and by numbers."""
+    rule = survivor_rule_of(survivor)
+    given_numbers = [number for *_, number in records]
+
+    def rows_from(first: int, step: int) -> DigestRows:
+        found = rows_of(rows[first::step])
+        numbers = np.array(given_numbers[first::step], np.int64)
+        return found if rule.numbers is None else found._replace(numbers=numbers)
+
+    rows = [(key, group << GROUP_SHIFT | place << 1 | puts) for place, (key, puts, group, _) in enumerate(records)]
     shares: dict[int, list[Shared]] = defaultdict(list)
     for first in range(parts):
-        for share in split_rows(rows_of(rows[first::parts]), reducers):
+        for share in split_rows(rows_from(first, parts), reducers):
             shares[share[0]].append(share)
     assert set(shares) <= set(range(reducers))
     found: list[int] = []
     for some in shares.values():
-        for group, data in reduce_rows(_settings(), iter(some)):
+        for group, data in reduce_rows(replace(_settings(), rule=rule), iter(some)):
             codes = memoryview(data or b"").cast("q").tolist()
             assert {code >> GROUP_SHIFT for code in codes} == {group}
             found += codes
-    assert sorted(found) == surviving_codes([rows_of(rows)]).tolist()
+    assert sorted(found) == surviving_codes([rows_from(0, 1)], rule).tolist()
 
 
 def test_reducer_with_too_many_rows_voids_the_result(tmp_path: Path) -> None:

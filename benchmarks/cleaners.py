@@ -12,8 +12,9 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 import cleaner
@@ -22,6 +23,7 @@ from tests.kafka.rig import WARM_BENCH, Rig
 
 NOW_MS = 1_700_003_600_000
 HEAP = "1g"
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 class RoundFailed(Exception):
@@ -46,9 +48,9 @@ def copy(source: Path, target: Path) -> Path:
     return target
 
 
-def clean_ours(log_dir: Path, threads: int | None = None) -> Round:
+def clean_ours(log_dir: Path, threads: int | None = None, topic: Mapping[str, str] = NO_SETTINGS) -> Round:
     """One round in this process; `threads` None: as many as there are by default."""
-    settings = {"cleanup.policy": "compact"}
+    settings = {"cleanup.policy": "compact", **topic}
     if threads is not None:
         settings["cleaner.pipeline.threads"] = str(threads)
     began = time.perf_counter()
@@ -101,12 +103,12 @@ class WarmKafka:
             process.kill()
         process.communicate()
 
-    def clean(self, log_dir: Path) -> Round:
-        """One round."""
+    def clean(self, log_dir: Path, topic: Mapping[str, str] = NO_SETTINGS) -> Round:
+        """One round, with these settings of the topic."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise RoundFailed("Kafka's cleaner has not been started")
-        process.stdin.write(f"{log_dir}\n")
+        process.stdin.write("\t".join([str(log_dir), *(f"{key}={value}" for key, value in topic.items())]) + "\n")
         process.stdin.flush()
         answer = process.stdout.readline()
         found: dict[str, Any] = json.loads(answer) if answer else {"error": "the JVM has ended"}

@@ -55,7 +55,7 @@ def best_ratio(measured: Measured) -> float:
 def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path) -> Measured:
     """Measure one input; again when it seems too slow."""
     measured = Measured(log, size_bytes(source))
-    warm_up(kafka, source, scratch)
+    warm_up(log, kafka, source, scratch)
     take_turns(measured, kafka, source, scratch, RUNS)
     if best_ratio(measured) < guarded(log.warm).must:
         take_turns(measured, kafka, source, scratch, RUNS)

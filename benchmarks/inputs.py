@@ -22,6 +22,7 @@ class Input:
         name: what it is called.
         shape: in the generator.
         options: of the generator, by name.
+        topic: settings of the topic in the round; by default all cleanable segments become one group.
         warm: how many times faster than Kafka's warm cleaner, with as many threads as there are by default.
         one_thread: the same with `cleaner.pipeline.threads=1`; None: not measured.
         copy: how many times as long as `cp -r`, `sync` and `rm -r` of the source; None: not measured.
@@ -31,6 +32,7 @@ class Input:
     shape: str
     warm: Bounds
     options: dict[str, object] = field(default_factory=dict)
+    topic: dict[str, str] = field(default_factory=dict)
     one_thread: Bounds | None = None
     copy: Bounds | None = None
 
@@ -62,7 +64,12 @@ def _quarter(name: str, warm: Bounds, shape: str = "W1", **options: object) -> I
 LZ4 = _quarter("W1, lz4", Bounds(5.5, 7), codec="lz4")
 ONE_RECORD_A_BATCH = _quarter("W1, one record a batch", Bounds(6, 8), batch_records=1)
 TRANSACTIONS = _quarter("W1, transactions", Bounds(7, 9), "transactions")
-PARTLY_CLEAN = _quarter("W1, 80 % already clean", Bounds(8, 12), clean=0.8)
+PARTLY_CLEAN = _quarter("W1, 80 % already clean, all of it rewritten", Bounds(4, 6), clean=0.8)
+# Its clean segment is a group of its own, as where segments are as large as the topic has them.
+NOTHING_SUPERSEDED = replace(
+    _quarter("W1, 80 % already clean, nothing of it superseded", Bounds(8, 12), clean=0.8, new_keys="true"),
+    topic={"segment.bytes": "104857600"},
+)
 INPUTS = (
     W1,
     W2,
@@ -73,6 +80,7 @@ INPUTS = (
     ONE_RECORD_A_BATCH,
     Input("short keys, 10-byte values", "short", Bounds(3, 6)),
     PARTLY_CLEAN,
+    NOTHING_SUPERSEDED,
     TRANSACTIONS,
     _quarter("W1, idempotent", Bounds(7, 9), "idempotent"),
     _quarter("W1, headers", Bounds(7, 9), "headers"),

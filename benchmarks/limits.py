@@ -107,10 +107,10 @@ def _remove(segments: list[Path]) -> None:
         segment.unlink()
 
 
-def measure(source: Path, scratch: Path) -> tuple[Limit, CleanReport]:
+def measure(log: Input, source: Path, scratch: Path) -> tuple[Limit, CleanReport]:
     """Measure the parts of one round, and the round."""
     log_dir = copy(source, scratch / "round")
-    settings = {"cleanup.policy": "compact", "cleaner.pipeline.threads": "1"}
+    settings = {"cleanup.policy": "compact", "cleaner.pipeline.threads": "1", **log.topic}
     settings["log.cleaner.dedupe.buffer.size"] = str(_MAP_BYTES)
     began = time.perf_counter()
     report = cleaner.clean(log_dir, PARTITION, settings, now_ms=NOW_MS)
@@ -141,8 +141,8 @@ def limits_table(rig: Rig, inputs: list[Input], scratch: Path, runs: int) -> str
     rows = []
     for log in inputs:
         source = cached(rig, log)
-        measure(source, scratch)  # loads kernels, and makes the machine's memory ours
-        found = [measure(source, scratch)[0] for _ in range(runs)]
+        measure(log, source, scratch)  # loads kernels, and makes the machine's memory ours
+        found = [measure(log, source, scratch)[0] for _ in range(runs)]
         parts = [statistics.median(each.parts[number] for each in found) for number in range(len(_PARTS))]
         whole = statistics.median(each.round for each in found)
         cells = [*(f"{part:.3f}" for part in parts), f"{sum(parts):.2f}", f"{whole:.2f}"]

@@ -51,28 +51,29 @@ class Measured:
         return self.median(slow) / self.median(fast)
 
 
-def warm_up(kafka: WarmKafka, source: Path, scratch: Path) -> None:
+def warm_up(log: Input, kafka: WarmKafka, source: Path, scratch: Path) -> None:
     """Let the JVM compile what this log needs, and ours load its kernels."""
     for _ in range(WARM_UP_ROUNDS):
-        kafka.clean(copy(source, scratch / "kafka"))
-    clean_ours(copy(source, scratch / "ours"))
+        kafka.clean(copy(source, scratch / "kafka"), log.topic)
+    clean_ours(copy(source, scratch / "ours"), topic=log.topic)
 
 
 def take_turns(measured: Measured, kafka: WarmKafka, source: Path, scratch: Path, runs: int = 1) -> None:
     """One round of Kafka's and one of ours, `runs` times."""
     for _ in range(runs):
-        measured.add(KAFKA, kafka.clean(copy(source, scratch / "kafka")))
-        measured.add(OURS, clean_ours(copy(source, scratch / "ours")))
+        topic = measured.log.topic
+        measured.add(KAFKA, kafka.clean(copy(source, scratch / "kafka"), topic))
+        measured.add(OURS, clean_ours(copy(source, scratch / "ours"), topic=topic))
 
 
 def measure(log: Input, kafka: WarmKafka, source: Path, scratch: Path, runs: int) -> Measured:
     """Take turns `runs` times."""
     measured = Measured(log, size_bytes(source))
-    warm_up(kafka, source, scratch)
+    warm_up(log, kafka, source, scratch)
     for _ in range(runs):
         take_turns(measured, kafka, source, scratch)
         if log.one_thread:
-            measured.add(ONE_THREAD, clean_ours(copy(source, scratch / "ours"), threads=1))
+            measured.add(ONE_THREAD, clean_ours(copy(source, scratch / "ours"), threads=1, topic=log.topic))
         if log.copy:
             measured.copies.append(copy_plainly(source, scratch / "cp"))
     return measured

@@ -93,7 +93,7 @@ def try_one(rig: Rig, kafka: WarmKafka, log: Input, scratch: Path) -> SweepResul
     shutil.rmtree(source, ignore_errors=True)
     generate(rig, log, source)
     measured = Measured(log, size_bytes(source))
-    warm_up(kafka, source, scratch)
+    warm_up(log, kafka, source, scratch)
     take_turns(measured, kafka, source, scratch, runs=1)
     if measured.ratio(KAFKA, OURS) < SUSPICIOUS:
         take_turns(measured, kafka, source, scratch, runs=4)

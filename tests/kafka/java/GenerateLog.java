@@ -49,6 +49,7 @@ public final class GenerateLog {
         Map.entry("transactions", "0"), // most batches of one; 0: the producers are idempotent only
         Map.entry("aborted", "0.2"), // share of transactions
         Map.entry("clean", "0"), // share of records below the cleaner's checkpoint, their keys all different
+        Map.entry("new-keys", "false"), // records above it have keys of their own: they supersede nothing below it
         Map.entry("seed", "1"));
 
     private static final Map<String, Map<String, String>> SHAPES = Map.of(
@@ -75,7 +76,7 @@ public final class GenerateLog {
     private final List<Compression> codecs = new ArrayList<>();
     private final List<Producer> producers = new ArrayList<>();
     private final Header[] headers;
-    private final long records, cleanTo, activeFrom, keys;
+    private final long records, cleanTo, activeFrom, keys, firstKey;
     private final int keyBytes, leastValueBytes, mostValueBytes, batchBytes, batchRecords, longestTransaction;
     private final double skew, tombstones, aborted;
     private final TimestampType timestampType;
@@ -89,6 +90,7 @@ public final class GenerateLog {
         cleanTo = Math.round(records * number("clean"));
         activeFrom = records - Math.max(1, records / 100);
         keys = Math.max(Math.max(1, Math.round(number("keys") * scale)), cleanTo);
+        firstKey = Boolean.parseBoolean(option.get("new-keys")) ? cleanTo : 0;
         skew = number("skew");
         keyBytes = integer("key-bytes");
         String[] valueBytes = option.get("value-bytes").split("-");
@@ -119,7 +121,7 @@ public final class GenerateLog {
     }
 
     private ByteBuffer key(long offset) {
-        long rank = offset < cleanTo ? offset : (long) (keys * Math.pow(random.nextDouble(), 1 + skew));
+        long rank = offset < cleanTo ? offset : firstKey + (long) (keys * Math.pow(random.nextDouble(), 1 + skew));
         long spread = (rank + 1) * 0x9E3779B97F4A7C15L; // odd, so one-to-one
         ByteBuffer key = ByteBuffer.allocate(keyBytes);
         // Keys shorter than a long are the rank as it is: cutting off what is spread would not be one-to-one.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.headers import HeaderReader
+from cleaner.read.held_files import HeldFiles
 from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
@@ -42,7 +43,7 @@ class Extent:
 
 
 def find_extent(
-    files: PartitionFiles, first_offset: int, end_offset: int, max_bytes: int, *, whole_batch: bool
+    files: PartitionFiles | HeldFiles, first_offset: int, end_offset: int, max_bytes: int, *, whole_batch: bool
 ) -> Extent | None:
     """
     Return the bytes of the batches from an offset on that begin below another; None if there are none.
@@ -64,7 +65,7 @@ def find_extent(
 
 
 def _find(
-    files: PartitionFiles,
+    files: PartitionFiles | HeldFiles,
     listing: PartitionListing,
     first_offset: int,
     end_offset: int,

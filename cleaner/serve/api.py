@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from cleaner.format.message_definitions import definition
 from cleaner.format.message_schema import Message
 from cleaner.serve.codes import Code
-from cleaner.serve.definitions import definition
 
 
 class Api(NamedTuple):
@@ -27,6 +27,11 @@ class Api(NamedTuple):
     response: Message
     versions: tuple[int, int]
     refused: Code | None
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of it: `Fetch`."""
+        return self.request.name.removesuffix("Request")
 
 
 # By name: the newest version whose meaning is known here.
@@ -48,7 +53,10 @@ _ANSWERED = {
     "OffsetFetch": 9,
     "ListGroups": 5,
     "DescribeGroups": 5,
+    "SaslHandshake": 1,
+    "SaslAuthenticate": 2,
 }
+_FIRST = {"SaslHandshake": 1}  # the one before sent passwords outside of messages
 _REFUSED = {
     "Produce": (11, Code.TOPIC_AUTHORIZATION_FAILED),
     "InitProducerId": (5, Code.CLUSTER_AUTHORIZATION_FAILED),
@@ -84,7 +92,7 @@ def load_apis() -> dict[int, Api]:
 
 def _api(name: str, newest: int, refused: Code | None) -> Api:
     request, response = definition(f"{name}Request"), definition(f"{name}Response")
-    first = max(request.versions[0], response.versions[0])
+    first = max(request.versions[0], response.versions[0], _FIRST.get(name, 0))
     return Api(request, response, (first, min(newest, request.versions[1])), refused)
 
 

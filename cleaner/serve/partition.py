@@ -55,14 +55,17 @@ class Partition:
     Args:
         log_dir: links resolved.
         clock: for how long an answer is a fresh one.
+        files_in: the log dir in which its files are.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock) -> None:
+    def __init__(
+        self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock, files_in: Path
+    ) -> None:
         self.topic_partition = topic_partition
         self.log_dir = log_dir
-        self.directory = log_dir / str(topic_partition)
         self._fs = fs
-        self._files = PartitionFiles(fs, log_dir, topic_partition, clock)
+        self._files = PartitionFiles(fs, files_in, topic_partition, clock)
+        self.directory = self._files.directory
         self._clock = clock
         self._view = DirectoryView(self._files)
         self._aborted: tuple[PartitionListing, AbortedTransactions] | None = None

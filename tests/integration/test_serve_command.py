@@ -67,7 +67,7 @@ def test_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--listen", "0.0.0.0:9092"], "only loopback"),
+        (["--listen", "0.0.0.0:9092"], "--access FILE"),
         (["--listen", "9092"], "not HOST:PORT"),
         (["--max-connections", "0"], "--max-connections"),
     ],
@@ -88,7 +88,7 @@ def test_without_the_definitions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the package and the command that installs it."""
-    from cleaner.serve import definitions
+    from cleaner.format import message_definitions as definitions
 
     write_log_dir(tmp_path, keyed_log("prices-0"))
     monkeypatch.setattr(definitions, "PACKAGE", "no-such-package")

@@ -296,7 +296,7 @@ def test_where_it_does_not_begin(tmp_path: Path) -> None:
         directories = [tmp_path / name for name in names]
         ServedLogDirs(directories, Sources(), CallContext.of(), listen_at=(host, port)).close()
 
-    with pytest.raises(UsageError, match="only loopback"):
+    with pytest.raises(UsageError, match="--access FILE"):
         begin("a", host="0.0.0.0")  # noqa: S104 - refused
     with pytest.raises(UsageError, match=r"prices-0 is in .*a and in .*b"):
         begin("a", "b")

@@ -113,21 +113,20 @@ def _sets_of(fs: FileSystem, partition: Partition, settings: SettingsResolver) -
     return [SetOption(topic, key, value) for key, value in values.items()]
 
 
-def _make_one(partition: Partition, target: Path, own: Sources, context: CallContext) -> None:
-    """Make a log dir with a cleaned copy of one partition."""
+def _make_one(partition: Partition, target: Path, own: Sources, context: CallContext) -> Refusal | None:
+    """Make a log dir with a cleaned copy of one partition, or return why that cannot be."""
     fs, quiet, topic_partition = context.fs, replace(context, warn=ignore_warning), partition.topic_partition
     directory = target / str(topic_partition)
     for each in (target, directory):
         fs.make_dir(each, _DIRECTORY_MODE)
     end = _copy(fs, partition.log_dir, topic_partition, directory, context)
     report = recover_log_dir(target, None, own, quiet)
-    for refusal in report.refused:
-        raise refusal.error
+    if report.refused:
+        return report.refused[0]
     _roll(fs, directory, max(end, report.partitions[0].log_end_offset))
     options = CleanOptions(rounds=_ROUNDS, use_index=False)
-    for outcome in clean_log_dir(target, [str(topic_partition)], own, options, quiet):
-        if isinstance(outcome, Refusal):
-            raise outcome.error
+    (outcome,) = clean_log_dir(target, [str(topic_partition)], own, options, quiet)
+    return outcome if isinstance(outcome, Refusal) else None
 
 
 def _roll(fs: FileSystem, directory: Path, log_end_offset: int) -> None:

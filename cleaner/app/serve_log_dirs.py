@@ -75,14 +75,13 @@ class ServedLogDirs:
         scratch: Path | None = None,
     ) -> None:
         at = Address(*listen_at)
-        self._access, self._is_local = access or Access, at.is_loopback
-        if not self._is_local:
-            _require_guarded(at, self._access())
-        fs = context.fs
+        fs, access = context.fs, access or Access
+        if not at.is_loopback:
+            _require_guarded(at, access())
+            access = partial(_still_guarded, access, context.warn)
         for directory in directories:
             require_log_dir(fs, directory)
-        self._fs, self._warn = fs, context.warn
-        self._settings = {path: SettingsResolver(fs, path, sources) for path in map(real_path, directories)}
+        settings = {path: SettingsResolver(fs, path, sources) for path in map(real_path, directories)}
         with contextlib.ExitStack() as attempt:
             listener, self.address = listen(at, _BACKLOG, "--listen ")  # first: copies take long
             self._listener = attempt.enter_context(listener)
@@ -90,18 +89,18 @@ class ServedLogDirs:
             attempt.callback(self.catalog.close)
             self.compacted = 0
             if compacted:
-                copies = compacted_copies(self.catalog, self._settings, sources, context, scratch)
+                copies = compacted_copies(self.catalog, settings, sources, context, scratch)
                 places = attempt.enter_context(copies)
                 self.compacted = sum(place is not None for place in places.values())
                 self.catalog.serve_instead(places)
             self._coordinator = Coordinator(GroupOffsets(fs, self.catalog, context.warn))
             self._server = Server(
                 self.catalog,
-                self._settings_of,
+                partial(_settings_of, fs, settings),
                 self._coordinator,
                 limits=limits or Limits(),
                 advertised=advertised,
-                access=self._access_now,
+                access=access,
                 warn=context.warn,
             )
             self._closing = attempt.pop_all()
@@ -162,19 +161,21 @@ class ServedLogDirs:
         now = {"connections": self._server.connections, "groups": len(sizes), "members": sum(sizes)}
         return {**self._server.counts, **{("now", name): count for name, count in now.items()}}
 
-    def _access_now(self) -> Access:
-        """Return who may connect; raises OSError if that has come to be nobody: the file with the users was changed."""
-        access = self._access()
-        if not self._is_local and not (access.tls and access.is_guarded):
-            self._warn("a connection is refused: there is no TLS, or there are no users any more")
-            raise PermissionError
-        return access
 
-    def _settings_of(self, partition: Partition) -> list[Setting]:
-        topic_id = read_topic_id(self._fs, partition.directory / PARTITION_METADATA)
-        resolved = self._settings[partition.log_dir].topic(partition.topic_partition.topic, topic_id)
-        found = ((name, resolved.in_force(name)) for name in TOPIC_SETTINGS)
-        return [Setting(name, given.text, given.origin == DEFAULT) for name, given in found]
+def _settings_of(fs: FileSystem, settings: Mapping[Path, SettingsResolver], partition: Partition) -> list[Setting]:
+    topic_id = read_topic_id(fs, partition.directory / PARTITION_METADATA)
+    resolved = settings[partition.log_dir].topic(partition.topic_partition.topic, topic_id)
+    found = ((name, resolved.in_force(name)) for name in TOPIC_SETTINGS)
+    return [Setting(name, given.text, given.origin == DEFAULT) for name, given in found]
+
+
+def _still_guarded(access: Callable[[], Access], warn: Callable[[str], None]) -> Access:
+    """Return who may connect; raises OSError if that has come to be nobody: the file with the users was changed."""
+    now = access()
+    if now.tls is None or not now.is_guarded:
+        warn("a connection is refused: there is no TLS, or there are no users any more")
+        raise PermissionError
+    return now
 
 
 def _require_guarded(address: Address, access: Access) -> None:
@@ -186,7 +187,6 @@ def _require_guarded(address: Address, access: Access) -> None:
         )
 
 
-@contextlib.contextmanager
 def serve_log_dirs(
     log_dirs: str | PathLike[str] | Sequence[str | PathLike[str]],
     settings: Settings | None = None,
@@ -198,7 +198,7 @@ def serve_log_dirs(
     fs: FileSystem | None = None,
     topics_dir: str | PathLike[str] | None = None,
     metadata_dir: str | PathLike[str] | None = None,
-) -> Iterator[str]:
+) -> contextlib.AbstractContextManager[str]:
     """
     Serve log dirs to Kafka's clients during a `with` block, read-only, by a thread of this process.
 
@@ -215,21 +215,28 @@ def serve_log_dirs(
         fs: the file system.
         topics_dir, metadata_dir: as for `clean`.
     Returns:
-        The address, HOST:PORT.
+        The address, HOST:PORT, when the block is entered.
     Raises:
         CleanerError: it cannot be served; see `ServedLogDirs`.
     """
-    given = [log_dirs] if isinstance(log_dirs, str | PathLike) else log_dirs
+    single = isinstance(log_dirs, str | PathLike)
+    directories = [arguments.path("log_dirs", log_dirs)] if single else arguments.paths("log_dirs", log_dirs)
     address = parse_address(arguments.text("listen", listen))
-    if address is None:
-        raise UsageError("listen: must be HOST:PORT")
-    served = ServedLogDirs(
-        [arguments.path("log_dirs", each) for each in given],
+    if address is None or not directories:
+        raise UsageError("listen: must be HOST:PORT" if directories else "log_dirs: none is named")
+    make = partial(
+        ServedLogDirs,
+        directories,
         Sources.of_call(None, settings, topics_dir, metadata_dir),
         CallContext.of(fs, warn=warn),
         listen_at=address,
         compacted=arguments.flag("compacted", compacted),
         scratch=arguments.optional_path("scratch", scratch),
     )
-    with served, served.in_background():
-        yield str(served.address)
+
+    @contextlib.contextmanager
+    def serve() -> Iterator[str]:
+        with make() as served, served.in_background():
+            yield str(served.address)
+
+    return serve()

@@ -156,14 +156,16 @@ class Server:
         limits = self._limits
         while not login.has_failed:
             silence = limits.idle_seconds if login.is_done else limits.frame_seconds
-            length = await asyncio.wait_for(reader.readexactly(_LENGTH_BYTES), silence)
+            async with asyncio.timeout(silence):
+                length = await reader.readexactly(_LENGTH_BYTES)
             size = int.from_bytes(length, "big", signed=True)
             if not _SMALLEST_FRAME <= size <= (limits.frame_bytes if login.is_done else _SMALL_FRAME):
                 raise BadFrameError(f"a request of {size} bytes")
             room = size if size > _SMALL_FRAME else 0
             await self._take_room(room)
             try:
-                frame = await asyncio.wait_for(reader.readexactly(size), limits.frame_seconds)
+                async with asyncio.timeout(limits.frame_seconds):
+                    frame = await reader.readexactly(size)
                 header, api, request = self._parse(frame)
                 del frame
                 if not login.is_done and api.name not in BEFORE_LOGIN:
@@ -237,8 +239,9 @@ class Server:
                 self.counts["bytes", "records"] += piece.size
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
-        writer.write(data)
-        await asyncio.wait_for(writer.drain(), self._limits.answer_seconds)
+        async with asyncio.timeout(self._limits.answer_seconds):
+            writer.write(data)
+            await writer.drain()
 
     async def _send_file(self, writer: asyncio.StreamWriter, extent: Extent) -> None:
         loop, file = asyncio.get_running_loop(), extent.segment.file
@@ -251,10 +254,10 @@ class Server:
                 sent = len(data)
                 await self._write(writer, data)
             else:
-                part = loop.sendfile(
-                    writer.transport, cast("Any", file), position, min(_SEND_BYTES, left), fallback=False
-                )
-                sent = await asyncio.wait_for(part, self._limits.answer_seconds)
+                async with asyncio.timeout(self._limits.answer_seconds):
+                    sent = await loop.sendfile(
+                        writer.transport, cast("Any", file), position, min(_SEND_BYTES, left), fallback=False
+                    )
             if not sent:
                 raise ConnectionError("the file was cut while it was sent")
             done += sent

@@ -15,7 +15,7 @@ from cleaner.read.held_files import HeldFiles
 from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
-_FEW_ROWS = 16
+_FEW_ROWS = 4
 _MAX_TRIES = 1000
 
 

@@ -28,14 +28,20 @@ class Extent:
         segment: open.
         listing: where it was found.
         position, size: in its `.log`.
-        upper_offset: above all offsets in these bytes, not always by little.
+        bound: above all offsets in these bytes.
     """
 
     segment: OpenSegment
     listing: PartitionListing
     position: int
     size: int
-    upper_offset: int
+    bound: int
+
+    @property
+    def upper_offset(self) -> int:
+        """An offset above all in these bytes, not always by little; looked up in the index."""
+        known = self.segment.offset_behind(self.position + self.size)
+        return self.bound if known is None else min(known, self.bound)
 
     def close(self) -> None:
         """Close the segment."""
@@ -111,8 +117,7 @@ def _within(
         stop, upper = _end_of(segment, size, begin, end_offset, begin + wanted), end_offset
     if stop <= begin:
         return None
-    known = segment.offset_behind(stop)
-    return Extent(segment, listing, begin, stop - begin, upper if known is None else min(known, upper))
+    return Extent(segment, listing, begin, stop - begin, upper)
 
 
 def _first_batch(segment: OpenSegment, size: int, offset: int) -> tuple[int, int, int] | None:

@@ -1,0 +1,118 @@
+"""`cleaner serve` as the source of Kafka's own programs: MirrorMaker 2 copies a backup into a broker."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner import LogManager, Record
+from tests.kafka.broker import Broker, BrokerFailed, Client, Consumed, wait_until
+from tests.kafka.rig import MIRROR, Rig, Unavailable
+from tests.support.served import running
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+TOPIC = "prices"
+GROUP = "readers"
+
+
+def backup(log_dir: Path) -> None:
+    """Write every kind of record, transactions of both outcomes, and the place of a group."""
+    with LogManager(log_dir, create=True, cleaner=False) as manager:
+        manager.create_topic(TOPIC, 1)
+        log = manager.log(TOPIC)
+        for number in range(3000):
+            headers = (("n", str(number).encode()), ("null", None)) if number % 7 == 0 else ()
+            value = None if number % 11 == 0 else b"v" * (number % 300)
+            log.append([Record(f"k{number % 97}".encode(), value, headers, 1_700_000_000_000 + number)])
+            if number % 1000 == 500:
+                log.roll()
+        producer = log.producer("payments")
+        for number in range(6):
+            try:
+                with producer.transaction():
+                    producer.append([Record(b"t%d" % number, b"in a transaction")])
+                    1 // (number % 2)
+            except ZeroDivisionError:
+                continue
+        log.append([Record(b"last", b"one", (), 1_700_000_009_000)])
+
+
+def expected(log_dir: Path) -> list[tuple[object, ...]]:
+    """Return what a consumer of committed records must find, besides offsets."""
+    with cleaner.open_reader(log_dir, TOPIC, 0) as reader:
+        return [
+            (each.timestamp_ms, each.key, each.value, tuple(each.headers))
+            for each in reader.read(0, isolation="read_committed")
+        ]
+
+
+def found_in(records: list[Consumed]) -> list[tuple[object, ...]]:
+    """Return the same of what a broker has."""
+    return [(each.timestamp, each.key, each.value, each.headers) for each in records]
+
+
+def test_mirror_maker_copies_a_backup_into_a_broker(
+    kafka: Rig, clients: Callable[[Rig], Client], tmp_path: Path
+) -> None:
+    """Every record, with key, value, headers and time, in order; of transactions what was committed."""
+    try:
+        mirror = Rig.load_tools(MIRROR)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    backup(tmp_path / "backup")
+    wanted = expected(tmp_path / "backup")
+    with running(tmp_path / "backup") as served, Broker(kafka, clients(kafka), tmp_path / "broker") as broker:
+        settings = tmp_path / "mm2.properties"
+        settings.write_text(
+            "\n".join(
+                (
+                    "clusters=backup,cluster",
+                    f"backup.bootstrap.servers={served.address}",
+                    f"cluster.bootstrap.servers={broker.address}",
+                    "backup->cluster.enabled=true",
+                    "cluster->backup.enabled=false",
+                    f"backup->cluster.topics={TOPIC}",
+                    # What it would write to its source goes to its target.
+                    "backup->cluster.offset-syncs.topic.location=target",
+                    "backup->cluster.emit.heartbeats.enabled=false",
+                    "cluster->backup.emit.heartbeats.enabled=false",
+                    "backup->cluster.sync.topic.acls.enabled=false",
+                    "replication.policy.class=org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+                    "replication.factor=1",
+                    "offset-syncs.topic.replication.factor=1",
+                    "checkpoints.topic.replication.factor=1",
+                    "heartbeats.topic.replication.factor=1",
+                    "offset.storage.replication.factor=1",
+                    "config.storage.replication.factor=1",
+                    "status.storage.replication.factor=1",
+                    "backup.consumer.isolation.level=read_committed",
+                    "consumer.auto.offset.reset=earliest",
+                    "dedicated.mode.enable.internal.rest=false",
+                )
+            )
+        )
+        command = mirror.command(
+            "org.apache.kafka.connect.mirror.MirrorMaker", settings, "--clusters", "cluster", log_level="info"
+        )
+        with (tmp_path / "mirror.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                wait_until(lambda: len(found(broker)) >= len(wanted), "not all copied", lambda: process.poll() is None)
+            except BrokerFailed as error:
+                said = (tmp_path / "mirror.log").read_text()[-6000:]
+                pytest.fail(f"{error}: {len(found(broker))} of {len(wanted)}\n{said}")
+            finally:
+                process.terminate()
+                process.wait(60)
+        assert found(broker) == wanted
+
+
+def found(broker: Broker) -> list[tuple[object, ...]]:
+    """Return what was copied so far."""
+    if not list(broker.log_dir.glob(f"{TOPIC}-0")):
+        return []
+    return found_in(broker.read([TOPIC], committed=True)[TOPIC])

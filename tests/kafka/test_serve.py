@@ -1,8 +1,10 @@
-"""`cleaner serve` as the source of Kafka's own programs: MirrorMaker 2 copies a backup into a broker."""
+"""`cleaner serve` as the source of others' programs: MirrorMaker 2 copies a backup into a broker, Spark reads it."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 import cleaner
 from cleaner import LogManager, Record
 from tests.kafka.broker import Broker, BrokerFailed, Client, Consumed, wait_until
-from tests.kafka.rig import MIRROR, Rig, Unavailable
+from tests.kafka.rig import MIRROR, SPARK, Rig, Unavailable
 from tests.support.served import running
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -42,12 +44,12 @@ def backup(log_dir: Path) -> None:
         log.append([Record(b"last", b"one", (), 1_700_000_009_000)])
 
 
-def expected(log_dir: Path) -> list[tuple[object, ...]]:
-    """Return what a consumer of committed records must find, besides offsets."""
+def expected(log_dir: Path, isolation: str = "read_committed") -> list[tuple[object, ...]]:
+    """Return what a consumer must find, besides offsets."""
     with cleaner.open_reader(log_dir, TOPIC, 0) as reader:
         return [
             (each.timestamp_ms, each.key, each.value, tuple(each.headers))
-            for each in reader.read(0, isolation="read_committed")
+            for each in reader.read(0, isolation=isolation)
         ]
 
 
@@ -116,3 +118,52 @@ def found(broker: Broker) -> list[tuple[object, ...]]:
     if not list(broker.log_dir.glob(f"{TOPIC}-0")):
         return []
     return found_in(broker.read([TOPIC], committed=True)[TOPIC])
+
+
+_JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+
+address, topic, isolation, *jars = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]").config("spark.jars", ",".join(jars)).config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+)
+frame = (
+    spark.read.format("kafka").option("kafka.bootstrap.servers", address).option("subscribe", topic)
+    .option("includeHeaders", "true").option("kafka.isolation.level", isolation).load()
+)
+shown = lambda value: None if value is None else bytes(value).hex()
+for row in frame.orderBy("offset").collect():
+    headers = [(each.key, shown(each.value)) for each in row.headers or ()]
+    print(json.dumps([round(row.timestamp.timestamp() * 1000), shown(row.key), shown(row.value), headers]))
+"""
+
+
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_sparks_kafka_source_reads_a_backup(tmp_path: Path, isolation: str) -> None:
+    """Every record, with key, value, headers and time."""
+    pytest.importorskip("pyspark")
+    try:
+        source = Rig.load_tools(SPARK)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    wanted = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
+    jars = [path for path in source.jars.iterdir() if path.name.startswith(wanted)]
+    backup(tmp_path / "backup")
+    with running(tmp_path / "backup") as served:
+        command = [sys.executable, "-c", _JOB, served.address, TOPIC, isolation, *jars]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    rows = (json.loads(line) for line in done.stdout.splitlines())
+    assert [(at, _raw(key), _raw(value), _headers(more)) for at, key, value, more in rows] == expected(
+        tmp_path / "backup", isolation
+    )
+
+
+def _raw(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
+def _headers(rows: list[tuple[str, str | None]]) -> tuple[tuple[str, bytes | None], ...]:
+    return tuple((name, _raw(value)) for name, value in rows)

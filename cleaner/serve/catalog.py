@@ -102,7 +102,7 @@ class Catalog:
                     continue
                 known = self._partitions.get(topic_partition)
                 files_in = (self._instead or {}).get(topic_partition, path.parent)
-                if known is not None and known.log_dir == path.parent:
+                if known is not None and known.log_dir == path.parent and not known.is_replaced():
                     found[topic_partition] = known
                 elif files_in is not None:
                     found[topic_partition] = Partition(self._fs, path.parent, topic_partition, self._clock, files_in)

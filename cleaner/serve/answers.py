@@ -68,7 +68,7 @@ class Answers:
             "OffsetFetch": lambda request, call: coordinator.fetch_offsets(request, call.version),
             "ListGroups": lambda request, _: coordinator.list_groups(request),
             "DescribeGroups": lambda request, _: coordinator.describe_groups(request),
-            "SaslHandshake": lambda request, call: at_once(call.login.handshake(request)),
+            "SaslHandshake": lambda request, call: at_once(call.login.handshake(request, call.version)),
             "SaslAuthenticate": lambda request, call: call.login.authenticate(request),
         }
 

@@ -56,7 +56,6 @@ _ANSWERED = {
     "SaslHandshake": 1,
     "SaslAuthenticate": 2,
 }
-_FIRST = {"SaslHandshake": 1}  # the one before sent passwords outside of messages
 _REFUSED = {
     "Produce": (11, Code.TOPIC_AUTHORIZATION_FAILED),
     "InitProducerId": (5, Code.CLUSTER_AUTHORIZATION_FAILED),
@@ -92,7 +91,7 @@ def load_apis() -> dict[int, Api]:
 
 def _api(name: str, newest: int, refused: Code | None) -> Api:
     request, response = definition(f"{name}Request"), definition(f"{name}Response")
-    first = max(request.versions[0], response.versions[0], _FIRST.get(name, 0))
+    first = max(request.versions[0], response.versions[0])
     return Api(request, response, (first, min(newest, request.versions[1])), refused)
 
 

@@ -61,8 +61,10 @@ class Login:
         self.is_done = passwords is None
         self.has_failed = False
 
-    def handshake(self, request: dict[str, Any]) -> dict[str, Any]:
+    def handshake(self, request: dict[str, Any], version: int) -> dict[str, Any]:
         """Answer SaslHandshake."""
+        if version == 0:  # offered, because librdkafka looks for it; but tokens behind it are no messages
+            return {"errorCode": Code.UNSUPPORTED_VERSION}
         self._is_agreed = not self.is_done and request["mechanism"] == MECHANISM
         code = Code.ILLEGAL_SASL_STATE if self.is_done else Code.UNSUPPORTED_SASL_MECHANISM
         return {"errorCode": Code.NONE if self._is_agreed else code, "mechanisms": [MECHANISM]}

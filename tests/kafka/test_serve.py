@@ -1,4 +1,8 @@
-"""`cleaner serve` as the source of others' programs: MirrorMaker 2 copies a backup into a broker, Spark reads it."""
+"""
+`cleaner serve` as the source of others' programs.
+
+MirrorMaker 2 copies a backup into a broker, Spark reads it, and Kafka's own consumer logs in over TLS.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +16,21 @@ import pytest
 
 import cleaner
 from cleaner import LogManager, Record
-from tests.kafka.broker import Broker, BrokerFailed, Client, Consumed, wait_until
+from cleaner.app.options import CallContext
+from cleaner.present.http.endpoint import access_of
+from tests.kafka.broker import Broker, BrokerFailed, Client, ClientFailed, Consumed, wait_until
 from tests.kafka.rig import MIRROR, SPARK, Rig, Unavailable
 from tests.support.served import running
+from tests.unit.present.test_passwords import hashed
+from tests.unit.present.test_web_config import certificate as certificate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 TOPIC = "prices"
-GROUP = "readers"
 
 
 def backup(log_dir: Path) -> None:
-    """Write every kind of record, transactions of both outcomes, and the place of a group."""
+    """Write every kind of record, and transactions of both outcomes."""
     with LogManager(log_dir, create=True, cleaner=False) as manager:
         manager.create_topic(TOPIC, 1)
         log = manager.log(TOPIC)
@@ -118,6 +125,37 @@ def found(broker: Broker) -> list[tuple[object, ...]]:
     if not list(broker.log_dir.glob(f"{TOPIC}-0")):
         return []
     return found_in(broker.read([TOPIC], committed=True)[TOPIC])
+
+
+def test_kafkas_consumer_logs_in_over_tls(
+    each_kafka: Rig, clients: Callable[[Rig], Client], certificate: Path, tmp_path: Path
+) -> None:
+    """Beyond loopback, as one of the users; with another password it is told why it may not."""
+    backup(tmp_path / "backup")
+    access = tmp_path / "access.yml"
+    access.write_text(
+        f"tls_server_config:\n  cert_file: {certificate}/a.crt\n  key_file: {certificate}/a.key\n"
+        f"basic_auth_users:\n  ann: {hashed('one')}\n"
+    )
+    more = {"access": access_of(access, CallContext.of()), "listen_at": ("0.0.0.0", 0)}  # noqa: S104
+    with running(tmp_path / "backup", **more) as served:
+
+        def read(password: str) -> int:
+            settings = {
+                "isolation.level": "read_committed",
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(certificate / "a.crt"),
+                "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+                f'username="ann" password="{password}";',
+            }
+            order = {"verb": "read", "bootstrap": f"127.0.0.1:{served.address.port}", "topics": [TOPIC]}
+            return len(clients(each_kafka).ask(order | {"settings": settings}))
+
+        assert read("one") == len(expected(tmp_path / "backup"))
+        with pytest.raises(ClientFailed, match="SaslAuthenticationException"):
+            read("two")
 
 
 _JOB = """

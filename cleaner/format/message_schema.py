@@ -139,9 +139,9 @@ def _parse_field(words: Sequence[str]) -> Field:
     nullable = next((versions_of(word[1:]) if word[1:] else versions for word in rest if word[0] == "?"), _NEVER)
     parsed = Field(name, kind.removeprefix("[]"), kind.startswith("[]"), versions, nullable, None, None)
     tagged = next((word[1:] for word in rest if word[0] == "#"), None)
-    if tagged is not None:
-        number, _, default = tagged.partition("=")
-        parsed.tag, parsed.default = int(number), default_of(parsed, default)
+    number, _, default = (tagged or "").partition("=")
+    parsed.tag = None if tagged is None else int(number)
+    parsed.default = default_of(parsed, default)
     return parsed
 
 

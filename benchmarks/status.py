@@ -15,8 +15,9 @@ import time
 
 from benchmarks.tables import HELD_TO, Bounds, table
 from cleaner.base.clock import SystemClock
+from cleaner.base.listening import Address
 from cleaner.present.http.routes import Routes
-from cleaner.present.http.server import Address, HttpServer
+from cleaner.present.http.server import HttpServer
 from tests.support.sample_daemons import with_many_logs
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"

@@ -3,8 +3,9 @@ A stand-alone cleaner for Kafka-format log directories, and a library that write
 
 The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `erase`, `prove_erased`, `undo`,
 `recover` and `warm` do what the commands of the same names do, `check_replicas` what `check --replicas`, `who` what
-`plan --who` and `replay` what `verify --as` does; `LogManager` opens log dirs for writing, `open_reader` a partition
-for reading. Each is loaded when first used, so that `import cleaner` costs nothing. Errors are in `cleaner.errors`.
+`plan --who` and `replay` what `verify --as` does; `serve_log_dirs` is `serve` for a `with` block; `LogManager` opens
+log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that `import cleaner`
+costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from cleaner.app.reports import RecoveredPartition as RecoveredPartition
     from cleaner.app.reports import RecoverReport as RecoverReport
     from cleaner.app.reports import Refusal as Refusal
+    from cleaner.app.serve_log_dirs import serve_log_dirs as serve_log_dirs
     from cleaner.app.undo_clean import UndoReport as UndoReport
     from cleaner.app.verify_log_dirs import VerifyReport as VerifyReport
     from cleaner.app.warm_kernels import WarmReport as WarmReport
@@ -92,6 +94,7 @@ _ROOMS = {
     "app.replay_log_dirs": "ReplayReport",
     "app.replicas_report": "ReplicasReport",
     "app.reports": "CleanReport RecoverReport RecoveredPartition Refusal",
+    "app.serve_log_dirs": "serve_log_dirs",
     "app.undo_clean": "UndoReport",
     "app.verify_log_dirs": "VerifyReport",
     "app.warm_kernels": "WarmReport",

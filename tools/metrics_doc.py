@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, Chapter
+from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, SERVE_CHAPTER, Chapter
 
 PATH = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 
@@ -30,6 +30,10 @@ Only with `cleaner.http.kafka.metrics=true`: the names under which the JMX expor
 cleaner, in Kafka's units and rounded as there, so that boards and alerts made for it go on working.
 """
 
+_SERVE = """
+Not of the daemon: what `cleaner serve --metrics` shows ([serve.md](serve.md)), beside the six of its process.
+"""
+
 
 def document() -> str:
     """Return the text of `docs/metrics.md`."""
@@ -38,7 +42,9 @@ def document() -> str:
         parts += [f"\n## {chapter.title}\n\n", *_rows(chapter)]
         if chapter is CHAPTERS[0]:
             parts.append(_PROCESS)
-    return "".join([*parts, f"\n## {KAFKA_CHAPTER.title}\n", _KAFKA, "\n", *_rows(KAFKA_CHAPTER)])
+    for chapter, text in ((KAFKA_CHAPTER, _KAFKA), (SERVE_CHAPTER, _SERVE)):
+        parts += [f"\n## {chapter.title}\n", text, "\n", *_rows(chapter)]
+    return "".join(parts)
 
 
 def _rows(chapter: Chapter) -> Iterable[str]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from os import PathLike
 from pathlib import Path
 
 from cleaner.app.options import CallContext
+from cleaner.app.serve_compacted import compacted_copies
+from cleaner.base import arguments, concurrency
+from cleaner.base.arguments import Settings
+from cleaner.base.listening import Address, listen
+from cleaner.config.forms import parse_address
 from cleaner.config.table import TOPIC_SETTINGS
-from cleaner.errors import ListenError, UsageError
+from cleaner.errors import UsageError
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Setting
+from cleaner.serve.login import Access
 from cleaner.serve.offsets import GroupOffsets
 from cleaner.serve.partition import Partition
 from cleaner.serve.server import Limits, Server
@@ -22,11 +28,11 @@ from cleaner.settings import SettingsResolver
 from cleaner.settings.given import DEFAULT
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
+from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
 
-Address = tuple[str, int]
-"""Host, an IPv6 address without brackets, and port; as a place to listen, port 0 is any that is free."""
+_BACKLOG = 1024
 
 
 class ServedLogDirs:
@@ -37,11 +43,19 @@ class ServedLogDirs:
         directories: the log dirs, at least one.
         sources: where settings come from; they are only shown to clients.
         context: the caller's file system, clock and warnings.
-        listen_at: where to listen: loopback only.
+        listen_at: where to listen; beyond loopback only with TLS and users.
         advertised: the address that clients are told; None: the one under which they came.
         limits: of clients.
+        access: returns who may connect; called for each connection. None: whoever can.
+        compacted: serve compacted topics as if they had just been cleaned; see `compacted_copies`.
+        scratch: an existing directory for that; None: the system's for temporary files.
+
+    Attributes:
+        address: where it listens.
+        compacted: how many partitions are served from cleaned copies.
     Raises:
-        UsageError: not a log dir; the same partition twice; another address than loopback; a missing package.
+        UsageError: not a log dir; the same partition twice; an address that must not be open; a missing package; with
+            `compacted`, no topic is known to be compacted.
         ListenError: the address is taken, or not this machine's.
         ConfigError: a bad setting.
         LogDirOfflineError: a directory cannot be read.
@@ -53,35 +67,43 @@ class ServedLogDirs:
         sources: Sources,
         context: CallContext,
         *,
-        listen_at: Address,
-        advertised: Address | None = None,
+        listen_at: tuple[str, int],
+        advertised: tuple[str, int] | None = None,
         limits: Limits | None = None,
+        access: Callable[[], Access] | None = None,
+        compacted: bool = False,
+        scratch: Path | None = None,
     ) -> None:
-        _require_loopback(listen_at)
+        at = Address(*listen_at)
+        fs, access = context.fs, access or Access
+        if not at.is_loopback:
+            _require_guarded(at, access())
+            access = partial(_still_guarded, access, context.warn)
         for directory in directories:
-            require_log_dir(context.fs, directory)
-        self._fs = context.fs
-        self._stop: Callable[[], None] | None = None
+            require_log_dir(fs, directory)
+        settings = {path: SettingsResolver(fs, path, sources) for path in map(real_path, directories)}
         with contextlib.ExitStack() as attempt:
-            catalog = self.catalog = Catalog(context.fs, directories, context.clock, context.warn)
-            attempt.callback(catalog.close)
-            self._settings = {each.path: SettingsResolver(context.fs, each.path, sources) for each in catalog.log_dirs}
-            coordinator = Coordinator(GroupOffsets(context.fs, catalog, context.warn))
+            listener, self.address = listen(at, _BACKLOG, "--listen ")  # first: copies take long
+            self._listener = attempt.enter_context(listener)
+            self.catalog = Catalog(fs, directories, context.clock, context.warn)
+            attempt.callback(self.catalog.close)
+            self.compacted = 0
+            if compacted:
+                copies = compacted_copies(self.catalog, settings, sources, context, scratch)
+                places = attempt.enter_context(copies)
+                self.compacted = sum(place is not None for place in places.values())
+                self.catalog.serve_instead(places)
+            self._coordinator = Coordinator(GroupOffsets(fs, self.catalog, context.warn))
             self._server = Server(
-                catalog,
-                self._settings_of,
-                coordinator,
+                self.catalog,
+                partial(_settings_of, fs, settings),
+                self._coordinator,
                 limits=limits or Limits(),
                 advertised=advertised,
+                access=access,
                 warn=context.warn,
             )
-            try:
-                self._listener = _listen(*listen_at)
-            except OSError as error:
-                raise ListenError(f"--listen {_shown(listen_at)}: {error.strerror or error}") from error
-            attempt.callback(self._listener.close)
             self._closing = attempt.pop_all()
-        self.address: Address = (listen_at[0], self._listener.getsockname()[1])
 
     def __enter__(self) -> ServedLogDirs:
         return self
@@ -104,6 +126,25 @@ class ServedLogDirs:
 
         asyncio.run(serve())
 
+    @contextlib.contextmanager
+    def in_background(self) -> Iterator[None]:
+        """Serve in a thread of its own, for the length of a `with` block."""
+        stops: list[Callable[[], object]] = []
+        began = concurrency.Event()
+
+        def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+            stops.append(partial(loop.call_soon_threadsafe, stop))
+            began.set()
+
+        thread = concurrency.Thread(target=lambda: self.run(started), name="cleaner-serve", daemon=True)
+        thread.start()
+        began.wait()
+        try:
+            yield
+        finally:
+            stops[0]()
+            thread.join()
+
     def close(self) -> None:
         """Close all files and the listening socket; a second call does nothing."""
         self._closing.close()
@@ -114,45 +155,88 @@ class ServedLogDirs:
         topics = self.catalog.topics.values()
         return len(topics), sum(len(topic.partitions) for topic in topics)
 
-    def _settings_of(self, partition: Partition) -> list[Setting]:
-        topic_id = read_topic_id(self._fs, partition.directory / PARTITION_METADATA)
-        resolved = self._settings[partition.log_dir].topic(partition.topic_partition.topic, topic_id)
-        found = ((name, resolved.in_force(name)) for name in TOPIC_SETTINGS)
-        return [Setting(name, given.text, given.origin == DEFAULT) for name, given in found]
+    def numbers(self) -> Mapping[tuple[str, str], int]:
+        """Return `Server.counts`, and how many connections, groups and members there are now; for any thread."""
+        sizes = self._coordinator.sizes
+        now = {"connections": self._server.connections, "groups": len(sizes), "members": sum(sizes)}
+        return {**self._server.counts, **{("now", name): count for name, count in now.items()}}
 
 
-def _require_loopback(address: Address) -> None:
-    host = address[0]
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host.lower() == "localhost"
-    if not is_loopback:
+def _settings_of(fs: FileSystem, settings: Mapping[Path, SettingsResolver], partition: Partition) -> list[Setting]:
+    topic_id = read_topic_id(fs, partition.directory / PARTITION_METADATA)
+    resolved = settings[partition.log_dir].topic(partition.topic_partition.topic, topic_id)
+    found = ((name, resolved.in_force(name)) for name in TOPIC_SETTINGS)
+    return [Setting(name, given.text, given.origin == DEFAULT) for name, given in found]
+
+
+def _still_guarded(access: Callable[[], Access], warn: Callable[[str], None]) -> Access:
+    """Return who may connect; raises OSError if that has come to be nobody: the file with the users was changed."""
+    now = access()
+    if now.tls is None or not now.is_guarded:
+        warn("a connection is refused: there is no TLS, or there are no users any more")
+        raise PermissionError
+    return now
+
+
+def _require_guarded(address: Address, access: Access) -> None:
+    if access.tls is None or not access.is_guarded:
         raise UsageError(
-            f"--listen {_shown(address)}: anyone who reaches this address could read all records; only loopback "
-            "addresses are served, such as 127.0.0.1:9092. Others come through a tunnel: ssh -L 9092:127.0.0.1:9092"
+            f"--listen {address}: anyone who reaches this address could read all records. Beyond loopback addresses "
+            "there must be TLS and users (--access FILE); or listen at 127.0.0.1 and come through a tunnel: "
+            "ssh -L 9092:127.0.0.1:9092"
         )
 
 
-def _shown(address: Address) -> str:
-    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
-
-
-def _listen(host: str, port: int) -> socket.socket:
+def serve_log_dirs(
+    log_dirs: str | PathLike[str] | Sequence[str | PathLike[str]],
+    settings: Settings | None = None,
+    *,
+    listen: str = "127.0.0.1:0",
+    compacted: bool = False,
+    scratch: str | PathLike[str] | None = None,
+    warn: Callable[[str], None] | None = None,
+    fs: FileSystem | None = None,
+    topics_dir: str | PathLike[str] | None = None,
+    metadata_dir: str | PathLike[str] | None = None,
+) -> contextlib.AbstractContextManager[str]:
     """
-    Return a listening socket.
+    Serve log dirs to Kafka's clients during a `with` block, read-only, by a thread of this process.
 
+        with cleaner.serve_log_dirs("/backup/kafka") as address:
+            consumer = KafkaConsumer("prices", bootstrap_servers=address)
+
+    Args:
+        log_dirs: one or more; no partition may be in two of them.
+        settings: as for `plan`; they are shown to clients, and followed with `compacted`.
+        listen: HOST:PORT, loopback only; port 0 is any that is free.
+        compacted: serve compacted topics as if they had just been cleaned, from copies below `scratch`.
+        scratch: an existing directory for them; None: the system's for temporary files.
+        warn: called with one line for whatever cannot be served; from any thread.
+        fs: the file system.
+        topics_dir, metadata_dir: as for `clean`.
+    Returns:
+        The address, HOST:PORT, when the block is entered.
     Raises:
-        OSError: the address is taken, or not this machine's.
+        CleanerError: it cannot be served; see `ServedLogDirs`.
     """
-    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
-        0
-    ]
-    with contextlib.ExitStack() as attempt:
-        listener = attempt.enter_context(socket.socket(family, kind, protocol))
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(1024)
-        listener.setblocking(False)
-        attempt.pop_all()
-    return listener
+    single = isinstance(log_dirs, str | PathLike)
+    directories = [arguments.path("log_dirs", log_dirs)] if single else arguments.paths("log_dirs", log_dirs)
+    address = parse_address(arguments.text("listen", listen))
+    if address is None or not directories:
+        raise UsageError("listen: must be HOST:PORT" if directories else "log_dirs: none is named")
+    make = partial(
+        ServedLogDirs,
+        directories,
+        Sources.of_call(None, settings, topics_dir, metadata_dir),
+        CallContext.of(fs, warn=warn),
+        listen_at=address,
+        compacted=arguments.flag("compacted", compacted),
+        scratch=arguments.optional_path("scratch", scratch),
+    )
+
+    @contextlib.contextmanager
+    def serve() -> Iterator[str]:
+        with make() as served, served.in_background():
+            yield str(served.address)
+
+    return serve()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.listening import Address
 from cleaner.cli.arguments import add_as_root, add_settings, parse_count, sources
 from cleaner.cli.logs import log_warning
-from cleaner.cli.output import print_error, say
-from cleaner.cli.work import announce_compiling, take_identity
+from cleaner.cli.output import say
+from cleaner.cli.work import prepare_work, run_work
 from cleaner.config.forms import parse_address
-from cleaner.errors import ConfigError
+from cleaner.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+
+    from cleaner.serve.login import Access
 
 SUMMARY = "serve log dirs to Kafka clients, read-only, without a broker"
 
@@ -26,13 +30,18 @@ times and transactions. Nothing is locked, written, expired or compacted; a writ
 same directory. Requests that write are refused with the protocol's own errors.
 Consumer groups work; what they commit is kept until the process ends.
 
-Only loopback addresses are served. Records end at the high watermark, as for any consumer. Needs the extra
-`serve` of this package (docs/serve.md)."""
+With --compacted clients see the last value of each key: topics are copied to a scratch directory, cleaned there as
+`cleaner clean` does, and removed at the end.
+
+Only loopback addresses are served, unless --access names a file with a certificate and users. Records end at the
+high watermark, as for any consumer. Needs the extra `serve` of this package (docs/serve.md)."""
 
 EXAMPLES = """\
 examples:
   cleaner serve /backup/kafka
   cleaner serve /backup/kafka-1 /backup/kafka-2 --listen 127.0.0.1:19092
+  cleaner serve /backup/kafka --compacted --set prices:cleanup.policy=compact
+  cleaner serve /backup/kafka --listen 0.0.0.0:9093 --access /etc/kafka/access.yml --metrics 127.0.0.1:9404
   kcat -b 127.0.0.1:9092 -C -t prices -e
 
 exit status:
@@ -59,49 +68,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the address that clients are told (default: the one under which they came)",
     )
     parser.add_argument(
+        "--compacted",
+        action="store_true",
+        help="serve compacted topics as if they had just been cleaned: the last value of each key as of the start",
+    )
+    parser.add_argument(
+        "--scratch", metavar="DIR", type=Path, help="where --compacted puts its copies (default: $TMPDIR, or /tmp)"
+    )
+    parser.add_argument(
+        "--access",
+        metavar="FILE",
+        type=Path,
+        help="certificate and users, as for cleaner.http.web.config.file: TLS and SASL/PLAIN, needed beyond loopback",
+    )
+    parser.add_argument("--metrics", metavar="HOST:PORT", type=_parse_address, help="where to show metrics: /metrics")
+    parser.add_argument(
         "--max-connections", metavar="N", type=parse_count, default=2000, help="at a time (default: 2000)"
     )
     add_settings(parser)
     add_as_root(parser, "the log dirs'")
 
 
-def _parse_address(text: str) -> tuple[str, int]:
+def _parse_address(text: str) -> Address:
     try:
         address = parse_address(text)
     except ConfigError:
         address = None
     if address is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as {_DEFAULT_ADDRESS}")
-    return address
+    return Address(*address)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a signal comes; returns the exit code."""
     settings = sources(arguments)
+    if arguments.metrics is not None and not arguments.metrics.is_loopback and arguments.access is None:
+        raise UsageError(f"--metrics {arguments.metrics}: beyond loopback addresses only with --access FILE")
+    if arguments.scratch is not None and not arguments.compacted:
+        raise UsageError("--scratch is for the copies of --compacted")
 
     from cleaner.app.options import CallContext
     from cleaner.app.serve_log_dirs import ServedLogDirs
     from cleaner.serve.server import Limits
 
-    announce_compiling(print_error)
-    take_identity(*arguments.log_dirs, stay_root=arguments.as_root)
-    served = ServedLogDirs(
-        arguments.log_dirs,
-        settings,
-        CallContext.of(warn=log_warning),
-        listen_at=arguments.listen,
-        advertised=arguments.advertise,
-        limits=Limits(connections=arguments.max_connections),
+    bar = prepare_work(*arguments.log_dirs, stay_root=arguments.as_root)
+    access = _access(arguments.access)
+    served = run_work(
+        lambda context: ServedLogDirs(
+            arguments.log_dirs,
+            settings,
+            context,
+            listen_at=arguments.listen,
+            advertised=arguments.advertise,
+            limits=Limits(connections=arguments.max_connections),
+            access=access,
+            compacted=arguments.compacted,
+            scratch=arguments.scratch,
+        ),
+        bar,
     )
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
         topics, partitions = served.counts
-        host, port = served.address
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        say(f"serving {topics} topics, {partitions} partitions at {place}, read-only")
+        copies = f" ({served.compacted} of them from cleaned copies)" if arguments.compacted else ""
+        say(f"serving {topics} topics, {partitions} partitions{copies} at {served.address}, read-only")
 
-    with served:
+    with served, contextlib.ExitStack() as stack:
+        if arguments.metrics is not None:
+            from cleaner.present.http.endpoint import metrics_server
+
+            context = CallContext.of(warn=log_warning)
+            stack.enter_context(metrics_server(arguments.metrics, served.numbers, arguments.access, context))
         served.run(started)
     return 0
+
+
+def _access(path: Path | None) -> Callable[[], Access] | None:
+    if path is None:
+        return None
+    from cleaner.app.options import CallContext
+    from cleaner.present.http.endpoint import access_of
+
+    return access_of(path, CallContext.of(warn=log_warning))

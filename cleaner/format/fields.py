@@ -1,8 +1,9 @@
-"""Reads the fields of Kafka's messages one after the other: numbers, varints, strings, array lengths, ids."""
+"""Reads and writes the fields of Kafka's messages, one by one: numbers, varints, strings, array lengths, ids."""
 
 from __future__ import annotations
 
 import struct
+from typing import Protocol
 from uuid import UUID
 
 _DOUBLE = struct.Struct(">d")
@@ -87,3 +88,56 @@ class FieldReader:
     def uuid(self) -> UUID:
         """Return an id of 16 bytes."""
         return UUID(bytes=self.take(16))
+
+
+class Sized(Protocol):
+    """Bytes that are elsewhere, such as records in a file."""
+
+    @property
+    def size(self) -> int:
+        """How many."""
+
+
+Piece = bytes | Sized
+
+
+class FieldWriter:
+    """Writes fields one behind the other; what is elsewhere stays there, and is a piece of its own."""
+
+    def __init__(self) -> None:
+        self._done: list[Piece] = []
+        self._open = bytearray()
+
+    def integer(self, value: int, size: int, *, signed: bool = True) -> None:
+        """Write a number of `size` bytes, big-endian."""
+        self._open += int(value).to_bytes(size, "big", signed=signed)
+
+    def double(self, value: float) -> None:
+        """Write a floating-point number of 8 bytes."""
+        self._open += _DOUBLE.pack(value)
+
+    def varint(self, value: int) -> None:
+        """Write an unsigned varint."""
+        while value > 0x7F:
+            self._open.append(value & 0x7F | 0x80)
+            value >>= 7
+        self._open.append(value)
+
+    def length(self, value: int, size: int, *, compact: bool) -> None:
+        """Write a length, -1 for null, as `FieldReader.length` reads it."""
+        if compact:
+            self.varint(value + 1)
+        else:
+            self.integer(value, size)
+
+    def put(self, data: Piece) -> None:
+        """Write bytes as they are."""
+        if isinstance(data, bytes):
+            self._open += data
+        else:
+            self._done += [bytes(self._open), data]
+            self._open = bytearray()
+
+    def pieces(self) -> list[Piece]:
+        """Return what was written, in order."""
+        return [*self._done, bytes(self._open)] if self._open or not self._done else self._done

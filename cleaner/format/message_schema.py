@@ -12,7 +12,8 @@ A table is text, with two spaces for each level:
       topicId uuid 4+ #0=               a tagged field, number 0, with its default
 
 `read` returns the same as Kafka's own JSON of a message: the fields of the version in their order, tagged ones only if
-they differ from their default, bytes and ids as base64.
+they differ from their default, bytes and ids as base64. `write` takes the same, with bytes as `bytes` or a `Sized`;
+fields left out have their default.
 
 Source: the message protocol (KIP-482); the tables are `group_messages.py` and its like.
 """
@@ -25,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cleaner.format.fields import FieldReader
+from cleaner.format.fields import FieldReader, FieldWriter
 
 Value = Any
 """A JSON value."""
@@ -85,7 +86,15 @@ class Message:
         """
         if not _is_in(version, self.versions):
             raise UnknownVersionError(f"version {version}, only {self.versions[0]} to {self.versions[1]} are known")
-        return _read_struct(self.fields, data, version, _is_in(version, self.flexible))
+        return _read_struct(self.fields, data, version, self.is_flexible(version))
+
+    def is_flexible(self, version: int) -> bool:
+        """Tell whether a version has compact lengths and tagged fields."""
+        return _is_in(version, self.flexible)
+
+    def write(self, out: FieldWriter, values: Mapping[str, Any], version: int) -> None:
+        """Write a message of a known version."""
+        _write_struct(self.fields, out, values, version, self.is_flexible(version))
 
 
 @functools.cache
@@ -98,7 +107,7 @@ def parse_table(text: str) -> Mapping[tuple[str, int], Message]:
         level = (len(line) - len(line.lstrip())) // _INDENT
         if level == 0:
             name, number, versions, *rest = words
-            message = Message(name, int(number), _range(versions), _range(rest[1]) if rest else _NEVER)
+            message = Message(name, int(number), versions_of(versions), versions_of(rest[1]) if rest else _NEVER)
             messages[name, message.number] = message
             levels = [message.fields]
             continue
@@ -126,29 +135,33 @@ def read_key(table: Mapping[tuple[str, int], Message], key: bytes | None) -> tup
 
 def _parse_field(words: Sequence[str]) -> Field:
     name, kind, *rest = words
-    versions = next((_range(word) for word in rest if word[0].isdigit()), (0, _MOST))
-    nullable = next((_range(word[1:]) if word[1:] else versions for word in rest if word[0] == "?"), _NEVER)
+    versions = next((versions_of(word) for word in rest if word[0].isdigit()), (0, _MOST))
+    nullable = next((versions_of(word[1:]) if word[1:] else versions for word in rest if word[0] == "?"), _NEVER)
     parsed = Field(name, kind.removeprefix("[]"), kind.startswith("[]"), versions, nullable, None, None)
     tagged = next((word[1:] for word in rest if word[0] == "#"), None)
-    if tagged is not None:
-        number, _, default = tagged.partition("=")
-        parsed.tag, parsed.default = int(number), _default(parsed, default)
+    number, _, default = (tagged or "").partition("=")
+    parsed.tag = None if tagged is None else int(number)
+    parsed.default = default_of(parsed, default)
     return parsed
 
 
-def _default(parsed: Field, text: str) -> Value:
-    if text == "null":
+def default_of(parsed: Field, text: str) -> Value:
+    """Return a field's default, by the text of it; it may be empty."""
+    if text == "null" or (parsed.type == "struct" and not parsed.is_array):
         return None
     if parsed.is_array:
         return []
     if parsed.type in _INTEGERS:
-        return int(text or 0)
+        return int(text or "0", 0)
     if parsed.type == "bool":
         return text == "true"
+    if parsed.type == "float64":
+        return float(text or 0)
     return _base64(bytes(16)) if parsed.type == "uuid" else text
 
 
-def _range(word: str) -> tuple[int, int]:
+def versions_of(word: str) -> tuple[int, int]:
+    """Return the first and the last version of a range: `3`, `0-4`, `2+`."""
     first, dash, last = word.rstrip("+").partition("-")
     if word.endswith("+"):
         return int(first), _MOST
@@ -223,3 +236,66 @@ def _read_one(what: Field, data: FieldReader, version: int, flexible: bool, is_n
 def _base64(data: bytes) -> str:
     """Write an id as Kafka does."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _write_struct(
+    fields: Sequence[Field], out: FieldWriter, values: Mapping[str, Any], version: int, flexible: bool
+) -> None:
+    tagged: list[tuple[int, Field, Any]] = []
+    for each in fields:
+        if not _is_in(version, each.versions):
+            continue
+        value = values.get(each.name, each.default)
+        if each.tag is None or not flexible:
+            _write(each, out, value, version, flexible)
+        elif value != each.default:
+            tagged.append((each.tag, each, value))
+    if flexible:
+        out.varint(len(tagged))
+        for tag, each, value in sorted(tagged, key=lambda row: row[0]):
+            content = FieldWriter()
+            _write(each, content, value, version, flexible)
+            data = b"".join(piece for piece in content.pieces() if isinstance(piece, bytes))
+            out.varint(tag)
+            out.varint(len(data))
+            out.put(data)
+
+
+def _write(what: Field, out: FieldWriter, value: Any, version: int, flexible: bool) -> None:
+    if not what.is_array:
+        _write_one(what, out, value, version, flexible, _is_in(version, what.nullable))
+        return
+    out.length(-1 if value is None else len(value), 4, compact=flexible)
+    for each in value or ():
+        _write_one(what, out, each, version, flexible, False)
+
+
+def _write_one(what: Field, out: FieldWriter, value: Any, version: int, flexible: bool, is_nullable: bool) -> None:
+    if what.type in _INTEGERS:
+        size, signed = _INTEGERS[what.type]
+        out.integer(value, size, signed=signed)
+        return
+    match what.type:
+        case "struct":
+            if is_nullable and what.tag is None:
+                out.integer(-1 if value is None else 1, 1)
+            elif is_nullable:
+                out.varint(value is not None)
+            if value is not None or not is_nullable:
+                _write_struct(what.fields, out, value or {}, version, flexible)
+        case "bool":
+            out.integer(bool(value), 1)
+        case "float64":
+            out.double(value)
+        case "uuid":
+            out.put(base64.urlsafe_b64decode(value + "=="))
+        case "string":
+            data = None if value is None else value.encode("utf-8")
+            out.length(-1 if data is None else len(data), 2, compact=flexible)
+            out.put(data or b"")
+        case "bytes":
+            size = len(value) if isinstance(value, bytes | str) else -1 if value is None else value.size
+            out.length(size, 4, compact=flexible)
+            out.put(value or b"")
+        case unknown:
+            raise AssertionError(f"a table with a field of type {unknown}")

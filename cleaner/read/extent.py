@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from cleaner.errors import CorruptBatchError, LogChangedError
 from cleaner.format.headers import HeaderReader
+from cleaner.read.held_files import HeldFiles
 from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
-_FEW_ROWS = 16
+_FEW_ROWS = 4
 _MAX_TRIES = 1000
 
 
@@ -27,14 +28,20 @@ class Extent:
         segment: open.
         listing: where it was found.
         position, size: in its `.log`.
-        upper_offset: above all offsets in these bytes, not always by little.
+        bound: above all offsets in these bytes.
     """
 
     segment: OpenSegment
     listing: PartitionListing
     position: int
     size: int
-    upper_offset: int
+    bound: int
+
+    @property
+    def upper_offset(self) -> int:
+        """An offset above all in these bytes, not always by little; looked up in the index."""
+        known = self.segment.offset_behind(self.position + self.size)
+        return self.bound if known is None else min(known, self.bound)
 
     def close(self) -> None:
         """Close the segment."""
@@ -42,7 +49,7 @@ class Extent:
 
 
 def find_extent(
-    files: PartitionFiles, first_offset: int, end_offset: int, max_bytes: int, *, whole_batch: bool
+    files: PartitionFiles | HeldFiles, first_offset: int, end_offset: int, max_bytes: int, *, whole_batch: bool
 ) -> Extent | None:
     """
     Return the bytes of the batches from an offset on that begin below another; None if there are none.
@@ -64,7 +71,7 @@ def find_extent(
 
 
 def _find(
-    files: PartitionFiles,
+    files: PartitionFiles | HeldFiles,
     listing: PartitionListing,
     first_offset: int,
     end_offset: int,
@@ -110,8 +117,7 @@ def _within(
         stop, upper = _end_of(segment, size, begin, end_offset, begin + wanted), end_offset
     if stop <= begin:
         return None
-    known = segment.offset_behind(stop)
-    return Extent(segment, listing, begin, stop - begin, upper if known is None else min(known, upper))
+    return Extent(segment, listing, begin, stop - begin, upper)
 
 
 def _first_batch(segment: OpenSegment, size: int, offset: int) -> tuple[int, int, int] | None:

@@ -25,6 +25,7 @@ _TIME_ENTRY = struct.Struct(">qi")
 _BASE_OFFSET = struct.Struct(">q")
 _BASE_OFFSET_BYTES = 8
 _TAIL_ENTRIES = 4
+_BLOCK_ENTRIES = 512  # read at once: a page
 _LAST_OFFSET = 2**63 - 1
 
 _NO_SUFFIXES: frozenset[str] = frozenset()
@@ -188,9 +189,13 @@ def _last_entry(index: OpenedFile, entry_bytes: int, is_wanted: Callable[[bytes]
     """Return row and bytes of the last wanted entry; all wanted ones come first. Entries of zeros do not count."""
     low, high = 0, index.size() // entry_bytes
     best = None
+    first, block = 0, b""
     while low < high:
+        if not block and high - low <= _BLOCK_ENTRIES:
+            first, block = low, index.read((high - low) * entry_bytes, low * entry_bytes)
         middle = (low + high) // 2
-        entry = index.read(entry_bytes, middle * entry_bytes)
+        at = (middle - first) * entry_bytes
+        entry = block[at : at + entry_bytes] if block else index.read(entry_bytes, middle * entry_bytes)
         if len(entry) == entry_bytes and any(entry) and is_wanted(entry):
             low, best = middle + 1, entry
         else:

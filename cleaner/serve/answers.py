@@ -11,6 +11,7 @@ from cleaner.read.extent import Extent
 from cleaner.serve.api import Api, offered_versions
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer
+from cleaner.serve.login import Login
 from cleaner.serve.reading import Reader
 
 Values = dict[str, Any]
@@ -26,12 +27,14 @@ class Call:
         client_id: what the client calls itself.
         where: the address under which it reaches this server.
         is_gone: tells whether it has closed its connection.
+        login: of its connection.
     """
 
     version: int
     client_id: str
     where: tuple[str, int]
     is_gone: Callable[[], bool]
+    login: Login
 
 
 class Answers:
@@ -65,12 +68,13 @@ class Answers:
             "OffsetFetch": lambda request, call: coordinator.fetch_offsets(request, call.version),
             "ListGroups": lambda request, _: coordinator.list_groups(request),
             "DescribeGroups": lambda request, _: coordinator.describe_groups(request),
+            "SaslHandshake": lambda request, call: at_once(call.login.handshake(request, call.version)),
+            "SaslAuthenticate": lambda request, call: call.login.authenticate(request),
         }
 
     async def answer(self, api: Api, request: Values, call: Call) -> tuple[Values, Sequence[Extent]]:
         """Return the fields of the answer, and the open extents in it, which the caller closes."""
-        name = api.request.name.removesuffix("Request")
-        if name == "Fetch":
+        if api.name == "Fetch":
             fetched = await self._reader.fetch(request, call.version, call.is_gone)
             return fetched.values, fetched.extents
-        return await self._by_name[name](request, call), ()
+        return await self._by_name[api.name](request, call), ()

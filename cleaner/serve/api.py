@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from cleaner.format.message_definitions import definition
 from cleaner.format.message_schema import Message
 from cleaner.serve.codes import Code
-from cleaner.serve.definitions import definition
 
 
 class Api(NamedTuple):
@@ -27,6 +27,11 @@ class Api(NamedTuple):
     response: Message
     versions: tuple[int, int]
     refused: Code | None
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of it: `Fetch`."""
+        return self.request.name.removesuffix("Request")
 
 
 # By name: the newest version whose meaning is known here.
@@ -48,6 +53,8 @@ _ANSWERED = {
     "OffsetFetch": 9,
     "ListGroups": 5,
     "DescribeGroups": 5,
+    "SaslHandshake": 1,
+    "SaslAuthenticate": 2,
 }
 _REFUSED = {
     "Produce": (11, Code.TOPIC_AUTHORIZATION_FAILED),

@@ -65,11 +65,23 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[str, Topic] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._instead: Mapping[TopicPartition, Path | None] | None = None
+        self._look(is_first=True)
+
+    def serve_instead(self, places: Mapping[TopicPartition, Path | None]) -> None:
+        """
+        Serve some partitions from other log dirs, or (None) not at all; from now on the topics stay the same.
+
+        Before anything is asked.
+        """
+        self._instead = places
+        for topic_partition in places:
+            self._partitions.pop(topic_partition).close()
         self._look(is_first=True)
 
     def refresh(self) -> None:
         """Look for new and for removed partitions, at most once a second."""
-        if self._clock.monotonic_ns() - self._looked_at_ns >= _FRESH_NS:
+        if self._instead is None and self._clock.monotonic_ns() - self._looked_at_ns >= _FRESH_NS:
             self._look(is_first=False)
 
     def find(self, name: str, number: int) -> Partition | None:
@@ -89,12 +101,11 @@ class Catalog:
                     self._say(f"{message}; only the first is served")
                     continue
                 known = self._partitions.get(topic_partition)
-                is_same = known is not None and known.log_dir == path.parent
-                found[topic_partition] = (
-                    known
-                    if is_same and known is not None
-                    else Partition(self._fs, path.parent, topic_partition, self._clock)
-                )
+                files_in = (self._instead or {}).get(topic_partition, path.parent)
+                if known is not None and known.log_dir == path.parent and not known.is_replaced():
+                    found[topic_partition] = known
+                elif files_in is not None:
+                    found[topic_partition] = Partition(self._fs, path.parent, topic_partition, self._clock, files_in)
         gone = [each for key, each in self._partitions.items() if found.get(key) is not each]
         if is_first or gone or len(found) != len(self._partitions):
             topics = self._topics_of(found)

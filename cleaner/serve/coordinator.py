@@ -29,6 +29,11 @@ class Coordinator:
         self._offsets = offsets
         self._groups: dict[str, Group] = {}
 
+    @property
+    def sizes(self) -> list[int]:
+        """How many members each group has; may be read by any thread."""
+        return [len(group.members) for group in list(self._groups.values())]
+
     async def expire(self) -> None:
         """Remove members that have gone silent; runs as long as the server."""
         while True:

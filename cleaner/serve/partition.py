@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogChangedError
+from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.extent import Extent, find_extent
@@ -55,18 +55,34 @@ class Partition:
     Args:
         log_dir: links resolved.
         clock: for how long an answer is a fresh one.
+        files_in: the log dir in which its files are.
     """
 
-    def __init__(self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock) -> None:
+    def __init__(
+        self, fs: FileSystem, log_dir: Path, topic_partition: TopicPartition, clock: Clock, files_in: Path
+    ) -> None:
         self.topic_partition = topic_partition
         self.log_dir = log_dir
-        self.directory = log_dir / str(topic_partition)
         self._fs = fs
-        self._files = PartitionFiles(fs, log_dir, topic_partition, clock)
+        self._files = PartitionFiles(fs, files_in, topic_partition, clock)
+        self.directory = self._files.directory
         self._clock = clock
         self._view = DirectoryView(self._files)
         self._aborted: tuple[PartitionListing, AbortedTransactions] | None = None
         self._reaches: dict[bool, tuple[int, Reach]] = {}
+        self._first: PartitionListing | None = None  # the first that was read of
+
+    def is_replaced(self) -> bool:
+        """Tell whether another topic has its name and place since it was first read."""
+        try:
+            return self._first is not None and not self._files.listing().is_of_same_log(self._first)
+        except LogDirOfflineError:
+            return True
+
+    def _require_same(self, listing: PartitionListing) -> None:
+        self._first = self._first or listing
+        if not listing.is_of_same_log(self._first):
+            raise LogChangedError(f"{self.directory}: its topic was deleted, and made again")
 
     def fresh_end(self, *, committed: bool) -> int | None:
         """Return the offset behind the last readable one, if it was found a moment ago; reads nothing."""
@@ -87,6 +103,7 @@ class Partition:
         found = self._fresh(committed)
         if found is None:
             view = self._view
+            self._require_same(self._files.listing())
             stable = view.last_stable_offset if committed else None
             start, high_watermark = view.log_start_offset, view.high_watermark
             found = Reach(start, max(start, high_watermark), stable)
@@ -105,9 +122,12 @@ class Partition:
         """
         for _ in range(_MAX_TRIES):
             found = find_extent(self._files, offset, reach.end(committed=committed), max_bytes, whole_batch=whole_batch)
-            if found is None or not committed:
+            if found is None:
                 return found, ()
             try:
+                self._require_same(found.listing)
+                if not committed:
+                    return found, ()
                 aborted = self._aborted_in(found, offset)
                 # A swap drops from the transaction index what it drops from the log: both must be of one listing.
                 if self._files.is_unchanged(found.listing):

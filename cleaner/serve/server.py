@@ -8,18 +8,20 @@ a broker's. Whatever a client sends, it can end its own connection only, and it 
     a request             `Limits.frame_bytes`, and of all connections together `Limits.request_bytes`
     a request's bytes     must arrive within `Limits.frame_seconds`
     an answer             must be taken within `Limits.answer_seconds`, or go on being taken
-    silence               `Limits.idle_seconds`
+    silence               `Limits.idle_seconds`; before it has logged in, and for a TLS handshake, `frame_seconds`
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from cleaner.errors import describe
+from cleaner.format.fields import Piece
 from cleaner.read.extent import Extent
 from cleaner.serve.answers import Answers, Call
 from cleaner.serve.api import Api, load_apis, offered_versions
@@ -27,22 +29,16 @@ from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer, SettingsOf, refusal
+from cleaner.serve.login import BEFORE_LOGIN, Access, Login
 from cleaner.serve.reading import Reader
-from cleaner.serve.wire import (
-    API_VERSIONS,
-    BadFrameError,
-    Piece,
-    RequestHeader,
-    answer_pieces,
-    read_body,
-    read_header,
-)
+from cleaner.serve.wire import API_VERSIONS, BadFrameError, RequestHeader, answer_pieces, read_body, read_header
 
 _LENGTH_BYTES = 4
 _SMALLEST_FRAME = 10
 # Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
 _SMALL_FRAME = 16 << 10
 _SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
+_TLS_BYTES = 256 << 10  # the same with TLS, where they pass through the process
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,13 @@ class Server:
         coordinator: of consumer groups.
         limits: of clients.
         advertised: host and port under which clients reach this server; None: the address of their connection.
+        access: returns who may connect; called for each connection.
         warn: called with one line about an internal error.
+
+    Attributes:
+        counts: what it has done so far, by kind and name; may be read by any thread. Kinds are connections, requests
+            by API, those of them refused because they would write, errors in answers by code, internal errors, failed
+            logins, and bytes sent, of which some are records.
     Raises:
         UsageError: the definitions of the protocol are not installed.
     """
@@ -80,6 +82,7 @@ class Server:
         *,
         limits: Limits,
         advertised: tuple[str, int] | None,
+        access: Callable[[], Access],
         warn: Callable[[str], None],
     ) -> None:
         self._apis = load_apis()
@@ -87,56 +90,94 @@ class Server:
         self._coordinator = coordinator
         self._limits = limits
         self._advertised = advertised
+        self._access = access
         self._warn = warn
         self._request_room = limits.request_bytes
         self._room_freed = asyncio.Condition()
+        self._comparing = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._connections)
 
     async def run(self, listener: socket.socket, stopped: asyncio.Event) -> None:
         """Serve until the event is set; open connections are then closed."""
-        server = await asyncio.start_server(self._accept, sock=listener)
-        expiring = asyncio.create_task(self._coordinator.expire())
-        async with server:
-            await stopped.wait()
-            server.close()
-            tasks = [expiring, *self._connections]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = [asyncio.create_task(self._coordinator.expire()), asyncio.create_task(self._accept_all(listener))]
+        await stopped.wait()
+        tasks += self._connections
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None or len(self._connections) >= self._limits.connections:
-            writer.close()
-            return
-        self._connections.add(task)
+    async def _accept_all(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError as error:  # out of descriptors: they come back
+                self._warn(f"cannot accept a connection: {error.strerror}")
+                await asyncio.sleep(0.2)
+                continue
+            if len(self._connections) >= self._limits.connections:
+                self.counts["connections", "turned away"] += 1
+                accepted.close()
+                continue
+            self.counts["connections", "accepted"] += 1
+            task = asyncio.create_task(self._serve_one(accepted))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+
+    async def _serve_one(self, accepted: socket.socket) -> None:
+        loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+        protocol, transport = asyncio.StreamReaderProtocol(reader), None
         try:
-            await self._serve(reader, writer)
-        except (BadFrameError, ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client's doing, or the end: this connection is over
+            access = self._access()
+            patience = self._limits.frame_seconds if access.tls else None
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, accepted, ssl=access.tls, ssl_handshake_timeout=patience
+            )
+            writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+            await self._serve(reader, writer, Login(access.passwords, self._comparing))
+        except (BadFrameError, OSError, EOFError, asyncio.CancelledError):
+            pass  # the client's doing, or the end: this connection is over; time-outs and failures of TLS are OSErrors
         except Exception as error:  # noqa: BLE001 - no request may end the server
+            self.counts["internal errors", ""] += 1
             self._warn(f"a request failed: {describe(error)}")
         finally:
-            self._connections.discard(task)
-            writer.transport.abort()
+            if transport is None:
+                accepted.close()
+            else:
+                transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login) -> None:
         where = self._advertised or cast("tuple[str, int]", writer.get_extra_info("sockname")[:2])
-        while True:
-            length = await asyncio.wait_for(reader.readexactly(_LENGTH_BYTES), self._limits.idle_seconds)
+        limits = self._limits
+        while not login.has_failed:
+            silence = limits.idle_seconds if login.is_done else limits.frame_seconds
+            async with asyncio.timeout(silence):
+                length = await reader.readexactly(_LENGTH_BYTES)
             size = int.from_bytes(length, "big", signed=True)
-            if not _SMALLEST_FRAME <= size <= self._limits.frame_bytes:
+            if not _SMALLEST_FRAME <= size <= (limits.frame_bytes if login.is_done else _SMALL_FRAME):
                 raise BadFrameError(f"a request of {size} bytes")
             room = size if size > _SMALL_FRAME else 0
             await self._take_room(room)
             try:
-                frame = await asyncio.wait_for(reader.readexactly(size), self._limits.frame_seconds)
+                async with asyncio.timeout(limits.frame_seconds):
+                    frame = await reader.readexactly(size)
                 header, api, request = self._parse(frame)
                 del frame
-                call = Call(header.version, header.client_id, where, lambda: reader.at_eof() or writer.is_closing())
+                if not login.is_done and api.name not in BEFORE_LOGIN:
+                    raise BadFrameError(f"{api.name} before a login")
+                self.counts["requests", api.name] += 1
+                call = Call(
+                    header.version, header.client_id, where, lambda: reader.at_eof() or writer.is_closing(), login
+                )
                 pieces, extents = await self._answer(header, api, request, call)
             finally:
                 await self._free_room(room)
+            self.counts["failed logins", ""] += login.has_failed
             try:
                 await self._send(writer, pieces)
             finally:
@@ -174,11 +215,13 @@ class Server:
             values = {**offered_versions(self._apis), "errorCode": Code.UNSUPPORTED_VERSION}
             return answer_pieces(api.response, oldest, values), ()
         if api.refused is not None:
+            self.counts["refused", api.name] += 1
             if request.get("acks") == 0:
                 return [], ()  # nobody waits for an answer
             values = refusal(api.response.fields, request, api.refused, api.request.fields)
             return answer_pieces(api.response, header, values), ()
         values, extents = await self._answers.answer(api, request, call)
+        self.counts.update(("errors", name) for name in _errors_in(values))
         try:
             return answer_pieces(api.response, header, values), extents
         except BaseException:
@@ -187,23 +230,44 @@ class Server:
             raise
 
     async def _send(self, writer: asyncio.StreamWriter, pieces: Sequence[Piece]) -> None:
-        loop = asyncio.get_running_loop()
         for piece in pieces:
             if isinstance(piece, bytes):
-                writer.write(piece)
-                await asyncio.wait_for(writer.drain(), self._limits.answer_seconds)
-                continue
-            extent = cast("Extent", piece)
-            done = 0
-            while done < extent.size:
-                part = loop.sendfile(
-                    writer.transport,
-                    cast("Any", extent.segment.file),
-                    extent.position + done,
-                    min(_SEND_BYTES, extent.size - done),
-                    fallback=False,
-                )
-                sent = await asyncio.wait_for(part, self._limits.answer_seconds)
-                if not sent:
-                    raise ConnectionError("the file was cut while it was sent")
-                done += sent
+                await self._write(writer, piece)
+                self.counts["bytes", "other"] += len(piece)
+            else:
+                await self._send_file(writer, cast("Extent", piece))
+                self.counts["bytes", "records"] += piece.size
+
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        async with asyncio.timeout(self._limits.answer_seconds):
+            writer.write(data)
+            await writer.drain()
+
+    async def _send_file(self, writer: asyncio.StreamWriter, extent: Extent) -> None:
+        loop, file = asyncio.get_running_loop(), extent.segment.file
+        has_tls = writer.get_extra_info("sslcontext") is not None
+        done = 0
+        while done < extent.size:
+            position, left = extent.position + done, extent.size - done
+            if has_tls:
+                data = await asyncio.to_thread(file.read, min(_TLS_BYTES, left), position)
+                sent = len(data)
+                await self._write(writer, data)
+            else:
+                async with asyncio.timeout(self._limits.answer_seconds):
+                    sent = await loop.sendfile(
+                        writer.transport, cast("Any", file), position, min(_SEND_BYTES, left), fallback=False
+                    )
+            if not sent:
+                raise ConnectionError("the file was cut while it was sent")
+            done += sent
+
+
+def _errors_in(values: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of the error codes in an answer."""
+    if values.get("errorCode"):
+        yield Code(values["errorCode"]).name
+    for each in values.values():
+        if isinstance(each, list):
+            for row in each:
+                yield from _errors_in(row) if isinstance(row, dict) else ()

@@ -36,6 +36,7 @@ from tests.bulk.local_jobs import bulk_clean
 from tests.integration.log_dirs import NOW, flip_bit
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.wire_client import WireClient
 
 SETTINGS = {"cleanup.policy": "compact", "log.cleaner.dedupe.buffer.size": "2400"}
 _QUICK = {
@@ -118,6 +119,15 @@ def _replicas(root: Path) -> object:
 def _read(root: Path) -> object:
     with open_reader(root, "topic") as log:
         return [len(list(log.read(0, isolation=isolation))) for isolation in ("read_committed", "read_uncommitted")]
+
+
+def _serve(root: Path) -> object:
+    warnings: list[str] = []
+    with (
+        cleaner.serve_log_dirs(root, SETTINGS, compacted=True, warn=warnings.append) as address,
+        WireClient(int(address.rpartition(":")[2])) as client,
+    ):
+        return [warnings, *(client.fetch("topic", 0, isolation_level=level).error_code for level in (0, 1))]
 
 
 def _read_damaged(root: Path) -> None:
@@ -205,6 +215,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "read damaged": ("log 1", _read_damaged),
     "read some": (None, _read_some),
     "follow": (None, _follow),
+    "serve": (None, _serve),
+    "serve damaged": ("log 1", _serve),
     "latest": (None, _latest),
 }
 

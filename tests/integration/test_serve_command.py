@@ -9,14 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from tests.integration.log_dirs import contents, keyed_log
-from tests.support.log_builder import write_log_dir
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.wire_client import WireClient, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "serve.md").read_text()
@@ -64,12 +67,41 @@ def test_page(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
+def test_page_of_cleaned_copies(tmp_path: Path) -> None:
+    """The second command of the page serves each key once, with metrics; its copies are gone when it has ended."""
+    logs, scratch, port = tmp_path / "logs", tmp_path / "scratch", free_port()
+    for each in (logs, scratch):
+        each.mkdir()
+    log = LogBuilder(TopicPartition("prices", 0))
+    log.append(("k", "old"), ("k", "new"))
+    write_log_dir(logs, log)
+    before = contents(logs)
+    (command,) = (line for line in re.findall(r"^ {4}(\S.*)$", PAGE, re.MULTILINE) if "--compacted" in line)
+    more = f" --listen 127.0.0.1:0 --scratch {scratch} --metrics 127.0.0.1:{port}"
+    with started(command.replace("/backup/kafka", str(logs)) + more) as (process, line):
+        found = re.fullmatch(
+            r"serving 1 topics, 1 partitions \(1 of them from cleaned copies\) at 127.0.0.1:(\d+), read-only\n", line
+        )
+        assert found, process.communicate()
+        with WireClient(int(found[1])) as client:
+            answer = client.fetch("prices", 0)
+            assert records_of(answer, 0, committed=False)[0] == [(1, b"k")]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            assert b'cleaner_serve_requests_total{api="Fetch"} 1.0' in page.read()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+    assert contents(logs) == before and not list(scratch.iterdir())
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--listen", "0.0.0.0:9092"], "only loopback"),
+        (["--listen", "0.0.0.0:9092"], "--access FILE"),
         (["--listen", "9092"], "not HOST:PORT"),
         (["--max-connections", "0"], "--max-connections"),
+        (["--metrics", "0.0.0.0:9404"], "only with --access FILE"),
+        (["--scratch", "."], "--compacted"),
+        (["--access", "nothing.yml"], "--access=nothing.yml"),
     ],
 )
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: str) -> None:
@@ -80,7 +112,7 @@ def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: lis
     except SystemExit as end:
         code = int(str(end.code))
     said = " ".join(capsys.readouterr().err.split())
-    assert code == 2 and expected in said
+    assert code == (78 if "nothing.yml" in words else 2) and expected in said
     assert "Traceback" not in said
 
 
@@ -88,7 +120,7 @@ def test_without_the_definitions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the package and the command that installs it."""
-    from cleaner.serve import definitions
+    from cleaner.format import message_definitions as definitions
 
     write_log_dir(tmp_path, keyed_log("prices-0"))
     monkeypatch.setattr(definitions, "PACKAGE", "no-such-package")

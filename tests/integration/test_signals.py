@@ -90,6 +90,7 @@ def _commands(log_dir: Path) -> dict[str, tuple[str | Path, ...]]:
         "recover": ("recover", log_dir),
         "consume": ("consume", *of_topic, "--from-beginning"),
         "produce": ("produce", *of_topic),
+        "serve": ("serve", log_dir, "--listen", "127.0.0.1:0", "--compacted", *COMPACT),
         "run": ("run", "--as-root", "--set", f"log.dirs={log_dir}", "--set", f"cleaner.state.dir={log_dir}-state"),
     }
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.clock import SystemClock
+from cleaner.base.listening import Address
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.present.http.routes import Routes
-from cleaner.present.http.server import Address, HttpServer
+from cleaner.present.http.server import HttpServer
 from tests.browser import CHROMIUM, Browser
 from tests.support.sample_daemons import at_work, hostile, with_many_logs, with_problems
 from tests.support.snapshots import snapshot

@@ -25,6 +25,8 @@ VERSIONS = ("4.3", "4.4", "3.9")
 # The releases whose cleaner ours must equal. The programs of `java/` are compiled only for them.
 CLEANERS = ("4.3", "4.4")
 TOOLS = "tools-4.3"  # there are none of 4.4.0
+MIRROR = "mirror-4.3"
+SPARK = "spark-4.2"  # its source of Kafka's topics
 # Classes that the programs import, by their names in 4.3, and where another release has them.
 _MOVED = {
     "4.4": {
@@ -84,15 +86,15 @@ class Rig:
             return Rig(version, jars, _compile(version, jars, root) if version in CLEANERS else None)
 
     @staticmethod
-    def load_tools() -> Rig:
-        """Return the rig of Kafka 4.3's command-line tools, which a broker does without."""
+    def load_tools(what: str = TOOLS) -> Rig:
+        """Return the rig of Kafka 4.3's command-line tools, `MIRROR`, or `SPARK`, which a broker does without."""
         if shutil.which("java") is None or shutil.which("mvn") is None:
             raise Unavailable("java or mvn not found: install a JDK (17 or later) and Maven")
         root = cache_root()
         root.mkdir(parents=True, exist_ok=True)
-        with (root / f"{TOOLS}.lock").open("w") as lock:
+        with (root / f"{what}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return Rig(VERSIONS[0], _fetch(TOOLS, root, HERE / f"{TOOLS}.xml"), None)
+            return Rig(VERSIONS[0], _fetch(what, root, HERE / f"{what}.xml"), None)
 
     @property
     def class_path(self) -> str:

@@ -35,8 +35,13 @@ _SEGMENT_FILES = (".log", ".index", ".txnindex")
 
 @dataclass
 class Written:
-    """What the judge knows: offsets of all records, of aborted ones, of the last of each key, and ends of batches."""
+    """
+    What the judge knows: offsets of all records, of aborted ones, of the last of each key, and ends of batches.
 
+    `records` has offset and key of each record, and for one of a transaction the offset behind its marker.
+    """
+
+    records: list[tuple[int, str, int]] = field(default_factory=list)
     all: set[int] = field(default_factory=set)
     ends: list[int] = field(default_factory=lambda: [0])
     aborted: set[int] = field(default_factory=set)
@@ -49,6 +54,7 @@ def written_log(chance: random.Random) -> tuple[LogBuilder, Written]:
     sequence = 0
     for _ in range(chance.randint(30, 60)):
         producer, is_aborted = None, False
+        begin = len(known.records)
         count = chance.randint(1, 3)
         if chance.random() < 0.4:
             producer, is_aborted = Producer(9, 0, sequence, transactional=True), chance.random() < 0.6
@@ -63,6 +69,7 @@ def written_log(chance: random.Random) -> tuple[LogBuilder, Written]:
             known.ends.append(log.next_offset)
             for offset, key in enumerate(keys, first):
                 known.all.add(offset)
+                known.records.append((offset, key, 0))
                 if is_aborted:
                     known.aborted.add(offset)
                 else:
@@ -70,6 +77,7 @@ def written_log(chance: random.Random) -> tuple[LogBuilder, Written]:
         if producer:
             log.end_transaction(9, 0, commit=not is_aborted)
             known.ends.append(log.next_offset)
+            known.records[begin:] = [(offset, key, log.next_offset) for offset, key, _ in known.records[begin:]]
     return log, known
 
 

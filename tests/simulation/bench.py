@@ -37,6 +37,7 @@ class Bench:
     Attributes:
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         index_dir: of key indexes; None: rounds read everything.
+        is_served: readers ask `cleaner serve`.
         cleaned: the topics that the last round has cleaned.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
@@ -55,6 +56,7 @@ class Bench:
         self.log_dir = log_dir
         self.settings = dict(plan.settings)
         self.index_dir = log_dir.parent / "index" if plan.has_index else None
+        self.is_served = plan.is_served
         self.topics = Topics(log_dir, plan.topics, self.settings, self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
         self._has_errors = False

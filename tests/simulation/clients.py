@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from cleaner.app.clean_log_dir import clean_log_dir
@@ -38,6 +39,7 @@ from cleaner.log.record import ProducerStamp, Record
 from cleaner.settings.sources import Sources
 from tests.simulation.bench import Bench, Kept
 from tests.simulation.disk import SimFiles
+from tests.simulation.fetching import Shown, fetched
 from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, left_overs, number_of
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import Operation
@@ -254,18 +256,10 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     oracle, calm = bench.topics.now[topic], bench.calm()
     (expected, stable), start = oracle.must_be_shown(), _log_start(bench, topic, oracle)
     writer = bench.writer  # without one, readers know an older high watermark
-    shown = []
+    shown: list[Shown] = []
     try:
-        with LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader:
-            chunk = {"chunk_bytes": 1} if pause else {}
-            for some in reader.columns(reader.log_start_offset, isolation="read_committed", **chunk):
-                for record in some:
-                    assert record.offset is not None
-                    key = (record.key or b"").decode()
-                    shown.append((record.offset, key, record.value, number_of(record.headers)))
-                if pause:
-                    bench.clock.sleep(pause)
-                    pause = 0
+        read = fetched if bench.is_served else _columns
+        shown.extend(read(bench, fs, topic, pause))
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
         has_expired = isinstance(error, OffsetOutOfRangeError) and _log_start(bench, topic, oracle) > start
@@ -281,8 +275,21 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     if oracle.rots.has_hit(".txnindex") or oracle.rots.has_hit("-offset-checkpoint"):
         return  # nothing but these says what is aborted, and from where to where the log is
     oracle.shown(shown, expected if is_up else {}, stable)
-    bench.count("shown")
+    bench.count("fetched" if bench.is_served else "shown")
     bench.has_read()
+
+
+def _columns(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Shown]:
+    with LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader:
+        chunk = {"chunk_bytes": 1} if pause else {}
+        for some in reader.columns(reader.log_start_offset, isolation="read_committed", **chunk):
+            for record in some:
+                assert record.offset is not None
+                key = (record.key or b"").decode()
+                yield record.offset, key, record.value, number_of(record.headers)
+            if pause:
+                bench.clock.sleep(pause)
+                pause = 0
 
 
 def _log_start(bench: Bench, topic: str, oracle: Oracle) -> int:

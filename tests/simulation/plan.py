@@ -61,6 +61,7 @@ _LATER_RESTS = {
     "rule": 0.05,
     "serve": 0.05,
 }
+_SERVED_SHARE = 0.05  # of the worlds have readers that ask `cleaner serve`
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
@@ -145,6 +146,7 @@ class Plan:
         rests: between lives, in turn.
         has_retention: the daemon removes what has expired, where the writer does not.
         has_index: rounds have key indexes.
+        is_served: readers ask `cleaner serve` (`fetching.py`).
     """
 
     operations: tuple[Operation, ...]
@@ -158,6 +160,7 @@ class Plan:
     rests: tuple[Rest, ...] = ()
     has_retention: bool = False
     has_index: bool = False
+    is_served: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -200,6 +203,7 @@ class Plan:
         )
         plan = _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
         plan = replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
+        plan = replace(plan, is_served=Random(f"{seed}/served").random() < _SERVED_SHARE)
         return _with_later_rests(seed, plan)
 
 

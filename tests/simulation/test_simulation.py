@@ -55,6 +55,8 @@ _FOUND = {
     "rules keep records that lose at once": 95,
     "resume forgets the sequence": 21,
     "decisions are not read at the opening": 21,
+    "fetches do not tell aborted transactions": 15,
+    "fetches begin one batch late": 15,
 }
 
 

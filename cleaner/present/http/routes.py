@@ -9,6 +9,7 @@ from pathlib import Path
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.json_values import described, format_json
+from cleaner.base.listening import Address
 from cleaner.config.values import CleanerConfig
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.present.html import page
@@ -16,7 +17,7 @@ from cleaner.present.html.page_logs import LOG_PATH
 from cleaner.present.http import health
 from cleaner.present.http.exposition import expose, negotiate
 from cleaner.present.http.message import Request, Response
-from cleaner.present.http.server import Address, HttpServer
+from cleaner.present.http.server import HttpServer
 from cleaner.present.http.web_config import WebConfigFile
 from cleaner.present.metrics.metrics import DEFAULT_PARTITIONS, SnapshotCollector, registry
 from cleaner.storage.fs.file_system import FileSystem

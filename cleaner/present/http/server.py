@@ -16,19 +16,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
+from cleaner.base.listening import Address, listen
 from cleaner.config.forms import LISTEN_KEY
-from cleaner.errors import ListenError
 from cleaner.present.http.message import (
     HEAD_END,
     MAX_HEAD_BYTES,
@@ -70,25 +68,6 @@ _PIECE_BYTES = 256 << 10  # of an answer
 _BACKLOG = 256
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where to listen; an IPv6 address is without brackets, port 0 is any that is free."""
-
-    host: str
-    port: int
-
-    @property
-    def is_loopback(self) -> bool:
-        """Tell whether only this machine can reach it."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host.lower() == "localhost"
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
 class _PendingLogin(NamedTuple):
     """A request whose password has to be compared; `is_right` becomes None when it loses its place in the line."""
 
@@ -108,6 +87,7 @@ class HttpServer:
         warn: called with warnings for the operator, one line each.
         failed: called with an internal error of `answer`; the client only learns that there was one.
         clock: for the `Date` header.
+        option: with the address behind it, for messages.
     Raises:
         ListenError: the address is taken or not ours.
     """
@@ -121,11 +101,11 @@ class HttpServer:
         warn: Callable[[str], None],
         failed: Callable[[Exception], None],
         clock: Clock,
+        option: str = f"{LISTEN_KEY}=",
     ) -> None:
         self._answer, self._web_config, self._warn, self._failed = answer, web_config, warn, failed
         self._clock = clock
-        self._listener = _listen(address)
-        self.address = Address(address.host, self._listener.getsockname()[1])
+        self._listener, self.address = listen(address, _BACKLOG, option)
         self._closing = concurrency.Event()
         self._thread = concurrency.Thread(
             target=lambda: asyncio.run(self._accept_all()), name="cleaner-http", daemon=True
@@ -137,7 +117,7 @@ class HttpServer:
         is_guarded = web_config is not None and web_config.current().has_users
         if not address.is_loopback and not is_guarded:
             warn(
-                f"{LISTEN_KEY}={address} is open to other machines without a password: "
+                f"{option}{address} is open to other machines without a password: "
                 "anyone can read the names and sizes of all topics; see cleaner.http.web.config.file"
             )
 
@@ -365,22 +345,3 @@ class _Connection:
         """Release the descriptor."""
         if self._writer is not None:
             self._writer.transport.abort()
-
-
-def _listen(address: Address) -> socket.socket:
-    try:
-        family, kind, protocol, _, where = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ListenError(f"{LISTEN_KEY}={address}: {error.strerror or error}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ListenError(f"{LISTEN_KEY}={address}: {error.strerror or error}") from error
-    listener.setblocking(False)
-    return listener

@@ -245,3 +245,26 @@ KAFKA_CHAPTER = Chapter(
     (KAFKA_MAX_BUFFER, KAFKA_RECOPY, KAFKA_MAX_TIME, KAFKA_MAX_DELAY, KAFKA_DEAD, KAFKA_DIRTY, KAFKA_SINCE,
      KAFKA_UNCLEANABLE, KAFKA_UNCLEANABLE_BYTES),
 )  # fmt: skip
+
+SERVE_CONNECTIONS = _gauge("cleaner_serve_open_connections", "Connections of Kafka's clients now.")
+SERVE_ACCEPTED = _counter(
+    "cleaner_serve_connections_total", "Connections: accepted, or turned_away because there were too many.", "result"
+)
+SERVE_REQUESTS = _counter("cleaner_serve_requests_total", "Requests, by Kafka's name of the API.", "api")
+SERVE_REFUSED = _counter("cleaner_serve_refused_requests_total", "Those of them that would write.", "api")
+SERVE_ERRORS = _counter(
+    "cleaner_serve_errors_total",
+    "Errors in answers, by Kafka's name of the code: of a whole answer, or of each topic or partition in it.",
+    "error",
+)
+SERVE_FAILURES = _counter("cleaner_serve_internal_errors_total", "Requests that failed by a mistake of the program.")
+SERVE_LOGINS = _counter("cleaner_serve_failed_logins_total", "Connections that ended with a wrong name or password.")
+SERVE_BYTES = _counter("cleaner_serve_sent_bytes_total", "Bytes of answers: records, or other.", "content")
+SERVE_GROUPS = _gauge("cleaner_serve_groups", "Consumer groups of this process.")
+SERVE_MEMBERS = _gauge("cleaner_serve_group_members", "Members of all of them.")
+
+SERVE_CHAPTER = Chapter(
+    "The endpoint",
+    (SERVE_CONNECTIONS, SERVE_ACCEPTED, SERVE_REQUESTS, SERVE_REFUSED, SERVE_ERRORS, SERVE_FAILURES, SERVE_LOGINS,
+     SERVE_BYTES, SERVE_GROUPS, SERVE_MEMBERS),
+)  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 from cleaner.base.model import AbortedTxn, EpochEntry
 from cleaner.base.segments import segments_between
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CorruptBatchError, OffsetsOutOfOrderError
+from cleaner.errors import CorruptBatchError, OffsetsOutOfOrderError, as_value
 from cleaner.format.chunks import Chunk, ReadBuffer
 from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, base_offset_of
 from cleaner.storage.files.leader_epochs import assign_epoch
@@ -79,7 +79,7 @@ class SoundChunks:
                         self.end = chunk.position + chunk.length
                         yield chunk
                 except CorruptBatchError as error:
-                    self.damage = self.damage or error
+                    self.damage = self.damage or as_value(error)
                     # The reader may find the damage before it has returned the sound batches in front of it.
                     if self.end < error.position < stop:
                         stop = error.position

@@ -287,6 +287,15 @@ FUNCTIONS: Table = {
         **FOUND,
         **LENT,
     },
+    "serve_log_dirs": {
+        "log_dirs": (5, [], ["logs", 5], {"logs": 1}, b"logs", "", None, THING),
+        "listen": (*NEEDED_TEXT, "", "9092", "a:b", "127.0.0.1:70000"),
+        "compacted": FLAG,
+        "scratch": PATH,
+        "warn": FUNCTION,
+        **{name: values for name, values in FOUND.items() if name != "now_ms"},
+        "fs": OBJECT,
+    },
     "replay": {
         "before": (*PATH, None),
         "after": (*PATH, None),
@@ -427,7 +436,7 @@ def test_function_refuses_what_it_cannot_use(name: str, manager: LogManager, tmp
     """Commands' calls and openings, of a log dir that is closed."""
     manager.close()
     before = files_below(tmp_path)
-    first = {"LogManager": "log_dirs", "replay": "before"}.get(name, "log_dir")
+    first = {"LogManager": "log_dirs", "serve_log_dirs": "log_dirs", "replay": "before"}.get(name, "log_dir")
     usual = {first: tmp_path / "logs", **({"after": tmp_path / "logs"} if name == "replay" else USUAL.get(name, {}))}
     if name == "check_replicas":
         usual = {"directories": [tmp_path / "logs", shutil.copytree(tmp_path / "logs", tmp_path / "copy")]}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import pytest
 
 from cleaner.format.cluster_messages import CLUSTER_RECORDS
-from cleaner.format.fields import FieldReader
+from cleaner.format.fields import FieldReader, FieldWriter
 from cleaner.format.group_messages import GROUP_RECORDS
 from cleaner.format.message_schema import Field, UnknownVersionError, parse_table
 from cleaner.format.other_messages import CONSUMER_PROTOCOL, CONTROL_RECORDS, SHARE_RECORDS, TRANSACTION_RECORDS
@@ -28,6 +30,12 @@ UUID = bytes(range(16))
 KNOWN_TYPES = {"bool", "int8", "int16", "int32", "int64", "uint16", "float64", "string", "bytes", "uuid", "struct"}
 
 
+class Elsewhere(NamedTuple):
+    """Bytes in a file."""
+
+    size: int
+
+
 def read(version: int, data: bytes) -> dict[str, object]:
     rest = FieldReader(data)
     found = THING.read(rest, version)
@@ -39,6 +47,21 @@ def test_first_version_has_wide_lengths_and_its_own_fields() -> None:
     """No field of a later version is read or returned."""
     data = b"\0\2ab" + b"\0\0\0\5" + b"\0\0\0\1" + bytes.fromhex("3ff8000000000000") + b"\0\0\0\3xyz"
     assert read(0, data) == {"name": "ab", "size": 5, "parts": [{"ratio": 1.5, "data": "eHl6"}]}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_is_written_is_read(version: int) -> None:
+    """With values that each version has, those left out, and a piece that is elsewhere."""
+    elsewhere = Elsewhere(3)
+    values: dict[str, Any] = {"name": "ü", "size": -5, "parts": [{"ratio": 1.5, "data": elsewhere}, {"data": b"xyz"}]}
+    more = {0: {}, 1: {"since": 1 << 40}, 2: {"since": -1, "ids": [], "mark": 7, "extra": {"is_set": True}}}[version]
+    out = FieldWriter()
+    THING.write(out, values | more, version)
+    pieces = [b"abc" if piece is elsewhere else piece for piece in out.pieces()]
+    assert pieces.count(b"abc") == 1
+    read_back = read(version, b"".join(piece for piece in pieces if isinstance(piece, bytes)))
+    parts = [{"ratio": 1.5, "data": "YWJj"}, {"ratio": 0.0, "data": "eHl6"}]
+    assert read_back == {"name": "ü", "size": -5, "parts": parts} | more
 
 
 def test_later_version_may_have_null_where_the_first_may_not() -> None:

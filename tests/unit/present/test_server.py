@@ -13,10 +13,11 @@ from http import HTTPStatus
 import pytest
 
 from cleaner.base.clock import SystemClock
+from cleaner.base.listening import Address
 from cleaner.errors import ListenError
 from cleaner.present.http.message import SECURITY_HEADERS, Request, Response, format_head
 from cleaner.present.http.routes import Routes
-from cleaner.present.http.server import MAX_CONNECTIONS, MAX_THREADS, Address, HttpServer
+from cleaner.present.http.server import MAX_CONNECTIONS, MAX_THREADS, HttpServer
 from tests.support.snapshots import snapshot
 
 

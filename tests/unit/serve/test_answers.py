@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from kafka.record import MemoryRecords
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import ListenError, UsageError
+from cleaner.serve import catalog as served_catalog
 from cleaner.serve.api import load_apis
 from cleaner.serve.codes import READ_ONLY, Code
 from cleaner.storage.files.kafka_uuid import parse_uuid
@@ -283,6 +285,27 @@ def test_everything_that_writes_is_refused(client: WireClient) -> None:
     assert (grown.name, grown.error_code) == ("prices", Code.TOPIC_AUTHORIZATION_FAILED)
 
 
+def test_topic_that_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that knows the old one by its id is told that it is gone; by name it gets the new one."""
+    monkeypatch.setattr(served_catalog, "_FRESH_NS", 0)
+    old, new = LogBuilder(PRICES), LogBuilder(PRICES)
+    old.append(("k", "old"))
+    new.append(("k", "new"), ("k", "newer"))
+    for name, log in (("old", old), ("new", new)):
+        write_log_dir(tmp_path / name, log)
+    metadata = tmp_path / "new" / "prices-0" / "partition.metadata"
+    metadata.write_text(metadata.read_text().replace(TOPIC_ID, "A" * 20 + "BQ"))
+    with serving(tmp_path / "old") as port, WireClient(port) as client:
+        assert offsets_in(client.fetch("prices", 0)) == [0]
+        known = client.ask("Metadata", 12, topics=None).topics[0].topic_id
+        shutil.rmtree(tmp_path / "old" / "prices-0")
+        (tmp_path / "new" / "prices-0").rename(tmp_path / "old" / "prices-0")
+        assert client.fetch(known, 0, 13).error_code == Code.KAFKA_STORAGE_ERROR
+        assert client.ask("Metadata", 12, topics=None).topics[0].topic_id == uuid.UUID(int=5)
+        assert client.fetch(known, 0, 13).error_code == Code.UNKNOWN_TOPIC_ID
+        assert offsets_in(client.fetch("prices", 0)) == [0, 1]
+
+
 def test_where_it_does_not_begin(tmp_path: Path) -> None:
     """Not for addresses of others, not with a partition twice, not at a port that is taken, not without a log dir."""
     from cleaner.app.options import CallContext
@@ -296,7 +319,7 @@ def test_where_it_does_not_begin(tmp_path: Path) -> None:
         directories = [tmp_path / name for name in names]
         ServedLogDirs(directories, Sources(), CallContext.of(), listen_at=(host, port)).close()
 
-    with pytest.raises(UsageError, match="only loopback"):
+    with pytest.raises(UsageError, match="--access FILE"):
         begin("a", host="0.0.0.0")  # noqa: S104 - refused
     with pytest.raises(UsageError, match=r"prices-0 is in .*a and in .*b"):
         begin("a", "b")

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from cleaner.errors import UsageError
-from cleaner.format.message_schema import Field, Message
+from cleaner.format.message_schema import Field, Message, default_of, versions_of
 
 PACKAGE = "kafka-python"
 _FOLDER = "kafka/protocol/schemas/resources"
 _COMMENT_LINE = re.compile(r"^[ \t]*//[^\n]*$", re.MULTILINE)
 _NEVER = (1, 0)
-_MOST = 1 << 15
-_ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @functools.cache
@@ -80,33 +78,12 @@ def _field(found: Mapping[str, Any], common: Mapping[str, Any]) -> Field:
         found.get("tag"),
         None,
     )
-    field.default = _default(field, found.get("default"))
+    text = found.get("default", "")
+    field.default = default_of(field, text if isinstance(text, str) else json.dumps(text))
     if is_struct:
         field.fields = [_field(each, common) for each in found.get("fields") or common[element]]
     return field
 
 
-def _default(field: Field, text: Any) -> Any:
-    if text == "null" or (field.type == "struct" and not field.is_array):
-        return None
-    if field.is_array:
-        return []
-    match field.type:
-        case "string":
-            return text or ""
-        case "bytes":
-            return b""
-        case "bool":
-            return str(text).lower() == "true"
-        case "uuid":
-            return _ZERO_ID
-        case "float64":
-            return float(text or 0)
-    return int(str(text), 0) if text not in (None, "") else 0
-
-
 def _range(text: str) -> tuple[int, int]:
-    if text == "none":
-        return _NEVER
-    first, dash, last = text.rstrip("+").partition("-")
-    return int(first), _MOST if text.endswith("+") else int(last) if dash else int(first)
+    return _NEVER if text == "none" else versions_of(text)

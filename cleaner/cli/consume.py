@@ -148,8 +148,8 @@ def _properties_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _printer_of(arguments: argparse.Namespace, properties: dict[str, str], topic: Topic) -> Print:
-    from cleaner.cli.record_json import to_json
     from cleaner.cli.record_text import TextFormat
+    from cleaner.log.record_json import to_json
 
     if arguments.format == "json":
         return lambda partition, record: to_json(topic.name, partition, record).encode() + b"\n"

@@ -246,7 +246,7 @@ class _Objects:
         self._object("record", fields)
 
     def _data(self, decoder: Decoder, record: ShownRecord) -> dict[str, object]:
-        from cleaner.cli.record_json import plain_field
+        from cleaner.log.record_json import plain_field
 
         if not self._is_decoded:
             return {"key": plain_field(record.key), "value": plain_field(record.value)}

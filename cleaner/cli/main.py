@@ -33,6 +33,7 @@ from cleaner.cli import (
     dump,
     erase,
     explain,
+    export,
     gaps,
     handover,
     history,
@@ -83,10 +84,11 @@ _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "topics": topics,
     "produce": produce,
     "consume": consume,
+    "export": export,
     "serve": serve,
 }
 
-_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume")
+_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume", "gaps", "export")
 """The commands that take log dirs in buckets."""
 
 _DESCRIPTION = """\

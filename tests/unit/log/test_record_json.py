@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleaner.cli.record_json import from_json, to_json
 from cleaner.errors import InputError
 from cleaner.log.record import Record
+from cleaner.log.record_json import from_json, to_json
 
 _fields = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
 _headers = st.lists(st.tuples(st.text(max_size=5), _fields), max_size=3).map(tuple)

@@ -17,6 +17,9 @@ from cleaner.errors import UsageError
 SCHEMES = ("s3", "gs", "abfs", "abfss", "webhdfs", "swebhdfs")
 """The kinds of storage that can be read."""
 
+KINDS = "s3://, gs://, abfs://, webhdfs://"
+"""The same in words."""
+
 _AZURE = re.compile(r"[a-z0-9$][a-z0-9-]*@[a-z0-9]+(\.[a-z0-9-]+)+")  # which is no user with a host
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/(/?)(.*)", re.DOTALL)
 
@@ -80,8 +83,7 @@ def any_path(text: str | os.PathLike[str]) -> Path:
     if scheme == "hdfs":
         raise UsageError(f"{given}: HDFS is read over HTTP: give webhdfs://NAMENODE:9870/PATH")
     if scheme not in SCHEMES:
-        kinds = "s3://, gs://, abfs://, webhdfs://"
-        raise UsageError(f"{given}: logs are read from {kinds} and from mounted file systems, not from {scheme}://")
+        raise UsageError(f"{given}: logs are read from {KINDS} and from mounted file systems, not from {scheme}://")
     if not bucket or (scheme.startswith("abfs") and "@" not in bucket):
         wanted = "CONTAINER@ACCOUNT.dfs.core.windows.net" if scheme.startswith("abfs") else "BUCKET"
         raise UsageError(f"{given}: no bucket; give {scheme}://{wanted}/PREFIX")

@@ -6,7 +6,7 @@
 # See also: https://github.com/scop/bash-completion/blob/main/doc/configuration.md
 
 _shtab_cleaner_config_subparsers=(check show docs)
-_shtab_cleaner_subparsers=(doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume serve)
+_shtab_cleaner_subparsers=(doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume export serve)
 
 _shtab_cleaner_doctor_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
 _shtab_cleaner_clean_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --recompress --index-dir --no-index --safe-tombstones --max-seconds)
@@ -41,6 +41,7 @@ _shtab_cleaner_history_option_strings=(-h --help --wide --partition --kind --sin
 _shtab_cleaner_topics_option_strings=(-h --help --wide --log-dir --as-root --topic --entity-name --topic-id --partitions --config --add-config --delete-config --if-not-exists --if-exists --writer-config --format)
 _shtab_cleaner_produce_option_strings=(-h --help --wide --log-dir --as-root --topic --property --reader-property --reader-config --line-reader --file --format --partition --rate --sync --transactional-id --transaction-records --transaction-timeout-ms --abort --writer-config)
 _shtab_cleaner_consume_option_strings=(-h --help --wide --log-dir --as-root --topic --partition --from-beginning --offset --max-messages --follow --timeout-ms --isolation-level --flushed --property --formatter-property --formatter-config --formatter --key-deserializer --value-deserializer --skip-message-on-error --format)
+_shtab_cleaner_export_option_strings=(-h --help --wide --to --format --changes --survivor --as-root)
 _shtab_cleaner_serve_option_strings=(-h --help --wide --listen --advertise --max-connections --set --topics-dir --config --metadata-dir --as-kafka --as-root)
 _shtab_cleaner_option_strings=(-h --help --wide --version)
 
@@ -66,7 +67,6 @@ _shtab_cleaner_check___safe_tombstones_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_check___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_check___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_check___metadata_dir_COMPGEN=_shtab_compgen_dirs
-_shtab_cleaner_gaps_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_gaps___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_gaps___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_gaps___metadata_dir_COMPGEN=_shtab_compgen_dirs
@@ -143,6 +143,7 @@ _shtab_cleaner_produce___reader_config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_produce___file_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_produce___writer_config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_consume___formatter_config_COMPGEN=_shtab_compgen_files
+_shtab_cleaner_export___to_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_serve_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_serve___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_serve___config_COMPGEN=_shtab_compgen_files
@@ -200,8 +201,9 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
+_shtab_cleaner_export___format_choices=(parquet jsonl)
 _shtab_cleaner_serve___as_kafka_choices=(auto 4.3 4.4)
-_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume serve)
+_shtab_cleaner_pos_0_choices=(doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume export serve)
 
 _shtab_cleaner_doctor_pos_0_nargs='*'
 _shtab_cleaner_doctor__h_nargs=0
@@ -384,6 +386,11 @@ _shtab_cleaner_consume___from_beginning_nargs=0
 _shtab_cleaner_consume___follow_nargs=0
 _shtab_cleaner_consume___flushed_nargs=0
 _shtab_cleaner_consume___skip_message_on_error_nargs=0
+_shtab_cleaner_export__h_nargs=0
+_shtab_cleaner_export___help_nargs=0
+_shtab_cleaner_export___wide_nargs=0
+_shtab_cleaner_export___changes_nargs=0
+_shtab_cleaner_export___as_root_nargs=0
 _shtab_cleaner_serve_pos_0_nargs=+
 _shtab_cleaner_serve__h_nargs=0
 _shtab_cleaner_serve___help_nargs=0

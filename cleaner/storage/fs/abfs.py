@@ -124,8 +124,10 @@ class AzureStorage:
             from azure.core.exceptions import AzureError
             from azure.identity import DefaultAzureCredential
         except ImportError:
-            words = "no connection string, SAS or key in the environment; other credentials need azure-identity"
-            raise Refused(f"{words}: pip install azure-identity") from None
+            words = (
+                "no connection string, SAS or key in the environment; other credentials need the package azure-identity"
+            )
+            raise Refused(words) from None
         try:
             if self._identity is None:
                 self._identity = DefaultAzureCredential()

@@ -37,10 +37,10 @@ KEY = "kafka/topic-0/00000000000000000000.log"
 class Rig:
     """A bucket with one object, and what reads it; the clock stands, and pauses cost nothing."""
 
-    def __init__(self, kind: str, server: S3Server, store: Store) -> None:
+    def __init__(self, kind: str, server: S3Server, store: Store, *, url: str | None = None) -> None:
         self.kind = kind
         self.server = server
-        self.object = any_path(f"{url_of(kind, server)}/{KEY}")
+        self.object = any_path(f"{url or url_of(kind, server)}/{KEY}")
         self.clock = ManualClock()
         self.files = RemoteFiles(LIMITS, self.clock, store)
         self.put(DATA)

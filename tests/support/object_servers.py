@@ -1,6 +1,6 @@
 """
 Servers that answer as Google's, Azure's and HDFS's do to the few requests that readers make: written from their
-documents. Real ones are started by `tests/slow/test_real_stores.py`.
+documents. Others' servers are started by `tests/integration/test_real_stores.py`.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ SECRET = "not-to-be-seen-anywhere"  # noqa: S105
 KEY_ID = "AKIANOTTOBESEEN"
 
 _TRICKLE_BYTES = 200
+_OF_THE_CONNECTION = ("connection", "content-length", "date", "transfer-encoding")
 
 Fault = Callable[["Answer"], None]
 
@@ -141,7 +142,7 @@ class S3Server:
         try:
             connection.request(handler.command, handler.path, headers=dict(handler.headers.items()))
             got = connection.getresponse()
-            kept = [(n, v) for n, v in got.getheaders() if n.lower() not in ("connection", "content-length", "date")]
+            kept = [(n, v) for n, v in got.getheaders() if n.lower() not in _OF_THE_CONNECTION]
             answer = Answer(handler.command, handler.path, wanted, got.status, kept)
             answer.body = got.read()
         finally:

@@ -23,7 +23,7 @@
 # make bundle  an archive with the wheels of all locked packages and an installer, for machines without a network
 # make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
 # make packages    wheel, bundle and .deb built, installed and tried in a bootstrapped Debian, as root; the last release's state
-# make stores  readers of buckets with fake-gcs-server and azurite, which it fetches: a minute
+# make stores  readers of buckets with fake-gcs-server, azurite and HDFS, which it fetches: some minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -145,6 +145,7 @@ packages: spark
 
 stores: tools
 	GOBIN=$(CURDIR)/.cache/stores/bin go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
+	mvn -q -B dependency:copy-dependencies -f tests/support/minihdfs.xml -DoutputDirectory=$(CURDIR)/.cache/stores/hdfs
 	npm install --silent --no-audit --no-fund --prefix .cache/stores azurite@$(AZURITE)
 	$(BIN)/python -m pytest -q tests/integration/test_real_stores.py $(ARGS)
 

@@ -28,7 +28,9 @@ manifest comes last, so that a crash leaves the export before or this one, and t
 
 With --changes it is compared with the export that is there: rows to put and keys to delete go to files of their own.
 
-Nothing in the log dir is locked or changed; it may be in a bucket. Needs the extra `export` (docs/export.md)."""
+Nothing in the log dir is locked or changed. Needs the extra `export` (docs/export.md).
+
+The log dir may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

@@ -29,7 +29,9 @@ A log dir does not tell everything. Below the cleaner checkpoint a lost segment 
 `cleaner verify` with an older copy decides. What else cannot be told is said with the result.
 
 Reads every batch and verifies its checksum, takes no lock and writes nothing, so it may run beside a broker and on a
-read-only mount; it also reads a single partition's directory, and log dirs in buckets (s3://)."""
+read-only mount; it also reads a single partition's directory.
+
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

@@ -21,7 +21,7 @@ from cleaner.app.options import CallContext
 from cleaner.base import arguments
 from cleaner.base.model import TopicPartition
 from cleaner.base.remote_path import is_remote
-from cleaner.errors import LogDirLockedError, UnknownTopicError, UsageError
+from cleaner.errors import LogDirLockedError, UnknownTopicError, UsageError, forget_frames
 from cleaner.exporting.manifest import (
     DIRECTORY,
     FILE,
@@ -132,7 +132,8 @@ def export_topic(log_dir: Path, name: str, target: Path, options: ExportOptions,
         writer = _Writer(log_dir, place, place / _directory(number), before if options.changes else None, options)
         try:
             done = writer.write(topic.partitions, context)
-        except BaseException:
+        except BaseException as error:
+            forget_frames(error)  # a damaged chunk knows its error
             _remove_all_but(fs, place, kept)
             raise
         since = before.number if options.changes and before is not None else None

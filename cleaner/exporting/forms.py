@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -172,7 +172,7 @@ class TableWriter:
 
 def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, Record]]:
     """Return partition and record of each row; a row without a timestamp has None."""
-    keys, values, offsets, _, partitions, headers = (column.to_pylist() for column in batch.columns)
+    keys, values, offsets, _, partitions, headers = map(_listed, batch.columns)
     for key, value, offset, time, number, pairs in zip(
         keys, values, offsets, _millis(batch), partitions, headers, strict=True
     ):
@@ -180,8 +180,17 @@ def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, Record]]:
         yield number, Record(key, value, found, time, offset)
 
 
+def _listed(column: pa.Array) -> list[Any]:
+    """Return a column's values; with numpy where it can, which is some times as fast."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if column.null_count or pa.types.is_list(column.type):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
 def _millis(batch: pa.RecordBatch) -> list[int | None]:
-    micros = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    micros = _listed(batch.column("timestamp").cast(pa.int64()))
     # Below 0: its producer gave it none.
     return [None if each is None or each < 0 else each // 1000 for each in micros]
 

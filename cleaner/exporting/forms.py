@@ -22,61 +22,13 @@ from cleaner.exporting.manifest import ExportedFile
 from cleaner.log.record import Record
 from cleaner.log.record_json import from_json, to_json
 from cleaner.spark.source.arrow import ROWS, arrow_schema
-from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.stream import Stream
 
 COLUMNS = ("key", "value", "offset", "timestamp", "partition", "headers")
 SCHEMA = arrow_schema(COLUMNS)
 
 _GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20  # of a row group of Parquet, at most
-
-
-class Stream(io.RawIOBase):
-    """
-    A file of the file system as a stream, for libraries; closing it leaves the file open.
-
-    Attributes:
-        discards: nothing more is written.
-    """
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._at = 0
-        self.discards = False
-
-    def readable(self) -> bool:
-        """Return that it is."""
-        return True
-
-    def writable(self) -> bool:
-        """Return that it is."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return that it is."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position."""
-        self._at = offset + (0, self._at, self._file.size())[whence]
-        return self._at
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer."""
-        count = self._file.read_into(memoryview(buffer).cast("B"), self._at)
-        self._at += count
-        return count
-
-    def write(self, data: bytes | memoryview) -> int:  # type: ignore[override]
-        """Write all of it."""
-        view = memoryview(data).cast("B")
-        if not self.discards:
-            self._file.write(view, self._at)
-        self._at += len(view)
-        return len(view)
 
 
 class _Rows(Protocol):

@@ -10,7 +10,7 @@ _shtab_cleaner_subparsers=(doctor clean bulk plan check gaps dump recover verify
 
 _shtab_cleaner_doctor_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
 _shtab_cleaner_clean_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --rounds --max-dirty-bytes --damaged --recompress --index-dir --no-index --safe-tombstones --max-seconds)
-_shtab_cleaner_bulk_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries)
+_shtab_cleaner_bulk_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --all --dry-run --retention --recover --allow-truncate --high-watermark --keep-tombstones --keep-old --no-verify --trust-default-policy --master --conf --work-dir --map-entries --to --scratch)
 _shtab_cleaner_plan_option_strings=(-h --help --wide --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root --high-watermark --estimate --sample --recompress --who --top --trust-default-policy)
 _shtab_cleaner_check_option_strings=(-h --help --wide --clean-section --memory --repair --replicas --partition --safe-tombstones --set --topics-dir --config --metadata-dir --as-kafka --now --format --as-root)
 _shtab_cleaner_gaps_option_strings=(-h --help --wide --trust-default-policy --set --topics-dir --config --metadata-dir --as-kafka --format --as-root)
@@ -60,6 +60,7 @@ _shtab_cleaner_bulk___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_bulk___metadata_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_bulk___keep_old_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_bulk___work_dir_COMPGEN=_shtab_compgen_dirs
+_shtab_cleaner_bulk___scratch_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan___topics_dir_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_plan___config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_plan___metadata_dir_COMPGEN=_shtab_compgen_dirs

@@ -127,6 +127,8 @@ class S3Server:
             def do_GET(self) -> None:
                 outer._pass_on(self)
 
+            do_PUT = do_GET
+
             def log_message(self, format: str, *args: Any) -> None:
                 return
 
@@ -140,7 +142,8 @@ class S3Server:
         """Return the service's answer to a request."""
         connection = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=30)
         try:
-            connection.request(handler.command, handler.path, headers=dict(handler.headers.items()))
+            body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))) or None
+            connection.request(handler.command, handler.path, body, dict(handler.headers.items()))
             got = connection.getresponse()
             kept = [(n, v) for n, v in got.getheaders() if n.lower() not in _OF_THE_CONNECTION]
             answer = Answer(handler.command, handler.path, wanted, got.status, kept)

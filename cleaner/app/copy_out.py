@@ -21,7 +21,7 @@ from cleaner.storage.fs.file_system import File, FileState, FileSystem, real_pat
 from cleaner.storage.fs.new_copy import NewCopy
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment import names
-from cleaner.storage.which_dir import require_log_dir
+from cleaner.storage.which_dir import place_around, require_log_dir
 from cleaner.verification.check.log_dirs import is_in_use
 
 MANIFEST = "cleaner-copy.json"
@@ -49,8 +49,9 @@ def copy_in(log_dir: Path, scratch: Path, context: CallContext) -> None:
     fs = context.fs
     require_log_dir(fs, log_dir)
     source, target = real_path(log_dir), real_path(scratch)
-    if target.is_relative_to(source):
-        raise UsageError(f"{scratch}: is in the log dir; name another directory with --scratch")
+    around = place_around(fs, target) or (source if target.is_relative_to(source) else None)
+    if around is not None:
+        raise UsageError(f"{scratch}: inside of {around}; name a directory outside with --scratch")
     if fs.exists(target) and fs.list_dir(target):
         raise UsageError(f"{scratch}: is not empty; name a new directory with --scratch, or remove what is in it")
     if is_in_use(fs, source):

@@ -41,7 +41,7 @@ from cleaner.storage.fs.remote import files_for
 from cleaner.storage.lock.byte_ranges import TO_THE_END, WRITE, try_lock
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment.names import LOCK
-from cleaner.storage.which_dir import require_log_dir
+from cleaner.storage.which_dir import place_around, require_log_dir
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,6 +151,9 @@ def _directory(number: int) -> str:
 def _held(fs: FileSystem, target: Path, log_dir: Path) -> Iterator[Path]:
     """Hold a directory of exports, alone, for a `with` block; it is made if it is not there."""
     place = real_path(target)
+    around = place_around(fs, place) or (log_dir if place.is_relative_to(real_path(log_dir)) else None)
+    if around is not None:
+        raise UsageError(f"{place}: inside of {around}, where each directory is a partition; name one outside")
     if not fs.exists(place):
         mode = _REMOTE_MODE if is_remote(log_dir) else stat.S_IMODE(fs.stat_followed(log_dir).st_mode)
         if not fs.exists(place.parent):

@@ -179,7 +179,7 @@ def test_round_that_is_refused_puts_nothing(log_dir: Path, server: S3Server, cap
         (["--to", f"s3://{BUCKET}/copy"], "needs --scratch"),
         (["--to", "copy", "--scratch", "scratch"], "needs --scratch"),
         (["--to", f"gs://{BUCKET}/copy", "--scratch", "scratch"], "copies are written to s3:// only"),
-        (["--to", f"s3://{BUCKET}/copy", "--scratch", "logs/x"], "is in the log dir"),
+        (["--to", f"s3://{BUCKET}/copy", "--scratch", "logs/x"], "inside of the log dir"),
         (["--to", f"s3://{BUCKET}/copy", "--scratch", "full"], "is not empty"),
         (["--to", f"s3://{BUCKET}/copy", "--scratch", f"s3://{BUCKET}/x"], "that option needs a path of this machine"),
     ],

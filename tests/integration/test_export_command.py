@@ -245,6 +245,8 @@ def test_refusals_of_the_command(
         ([str(log_dir), "topics", "--to", str(tmp_path / "out")], 1, "did you mean topic?"),
         ([str(log_dir), "topic", "--to", str(tmp_path / "file")], 2, "not a directory"),
         ([str(log_dir), "topic", "--to", str(tmp_path / "no" / "out")], 2, "is not there, to make it in"),
+        ([str(log_dir), "topic", "--to", str(log_dir / "out")], 2, "where each directory is a partition"),
+        ([str(log_dir), "topic", "--to", str(log_dir / "topic-0")], 2, "where each directory is a partition"),
         ([str(log_dir), "topic", "--to", "s3://bucket/out"], 2, "that option needs a path of this machine"),
         ([str(log_dir / "topic-0"), "topic", "--to", str(tmp_path / "out")], 2, "partition"),
         ([str(log_dir), "topic", "--to", str(tmp_path / "out"), "--survivor", "x"], 2, "survivor"),

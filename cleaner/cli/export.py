@@ -80,12 +80,16 @@ def run(arguments: argparse.Namespace) -> int:
         return export_topic(arguments.log_dir, arguments.topic, target, options, context)
 
     made = run_work(work, bar, fs=files_for(None, arguments.log_dir))
-    partitions = f"{len(made.partitions)} partition{'s' if len(made.partitions) != 1 else ''}"
+    rows, partitions = _counted(made.rows, "row"), _counted(len(made.partitions), "partition")
     say(
-        f"{made.topic}: {made.rows} rows of {partitions}, {human_bytes(made.bytes)}: export {made.number} in "
+        f"{made.topic}: {rows} of {partitions}, {human_bytes(made.bytes)}: export {made.number} in "
         f"{printable(str(target))}"
     )
-    if made.upserts is not None:
+    if made.upserts is not None and made.deletes is not None:
         since = "since there was none before" if made.since is None else f"since export {made.since}"
-        say(f"  {since}: {made.upserts} upserts, {made.deletes} deletes")
+        say(f"  {since}: {_counted(made.upserts, 'upsert')}, {_counted(made.deletes, 'delete')}")
     return 0
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

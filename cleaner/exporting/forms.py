@@ -17,17 +17,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cleaner.errors import CleanerError, CorruptCheckpointError, InputError
+from cleaner.errors import CorruptCheckpointError, InputError
 from cleaner.exporting.manifest import ExportedFile
 from cleaner.log.record import Record
 from cleaner.log.record_json import from_json, to_json
 from cleaner.spark.source.arrow import ROWS, arrow_schema
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.stream import Stream
+from cleaner.storage.swap.backup import crc32_of
 
 COLUMNS = ("key", "value", "offset", "timestamp", "partition", "headers")
 SCHEMA = arrow_schema(COLUMNS)
 
+_NEVER_NULL = ("key", "value", "offset")
 _GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20  # of a row group of Parquet, at most
 
 
@@ -87,6 +89,7 @@ class TableWriter:
     """
 
     def __init__(self, fs: FileSystem, directory: Path, name: str, form: str, topic: str) -> None:
+        self._fs = fs
         self._name = f"{directory.name}/{name}.{form}"
         self._file = fs.create(directory.parent / self._name, like=directory)
         self._stream = Stream(self._file)
@@ -119,7 +122,7 @@ class TableWriter:
         """Force it to disk, and return what the manifest says of it."""
         self._rows.close()
         self._file.fsync()
-        return ExportedFile(self._name, self._count, self._file.size())
+        return ExportedFile(self._name, self._count, *crc32_of(self._fs, self._file.path))
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, Record]]:
@@ -157,25 +160,25 @@ def read_table(fs: FileSystem, directory: Path, about: ExportedFile, form: str) 
     path = directory / about.name
     damaged = partial(_damaged, path)
     try:
+        if (found := crc32_of(fs, path)) != (about.bytes, about.crc32):
+            damaged(f"has {found[0]} bytes with another CRC-32 than the {about.bytes} of its manifest")
         file = fs.open(path)
     except FileNotFoundError:
         damaged("is not there")
     count, last = 0, -1
     with file:
-        if file.size() != about.bytes:
-            damaged(f"has {file.size()} bytes, its manifest says {about.bytes}")
         try:
             for batch in _READERS[form](Stream(file)):
-                offsets = np.asarray(batch.column("offset"))
+                if batch.schema != SCHEMA or any(batch.column(name).null_count for name in _NEVER_NULL):
+                    damaged("is not a table of an export")
                 if not len(batch):
                     continue
-                if batch.schema != SCHEMA or offsets[0] <= last or (np.diff(offsets) <= 0).any():
-                    damaged("is not a table of an export")
+                offsets = np.asarray(batch.column("offset"))
+                if offsets[0] <= last or (np.diff(offsets) <= 0).any():
+                    damaged("has offsets that do not ascend")
                 count, last = count + len(batch), int(offsets[-1])
                 yield batch
-        except (pa.ArrowException, OSError, InputError, TypeError) as error:
-            if isinstance(error, CleanerError) and not isinstance(error, InputError):
-                raise
+        except (pa.ArrowException, OSError, InputError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             damaged(f"is damaged ({type(error).__name__})")
     if count != about.rows:
         damaged(f"has {count} rows, its manifest says {about.rows}")

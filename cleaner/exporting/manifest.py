@@ -12,7 +12,7 @@ The manifest of an export: the files that are its table, and those that say what
       {
        "partition": 0,
        "next_offset": 120,                     the table has what is committed below it
-       "table": {"name": "000007/table-00000.parquet", "rows": 100, "bytes": 2048},
+       "table": {"name": "000007/table-00000.parquet", "rows": 100, "bytes": 2048, "crc32": 373},
        "upserts": {...}, "deletes": {...}      null: made without `--changes`
       }
      ]
@@ -42,11 +42,12 @@ VERSION = 1  # Value on disk, never changes; another meaning of a field is anoth
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """A file: its name below the manifest's directory, its rows, and its size in bytes."""
+    """A file: its name below the manifest's directory, its rows, its size in bytes, and its CRC-32."""
 
     name: str
     rows: int
     bytes: int
+    crc32: int
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,6 @@ def _read(_version: int, values: dict[str, JsonValue]) -> Export:
             # Names in a manifest are joined to paths.
             if not DIRECTORY.fullmatch(directory) or not FILE.fullmatch(name):
                 raise BadStateError(f"{shortened(repr(file.name))} is not a file of an export")
-            if min(file.rows, file.bytes, each.next_offset, each.partition) < 0:
+            if min(file.rows, file.bytes, file.crc32, each.next_offset, each.partition) < 0:
                 raise BadStateError(f"{file.name}: a number below 0")
     return found

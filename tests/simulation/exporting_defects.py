@@ -10,6 +10,7 @@ from cleaner.exporting.changes import Changes
 from cleaner.exporting.forms import TableWriter
 from cleaner.exporting.manifest import ExportedFile
 from cleaner.log.reader import LogReader
+from cleaner.storage.swap.backup import crc32_of
 from tests.simulation.planting import breaks
 
 
@@ -17,7 +18,7 @@ from tests.simulation.planting import breaks
 def exports_are_not_forced_to_disk(_real: Any, self: Any) -> Any:
     """The manifest names files that a power cut may take."""
     self._rows.close()
-    return ExportedFile(self._name, self._count, self._file.size())
+    return ExportedFile(self._name, self._count, *crc32_of(self._fs, self._file.path))
 
 
 @breaks(topic._Writer, "write")

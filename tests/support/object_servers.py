@@ -32,6 +32,8 @@ class ObjectServer(S3Server):
 
     Args:
         kind: `gs`, `abfs` or `webhdfs`.
+    Attributes:
+        authorized: how requests to Google said who asks.
     """
 
     def __init__(self, kind: str) -> None:
@@ -39,6 +41,7 @@ class ObjectServer(S3Server):
         self._kind = kind
         self._objects: dict[str, _Stored] = {}
         self._versions = 0
+        self.authorized: list[str] = []
 
     def put(self, key: str, data: bytes) -> None:
         """Store an object; each one has another version."""
@@ -62,10 +65,13 @@ class ObjectServer(S3Server):
 
     def ask(self, handler: BaseHTTPRequestHandler, wanted: str | None) -> Answer:
         """Answer."""
+        handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         url = urlsplit(handler.path)
         query = {name: values[0] for name, values in parse_qs(url.query, keep_blank_values=True).items()}
         answer = Answer(handler.command, handler.path, wanted, 200, [])
-        getattr(self, f"_{self._kind}")(answer, unquote(url.path), query, dict(handler.headers.items()))
+        getattr(self, f"_{self._kind}")(
+            answer, unquote(url.path), query, {name.title(): value for name, value in handler.headers.items()}
+        )
         return answer
 
     def _names(self, prefix: str) -> list[tuple[str, bool]]:
@@ -79,6 +85,10 @@ class ObjectServer(S3Server):
 
     def _gs(self, answer: Answer, path: str, query: dict[str, str], headers: dict[str, str]) -> None:
         head = f"/storage/v1/b/{BUCKET}/o"
+        if path == "/token":
+            answer.body = json.dumps({"access_token": SECRET, "expires_in": 3600}).encode()
+            return
+        self.authorized.append(headers.get("Authorization", ""))
         if path == head:
             first = int(query.get("pageToken", 0))
             names = self._names(query["prefix"])
@@ -102,7 +112,7 @@ class ObjectServer(S3Server):
         _send_range(answer, stored.data, headers["Range"])
 
     def _abfs(self, answer: Answer, path: str, query: dict[str, str], headers: dict[str, str]) -> None:
-        if not headers.get("Authorization", "").startswith(f"SharedKey {_ACCOUNT}:"):
+        if query.get("sig") != SECRET and not headers.get("Authorization", "").startswith(f"SharedKey {_ACCOUNT}:"):
             answer.status = 403
             return
         head = f"/{_ACCOUNT}/{BUCKET}"

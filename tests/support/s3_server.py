@@ -127,7 +127,7 @@ class S3Server:
             def do_GET(self) -> None:
                 outer._pass_on(self)
 
-            do_PUT = do_GET
+            do_PUT = do_POST = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
                 return

@@ -87,7 +87,7 @@ class GoogleStorage:
         failure = None
         headers: dict[str, str] = {}
         try:
-            request: Any = Request(self._http.pool)  # type: ignore[no-untyped-call]
+            request: Any = Request(self._http.pool(_GOOGLE))  # type: ignore[no-untyped-call]
             self._credentials.before_request(request, "GET", self._base, headers)
         except GoogleAuthError as error:
             failure = Refused(f"no access by the usual chain of Google's tools ({type(error).__name__})")

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+from cleaner.base import concurrency
 from cleaner.errors import UsageError
 from cleaner.storage.fs.store import Again, Limits, Refused, Replaced
 
@@ -48,7 +52,23 @@ class Http:
         # Only redirects are followed here: a data node of HDFS has the bytes. Repeats are the caller's.
         once = urllib3.Retry(total=3, redirect=3, connect=0, read=0, status=0, other=0)
         timeout = urllib3.Timeout(connect=min(limits.silence_seconds, 10.0), read=limits.silence_seconds)
-        self.pool = urllib3.PoolManager(maxsize=32, timeout=timeout, retries=once)
+        self._options: dict[str, Any] = {"maxsize": 32, "timeout": timeout, "retries": once}
+        self._pools: dict[str, urllib3.PoolManager] = {}  # by the proxy
+        self._guard = concurrency.Lock()
+
+    def pool(self, url: str) -> urllib3.PoolManager:
+        """Return the connections by which a URL is asked: through a proxy where the environment names one."""
+        import urllib3
+
+        about = urlsplit(url)
+        proxy = getproxies().get(about.scheme, "")
+        if proxy_bypass(about.hostname or ""):
+            proxy = ""
+        with self._guard:
+            if proxy not in self._pools:
+                make = partial(urllib3.ProxyManager, proxy) if proxy else urllib3.PoolManager
+                self._pools[proxy] = make(**self._options)
+            return self._pools[proxy]
 
     def get(
         self, url: str, query: Mapping[str, str], headers: Mapping[str, str], *, is_read: bool = False
@@ -64,7 +84,7 @@ class Http:
         failure: Exception
         try:
             # Not unpacked: an object is bytes, whatever its headers say.
-            answer = self.pool.request("GET", url, fields=dict(query), headers=dict(headers), decode_content=False)
+            answer = self.pool(url).request("GET", url, fields=dict(query), headers=dict(headers), decode_content=False)
         except (self._errors, OSError) as error:
             failure = Again(f"no answer ({type(getattr(error, 'reason', None) or error).__name__})")
         else:

@@ -33,7 +33,7 @@ def written(case: Case, log_dir: Path) -> tuple[Table, tuple[int, int]]:
     forms=st.tuples(*[st.sampled_from(["parquet", "jsonl"])] * 3),
     later_ms=st.sampled_from([0, 10**9]),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_exports_are_those_of_the_twin(case: Case, cut: int, forms: tuple[str, ...], later_ms: int) -> None:
     """A part of the log, then all of it, then what rounds have left of it; each with the changes since the last."""
     part = case._replace(operations=case.operations[: max(1, len(case.operations) * cut // 100)])

@@ -31,11 +31,11 @@ def table_of(directory: Path, start: int, end: int) -> Table:
     table: Table = {}
     open_from = [end]
     for number, batch in enumerate(batches):
-        if batch.control or batch.last_offset < start:
+        if batch.control:
             continue
         outcome = _outcome(batch, batches[number + 1 :], end) if batch.transactional else True
         if outcome is None:
-            open_from.append(batch.base_offset)
+            open_from.append(batch.base_offset)  # though it may begin below `start`: what follows is not stable
         if outcome is False:
             continue
         for record in read_records(batch):

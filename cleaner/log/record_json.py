@@ -64,7 +64,7 @@ def from_json(line: bytes, line_number: int) -> Addressed:
         _bytes(row["value"], "value", line_number),
         _headers(row.get("headers", []), line_number),
         _number(row.get("timestamp"), "timestamp", line_number),
-        offset if isinstance(offset := row.get("offset"), int) else None,
+        offset if type(offset := row.get("offset")) is int else None,
     )
     return Addressed(record, _number(row.get("partition"), "partition", line_number))
 

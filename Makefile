@@ -23,6 +23,7 @@
 # make bundle  an archive with the wheels of all locked packages and an installer, for machines without a network
 # make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
 # make packages    wheel, bundle and .deb built, installed and tried in a bootstrapped Debian, as root; the last release's state
+# make stores  readers of buckets with fake-gcs-server, azurite and HDFS, which it fetches: some minutes
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -35,10 +36,13 @@ BOUNDS_CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-ch
 N ?= 2000
 SEED ?= $(shell date +%s)
 
+FAKE_GCS := v1.56.1
+AZURITE := 3.35.0
+
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages lock python spark tools
+.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages stores lock python spark tools
 
 python:
 	@tools/prepare python
@@ -138,6 +142,12 @@ deb: spark
 packages: spark
 	@tools/prepare image
 	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py tests/deploy/test_deb.py tests/upgrades $(ARGS)
+
+stores: tools
+	GOBIN=$(CURDIR)/.cache/stores/bin go install github.com/fsouza/fake-gcs-server@$(FAKE_GCS)
+	mvn -q -B dependency:copy-dependencies -f tests/support/minihdfs.xml -DoutputDirectory=$(CURDIR)/.cache/stores/hdfs
+	npm install --silent --no-audit --no-fund --prefix .cache/stores azurite@$(AZURITE)
+	$(BIN)/python -m pytest -q tests/integration/test_real_stores.py $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

@@ -2,10 +2,10 @@
 A stand-alone cleaner for Kafka-format log directories, and a library that writes and reads them.
 
 The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `verify`, `erase`, `prove_erased`, `undo`,
-`recover` and `warm` do what the commands of the same names do, `check_replicas` what `check --replicas`, `who` what
-`plan --who` and `replay` what `verify --as` does; `serve_log_dirs` is `serve` for a `with` block; `LogManager` opens
-log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that `import cleaner`
-costs nothing. Errors are in `cleaner.errors`.
+`recover`, `export` and `warm` do what the commands of the same names do, `check_replicas` what `check --replicas`,
+`who` what `plan --who` and `replay` what `verify --as` does; `serve_log_dirs` is `serve` for a `with` block;
+`LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that
+`import cleaner` costs nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from cleaner.base.model import Removed as Removed
     from cleaner.base.model import TopicPartition as TopicPartition
     from cleaner.errors import CleanerError as CleanerError
+    from cleaner.exporting.manifest import Export as Export
+    from cleaner.exporting.topic import export as export
     from cleaner.log.columns import Columns as Columns
     from cleaner.log.epochs import EpochEnd as EpochEnd
     from cleaner.log.follow import Follower as Follower
@@ -102,6 +104,8 @@ _ROOMS = {
     "base.key_views": "KeyView register_key_view",
     "base.model": "Removed TopicPartition",
     "errors": "CleanerError",
+    "exporting.manifest": "Export",
+    "exporting.topic": "export",
     "log.columns": "Columns",
     "log.epochs": "EpochEnd",
     "log.follow": "Follower",

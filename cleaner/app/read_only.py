@@ -166,8 +166,11 @@ def gaps(
     """
     from cleaner.app.gaps_log_dir import gaps_log_dir
 
-    directory, names, sources = _of_one_or_all(log_dir, partition, settings, topics_dir, metadata_dir)
-    return list(gaps_log_dir(directory, sources, CallContext.of(fs, None, progress, check_done), names))
+    directory, names, sources = _of_one_or_all(
+        log_dir, partition, settings, topics_dir, metadata_dir, may_be_remote=True
+    )
+    context = CallContext.of(files_for(fs, directory), None, progress, check_done)
+    return list(gaps_log_dir(directory, sources, context, names))
 
 
 def who(
@@ -478,10 +481,13 @@ def _of_one_or_all(
     settings: Settings | None,
     topics_dir: str | PathLike[str] | None,
     metadata_dir: str | PathLike[str] | None,
+    *,
+    may_be_remote: bool = False,
 ) -> tuple[Path, list[str] | None, Sources]:
     """Return the directory, the only partition by its name (None: all), and where settings come from."""
     from cleaner.app.session import parse_names
 
     names = None if partition is None else [arguments.text("partition", partition)]
     topic = parse_names(names)[0].topic if names else None
-    return arguments.path("log_dir", log_dir), names, Sources.of_call(topic, settings, topics_dir, metadata_dir)
+    directory = arguments.path("log_dir", log_dir, may_be_remote=may_be_remote)
+    return directory, names, Sources.of_call(topic, settings, topics_dir, metadata_dir)

@@ -1,5 +1,6 @@
 """
-Paths into storage that is not mounted: `s3://bucket/prefix`.
+Paths into storage that is not mounted: `s3://bucket/prefix`, `gs://bucket/prefix`, `abfs://container@host/prefix`,
+`webhdfs://host:port/path`.
 
 Such a path is a `Path`, so that everything that names a file's place can hold one; it prints as its URL. The file
 system calls of `Path` itself are of no use for it: its files are read through `storage/fs/remote.py`.
@@ -13,14 +14,21 @@ from pathlib import Path, PosixPath
 
 from cleaner.errors import UsageError
 
-SCHEMES = ("s3",)
+SCHEMES = ("s3", "gs", "abfs", "abfss", "webhdfs", "swebhdfs")
 """The kinds of storage that can be read."""
 
+KINDS = "s3://, gs://, abfs://, webhdfs://"
+"""The same in words."""
+
+_AZURE = re.compile(r"[a-z0-9$][a-z0-9-]*@[a-z0-9]+(\.[a-z0-9-]+)+")  # which is no user with a host
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/(/?)(.*)", re.DOTALL)
 
 
 class RemotePath(PosixPath):
-    """A path in a bucket; `str` gives its URL. Its first part is the scheme with a colon, the second the bucket."""
+    """
+    A path in a bucket; `str` gives its URL. Its first part is the scheme with a colon, the second the bucket: what is
+    between `//` and the next slash.
+    """
 
     __slots__ = ()
 
@@ -67,15 +75,18 @@ def any_path(text: str | os.PathLike[str]) -> Path:
     scheme, _, rest = given.partition("://")
     bucket = rest.partition("/")[0]
     # Whatever stands before an @ may be a password, so it is not shown.
-    if "@" in bucket:
+    if "@" in bucket and not _is_azure(scheme, bucket):
         raise UsageError(
             f"{scheme}://...@...: credentials do not belong in a path, where others can read them; they come from the "
             "environment, ~/.aws or the machine's role"
         )
+    if scheme == "hdfs":
+        raise UsageError(f"{given}: HDFS is read over HTTP: give webhdfs://NAMENODE:9870/PATH")
     if scheme not in SCHEMES:
-        raise UsageError(f"{given}: logs are read from s3:// and from mounted file systems, not from {scheme}://")
-    if not bucket:
-        raise UsageError(f"{given}: no bucket; give {scheme}://BUCKET/PREFIX")
+        raise UsageError(f"{given}: logs are read from {KINDS} and from mounted file systems, not from {scheme}://")
+    if not bucket or (scheme.startswith("abfs") and "@" not in bucket):
+        wanted = "CONTAINER@ACCOUNT.dfs.core.windows.net" if scheme.startswith("abfs") else "BUCKET"
+        raise UsageError(f"{given}: no bucket; give {scheme}://{wanted}/PREFIX")
     return RemotePath(given)
 
 
@@ -88,7 +99,13 @@ def refuse_remote(path: object, what: str = "needs a directory of this machine")
 def _without_credentials(url: str) -> str:
     scheme, _, rest = url.partition("://")
     bucket, slash, key = rest.partition("/")
-    return f"{scheme}://...@..." if "@" in bucket else f"{scheme}://{bucket}{slash}{key}"
+    if "@" in bucket and not _is_azure(scheme, bucket):
+        return f"{scheme}://...@..."
+    return f"{scheme}://{bucket}{slash}{key}"
 
 
-COPY_FIRST = "a bucket is only read: copy the log dir to a disk first, for example with `aws s3 sync`"
+def _is_azure(scheme: str, bucket: str) -> bool:
+    return scheme.startswith("abfs") and _AZURE.fullmatch(bucket) is not None
+
+
+COPY_FIRST = "a bucket is only read: copy the log dir to a disk first, for example with `rclone copy`"

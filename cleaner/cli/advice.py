@@ -114,7 +114,9 @@ def _of_disk(error: CleanerError) -> str:
     """Return advice by the operating system's error number: most are no fault of the disk."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else None
     if isinstance(getattr(error, "path", None), RemotePath):
-        return "`aws s3 ls` with the bucket's URL shows whether this machine may read it, and whether it answers"
+        scheme = str(getattr(error, "path", "")).partition(":")[0]
+        tool = {"s3": "aws s3 ls", "gs": "gcloud storage ls", "webhdfs": "hdfs dfs -ls"}.get(scheme, "rclone lsf")
+        return f"`{tool}` with its URL shows whether this machine may read it, and whether it answers"
     place = _existing_path(error)
     match cause.errno if cause is not None else None:
         case errno.EACCES | errno.EPERM:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.remote_path import RemotePath, any_path
+from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import parse_count, sources
 from cleaner.cli.clean import add_shared, run_shared
+from cleaner.cli.output import say
+from cleaner.cli.work import prepare_work, run_work
 from cleaner.config.bulk_settings import SPARK_PREFIX
 from cleaner.errors import SparkJobError, UsageError
+from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
     from cleaner.spark.clean.round import BulkCleaner
@@ -27,12 +34,16 @@ For a log that fits the map this takes longer than `cleaner clean`. Needs the ex
 --master Spark runs in this machine's processes alone. On a cluster all executors must see the log dir and the work
 directory under the same paths.
 
-The next job for the same partition finishes one that was killed, or starts again if the log has changed."""
+The next job for the same partition finishes one that was killed, or starts again if the log has changed.
+
+With --to the log dir stays as it is: all of it is copied to --scratch, the partitions named, or due, are cleaned there,
+and the result is put into the bucket, read back, and its manifest put last (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:
   cleaner bulk /var/lib/kafka prices-0 --set prices:cleanup.policy=compact
   cleaner bulk /mnt/kafka --all --config /etc/kafka/server.properties --master spark://head:7077 --work-dir /mnt/bulk
+  cleaner bulk /var/lib/kafka --all --to s3://backups/kafka --scratch /scratch/kafka
   cleaner bulk /var/lib/kafka prices-0 --conf spark.driver.memory=8g --conf spark.local.dir=/scratch
 
 exit status:
@@ -56,6 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=parse_count,
         help="end the round where an offset map of N keys would be full, to compare with `cleaner clean`",
     )
+    parser.add_argument(
+        "--to",
+        metavar="s3://BUCKET/PREFIX",
+        type=any_path,
+        help="clean a copy, and put it there; LOG_DIR stays as it is",
+    )
+    parser.add_argument(
+        "--scratch", metavar="DIR", type=Path, help="with --to: a new directory for the copy on its way"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,7 +90,30 @@ def run(arguments: argparse.Namespace) -> int:
     settings = replace(settings, config={**settings.config, **_spark_settings(arguments)})
     cleaner = _make_cleaner(arguments)
     options = replace(CleanOptions.of(vars(arguments)), clean_round=cleaner.clean, side_by_side=cleaner.side_by_side)
-    return run_shared(arguments, settings, options)
+    if arguments.to is None:
+        return run_shared(arguments, settings, options)
+    return clean_copy(arguments, lambda: run_shared(arguments, settings, options))
+
+
+def clean_copy(arguments: argparse.Namespace, clean: Callable[[], int]) -> int:
+    """Have `clean` clean a copy of the log dir, and put that into a bucket; returns the exit code."""
+    from cleaner.app.copy_out import MANIFEST, copy_in, copy_out, remove_scratch
+    from cleaner.storage.fs.new_copy import NewCopy
+
+    log_dir, place, scratch = arguments.log_dir, arguments.to, arguments.scratch
+    if not isinstance(place, RemotePath) or scratch is None or arguments.dry_run:
+        raise UsageError("--to s3://BUCKET/PREFIX needs --scratch DIR, and does not go with --dry-run")
+    bar = prepare_work(log_dir, stay_root=arguments.as_root)
+    copy = run_work(lambda _: NewCopy(place), bar)
+    run_work(lambda context: copy_in(log_dir, scratch, context), bar)
+    arguments.log_dir = scratch
+    if code := clean():
+        say(f"nothing was put into the bucket; the copy is in {scratch}", stream=sys.stderr)
+        return code
+    files = run_work(lambda context: copy_out(log_dir, scratch, copy, place, context), bar)
+    say(f"{len(files)} files, {human_bytes(sum(each.bytes for each in files))}, put and read back: {place / MANIFEST}")
+    remove_scratch(FileSystem(), scratch)
+    return 0
 
 
 def _spark_settings(arguments: argparse.Namespace) -> dict[str, str]:

@@ -46,7 +46,9 @@ dir as `cleaner clean` does. A .log file is never changed.
 --replicas compares the directories with each other instead: copies of the same partitions, cleaned at different times.
 It reports keys that are deleted in one and alive in another, values that are gone or stale, aborted data that came
 back, lost markers, and where logs part; and the offset below which tombstones may go, for
-`cleaner clean --safe-tombstones FILE`."""
+`cleaner clean --safe-tombstones FILE`.
+
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

@@ -39,7 +39,9 @@ or from an --offset. It stops at the end of the log, or waits there with --follo
 after the other.
 
 Nothing is locked and nothing changed: a writer and a cleaner may be at work. What a writer has appended is seen at
-once; with --flushed only what is known to be on disk, which is what Kafka calls the high watermark."""
+once; with --flushed only what is known to be on disk, which is what Kafka calls the high watermark.
+
+The log dir may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:
@@ -148,8 +150,8 @@ def _properties_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _printer_of(arguments: argparse.Namespace, properties: dict[str, str], topic: Topic) -> Print:
-    from cleaner.cli.record_json import to_json
     from cleaner.cli.record_text import TextFormat
+    from cleaner.log.record_json import to_json
 
     if arguments.format == "json":
         return lambda partition, record: to_json(topic.name, partition, record).encode() + b"\n"

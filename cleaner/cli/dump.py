@@ -29,7 +29,9 @@ meta.properties, and the .checkpoint files of KRaft's metadata log.
 Options and lines are those of Kafka's own kafka-dump-log.sh. Keys and values are shown only where an option asks for
 them; on a terminal control characters are made visible. The dump goes on behind a damaged batch.
 
-Takes no lock and writes nothing, so it may run beside a broker."""
+Takes no lock and writes nothing, so it may run beside a broker.
+
+Files may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:
@@ -246,7 +248,7 @@ class _Objects:
         self._object("record", fields)
 
     def _data(self, decoder: Decoder, record: ShownRecord) -> dict[str, object]:
-        from cleaner.cli.record_json import plain_field
+        from cleaner.log.record_json import plain_field
 
         if not self._is_decoded:
             return {"key": plain_field(record.key), "value": plain_field(record.value)}

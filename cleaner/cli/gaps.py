@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.remote_path import any_path
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
 from cleaner.cli.output import json_line, say, say_refusal
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.gaps_log_dir import GapReport, GapTotal
@@ -28,7 +29,9 @@ A log dir does not tell everything. Below the cleaner checkpoint a lost segment 
 `cleaner verify` with an older copy decides. What else cannot be told is said with the result.
 
 Reads every batch and verifies its checksum, takes no lock and writes nothing, so it may run beside a broker and on a
-read-only mount; it also reads a single partition's directory."""
+read-only mount; it also reads a single partition's directory.
+
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:
@@ -48,7 +51,7 @@ _MAX_DAMAGE = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
-        "log_dir", metavar="LOG_DIR", type=Path, help="one entry of a broker's log.dirs, or a partition's directory"
+        "log_dir", metavar="LOG_DIR", type=any_path, help="one entry of a broker's log.dirs, or a partition's directory"
     )
     parser.add_argument("partitions", metavar="TOPIC-PARTITION", nargs="*", help="only these (default: all)")
     parser.add_argument(
@@ -74,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
         for outcome in gaps_log_dir(arguments.log_dir, settings, context, arguments.partitions or None):
             printer.show(outcome)
 
-    run_work(work, bar)
+    run_work(work, bar, fs=files_for(None, arguments.log_dir))
     return printer.exit_code
 
 

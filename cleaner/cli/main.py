@@ -33,6 +33,7 @@ from cleaner.cli import (
     dump,
     erase,
     explain,
+    export,
     gaps,
     handover,
     history,
@@ -83,11 +84,15 @@ _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "topics": topics,
     "produce": produce,
     "consume": consume,
+    "export": export,
     "serve": serve,
 }
 
-_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume")
+_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume", "gaps", "export")
 """The commands that take log dirs in buckets."""
+
+_WRITE_REMOTE = (("bulk", "to"),)
+"""Options that name a new place in a bucket."""
 
 _DESCRIPTION = """\
 Cleans Kafka log directories outside a broker: byte for byte what the log cleaner of Kafka 4.3.1, or of 4.4.0, would
@@ -144,7 +149,8 @@ def _refuse_remote(chosen: argparse.Namespace) -> None:
     remote = [word for word in chosen.typed for word in (word, word.partition("=")[2]) if is_remote(word)]
     if not remote:
         return
-    named = [each for value in vars(chosen).values() for each in (value if isinstance(value, list) else [value])]
+    values = [value for name, value in vars(chosen).items() if (chosen.command, name) not in _WRITE_REMOTE]
+    named = [each for value in values for each in (value if isinstance(value, list) else [value])]
     for path in named:
         if isinstance(path, RemotePath) and chosen.command not in _READ_REMOTE:
             refuse_remote(path, f"cleaner {chosen.command} needs a directory of this machine")

@@ -55,7 +55,9 @@ With --who it says instead whose bytes the log dir holds, live and dead: topics,
 producers, ages, and of __consumer_offsets groups and topics. Of a partition at most 64 MiB are read.
 
 Takes no lock and writes nothing, so it may run beside a broker; the figures of a log that is being written are
-then already out of date."""
+then already out of date.
+
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

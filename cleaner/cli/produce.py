@@ -25,10 +25,10 @@ from cleaner.errors import CleanerError, CleaningAborted, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
-    from cleaner.cli.record_json import Addressed
     from cleaner.cli.sending import Sender
     from cleaner.cli.stop import StopFlag
     from cleaner.log.manager import LogManager
+    from cleaner.log.record_json import Addressed
 
 SUMMARY = "append records from lines of input to a topic"
 
@@ -143,8 +143,8 @@ def _opened(path: Path | None) -> Iterator[int]:
 
 def _parser_of(arguments: argparse.Namespace) -> Callable[[bytes, int], Addressed]:
     """Return the function that makes a record from a line and its number."""
-    from cleaner.cli.record_json import Addressed, from_json
     from cleaner.cli.record_lines import LineFormat
+    from cleaner.log.record_json import Addressed, from_json
     from cleaner.settings import read_config_file
 
     given: dict[str, str] = {}

@@ -35,7 +35,9 @@ Nothing is locked and nothing changes. A certificate names a key only by a diges
 file of its own. What the search does not cover is part of the certificate: free blocks, replicas, backups.
 
 With --check a certificate is checked: that it is unaltered, that its files still have the bytes that were searched,
-and, with --salt and --keys, that it covers the keys."""
+and, with --salt and --keys, that it covers the keys.
+
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

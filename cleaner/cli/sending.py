@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from cleaner.cli.output import print_failure
-from cleaner.cli.record_json import Addressed
 from cleaner.errors import CleanerError, InputError
 from cleaner.log.partitioner import Partitioner
 from cleaner.log.record import Record
+from cleaner.log.record_json import Addressed
 
 
 class Transaction(Protocol):

@@ -131,7 +131,7 @@ def run_interruptibly(work: Callable[[StopFlag], Result]) -> Result:
         for number, handler in previous.items():
             signal.signal(number, handler)
     if errors:
-        raise errors[0]
+        raise errors.pop()  # its traceback leads to this frame, which is to know nothing of it
     return results[0]
 
 

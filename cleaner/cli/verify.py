@@ -34,7 +34,9 @@ the directory of `clean --keep-old`, which holds the part of the old log that a 
 locked and nothing changes. Errors are reported with file, position and offset, never with a key.
 
 With --as it replays internal topics instead, record by record, as the coordinators, registries and Connect workers do
-that read them, and compares what they make of both logs: offsets, members, transactions, schemas, connectors."""
+that read them, and compares what they make of both logs: offsets, members, transactions, schemas, connectors.
+
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

@@ -10,7 +10,7 @@ state at exactly that offset: following from there misses nothing and repeats no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,7 @@ from cleaner.read.held_files import HeldFiles
 from cleaner.read.latest import Digest, LatestByKey
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView
+from cleaner.storage.lock.waiting import go_on
 
 _MAX_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
@@ -48,6 +49,7 @@ class Latest:
 
     Attributes:
         next_offset: where to follow from.
+        check_done: called before each chunk; may raise to stop.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Latest:
     ) -> None:
         self._rule = rule
         self.next_offset = next_offset
+        self.check_done: Callable[[], None] = go_on
         self._held = held
         self._aborted = aborted
         self._start_offset = start_offset
@@ -116,6 +119,7 @@ class Latest:
         cursor, unpacker = Cursor(self._held, self._start_offset), Unpacker(self._held.batch_limit_bytes)
         try:
             while (chunk := cursor.next_chunk(self.next_offset)) is not None:
+                self.check_done()
                 hidden = self._hidden(chunk, cursor)
                 for block in unpacker.blocks(cursor.path, chunk, unwanted=hidden != 0):
                     yield cursor.path, block, hidden[block.first : block.first + len(block.batches)]

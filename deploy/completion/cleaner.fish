@@ -50,8 +50,8 @@ function _shtab_cleaner_using
   test "$_shtab_cleaner_cmdpath" = "$argv"
 end
 
-set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume serve
-set -g _shtab_cleaner_opts_with_value --access --add-config --advertise --as --as-kafka --cancel --certificate --check --conf --config --cut --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --kept --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --listen --log-dir --logs --map-entries --master --max-bytes --max-connections --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --metrics --now --offset --offsets --partition --partitions --probe --property --rate --reader-config --reader-property --recompress --rounds --safe-tombstones --salt --sample --save-cut --scratch --set --since --socket --state-dir --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
+set -g _shtab_cleaner_commands doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config 'config check' 'config show' 'config docs' warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume export serve
+set -g _shtab_cleaner_opts_with_value --access --add-config --advertise --as --as-kafka --cancel --certificate --check --conf --config --cut --damaged --delete-config --delete-retention-ms --end --entity-name --file --files --format --formatter --formatter-config --formatter-property --from --high-watermark --index-dir --isolation-level --keep-old --kept --key-decoder-class --key-deserializer --key-prefix --keys --keys-format --kind --last --line-reader --listen --log-dir --logs --map-entries --master --max-bytes --max-connections --max-dirty-bytes --max-message-size --max-messages --max-seconds --memory --mentions --metadata-dir --metrics --now --offset --offsets --partition --partitions --probe --property --rate --reader-config --reader-property --recompress --rounds --safe-tombstones --salt --sample --save-cut --scratch --set --since --socket --state-dir --survivor --temp-dir --timeout-ms --to --top --topic --topic-id --topics-dir --transaction-records --transaction-timeout-ms --transactional-id --value-decoder-class --value-deserializer --watch --work-dir --writer-config
 
 complete -c cleaner -e
 complete -c cleaner -f
@@ -124,6 +124,8 @@ complete -c cleaner -n '_shtab_cleaner_using bulk' -l master -x -d 'of Spark: lo
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l conf -x -d 'a setting of Spark; may be repeated'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l work-dir -xka "(__fish_complete_directories)" -d 'where jobs keep their state (cleaner.bulk.work.dir)'
 complete -c cleaner -n '_shtab_cleaner_using bulk' -l map-entries -x -d 'end the round where an offset map of N keys would be full, to compare with `cleaner clean`'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l to -x -d 'clean a copy, and put it there; LOG_DIR stays as it is'
+complete -c cleaner -n '_shtab_cleaner_using bulk' -l scratch -xka "(__fish_complete_directories)" -d 'with --to: a new directory for the copy on its way'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a plan -d 'Lists every partition of a log dir: its cleanup policy and where that comes from, its segments, how much of it is clean, dirty and uncleanable, the dirty ratio, and whether `cleaner clean --all` would take it, with the reason.'
 complete -c cleaner -n '_shtab_cleaner_using plan' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using plan' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
@@ -170,7 +172,6 @@ complete -c cleaner -n '_shtab_cleaner_using gaps' -l metadata-dir -xka "(__fish
 complete -c cleaner -n '_shtab_cleaner_using gaps' -l as-kafka -xka "auto 4.3 4.4" -d 'the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)'
 complete -c cleaner -n '_shtab_cleaner_using gaps' -l format -xka "table json" -d 'json: one object a partition, see docs/gaps.md (default: table)'
 complete -c cleaner -n '_shtab_cleaner_using gaps' -l as-root -d 'started as root, stay root instead of becoming the directory'"'"'s owner'
-complete -c cleaner -n '_shtab_cleaner_using gaps; and test $_shtab_cleaner_npos -eq 0' -ka "(__fish_complete_directories)" -d 'one entry of a broker'"'"'s log.dirs, or a partition'"'"'s directory'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a dump -d 'Shows the batches and records of .log files, the entries of .index, .timeindex and .txnindex files, of producer .snapshot files, of leader-epoch-checkpoint, of a log dir'"'"'s four checkpoints, of partition.metadata and meta.properties, and the .checkpoint files of KRaft'"'"'s metadata log.'
 complete -c cleaner -n '_shtab_cleaner_using dump' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using dump' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
@@ -463,6 +464,14 @@ complete -c cleaner -n '_shtab_cleaner_using consume' -l key-deserializer -x -d 
 complete -c cleaner -n '_shtab_cleaner_using consume' -l value-deserializer -x -d 'the same as the property value.deserializer'
 complete -c cleaner -n '_shtab_cleaner_using consume' -l skip-message-on-error -d 'skip a record that cannot be shown'
 complete -c cleaner -n '_shtab_cleaner_using consume' -l format -xka "text json" -d 'json: one object a record (default: text)'
+complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a export -d 'Writes a topic as a table: the latest value of each key, as consumers of committed records see it. Keys that were deleted are not in it, nor records without a key. The files and a manifest.json that names them go to a directory; the manifest comes last, so that a crash leaves the export before or this one, and the export before is then removed.'
+complete -c cleaner -n '_shtab_cleaner_using export' -s h -l help -d 'show this help message and exit'
+complete -c cleaner -n '_shtab_cleaner_using export' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
+complete -c cleaner -n '_shtab_cleaner_using export' -l to -xka "(__fish_complete_directories)" -d 'a directory of exports of this topic; it may be new'
+complete -c cleaner -n '_shtab_cleaner_using export' -l format -xka "parquet jsonl" -d 'jsonl: lines as of `cleaner consume --format json` (default: parquet)'
+complete -c cleaner -n '_shtab_cleaner_using export' -l changes -d 'also what changed since the export that is there'
+complete -c cleaner -n '_shtab_cleaner_using export' -l survivor -x -d 'which record of a key is the last one, the topic'"'"'s cleaner.survivor (default: offset)'
+complete -c cleaner -n '_shtab_cleaner_using export' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
 complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 0' -a serve -d 'A Kafka endpoint over directories: kcat, consumers, Spark or MirrorMaker read a backup at its own offsets, with its own times and transactions. Nothing is locked, written, expired or compacted; a writer or a cleaner may be at work in the same directory. Requests that write are refused with the protocol'"'"'s own errors. Consumer groups work; what they commit is kept until the process ends.'
 complete -c cleaner -n '_shtab_cleaner_using serve' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'

@@ -20,7 +20,6 @@ from cleaner.base.json_values import format_json, json_value
 from cleaner.base.model import TopicPartition
 from cleaner.base.properties import parse_properties
 from cleaner.base.sizes import parse_size
-from cleaner.cli import record_json
 from cleaner.cli.arguments import parse_bytes, parse_high_watermark, parse_now, parse_offset, parse_rate, parse_seconds
 from cleaner.cli.history import parse_moment
 from cleaner.cli.kafka_flags import FORMATTER_PROPERTIES
@@ -41,6 +40,7 @@ from cleaner.format.compression import decompress
 from cleaner.format.group_messages import GROUP_RECORDS
 from cleaner.format.other_messages import SHARE_RECORDS, TRANSACTION_RECORDS
 from cleaner.kernels.codec_table import CODECS
+from cleaner.log import record_json
 from cleaner.log.record import Record
 from cleaner.log.topic_settings_file import write_topic_settings
 from cleaner.log.transactional_ids import FILE_NAME, TransactionalIds

@@ -167,6 +167,7 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
         ("/no/such/directory" * 10,),
     ],
     ("gaps",): [("LOGS", *COMPACT), ("DAMAGED", *COMPACT), ("LOGS", "nothing-0")],
+    ("export",): [("LOGS", "topic", "--to", "/no/such/directory" * 10), ("LOGS", LONG, "--to", "CONFIG")],
     ("erase",): [
         ("LOGS", "topic", "--key-prefix", "k1", "--dry-run", *WHEN),
         ("DAMAGED", LONG, "--key-prefix", "k1", *WHEN),

@@ -202,6 +202,8 @@ _OPERATIONS: dict[str, tuple[str | None, Operation]] = {
     "replicas damaged": ("log 1", _replicas),
     "gaps": (None, _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
     "gaps damaged": ("log 1", _command("gaps", "DIR", "--set", "topic:cleanup.policy=compact")),
+    "export": (None, _command("export", "DIR", "topic", "--to", "DIR.out", "--changes")),
+    "export damaged": ("log 1", _command("export", "DIR", "topic", "--to", "DIR.out", "--changes")),
     "erase": (None, _command("erase", "DIR", "topic", "--key-prefix", "key")),
     "erase damaged": ("log 1", _command("erase", "DIR", "topic", "--key-prefix", "key")),
     "prove-erased": (None, _command("prove-erased", "--key-prefix", "key", "DIR")),

@@ -47,6 +47,7 @@ COMMANDS = {
     "save-cut": ["recover", "{good}", "--save-cut", "{}"],
     "check": ["check", "{}"],
     "gaps": ["gaps", "{}"],
+    "export": ["export", "{}", "orders", "--to", "exported"],
     "serve": ["serve", "{}", "--listen", "127.0.0.1:0"],
     "erase": ["erase", "{}", "orders", "--key-prefix", "k"],
     "erase-kept": ["erase", "{good}", "orders", "--key-prefix", "k", "--kept", "{}"],

@@ -38,6 +38,7 @@ def commands(before: Path, log_dir: Path) -> list[list[str]]:
         ["check", str(log_dir), "--format", "json"],
         ["gaps", str(log_dir), *COMPACT],
         ["gaps", str(log_dir), "--format", "json", *COMPACT],
+        ["export", str(log_dir), "topic", "--to", f"{log_dir}-out", "--as-root"],
         ["prove-erased", "--key-prefix", CONFIDENTIAL[:4], str(log_dir)],
         ["dump", str(log), "--deep-iteration", "--skip-record-metadata"],
         ["verify", str(before), str(log_dir), "--end", "12", *COMPACT],

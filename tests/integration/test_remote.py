@@ -23,6 +23,7 @@ from cleaner.spark.source.task import run_task
 from cleaner.storage.fs.remote import RemoteFiles, files_for
 from tests.integration.log_dirs import NOW, keyed_log
 from tests.support.log_builder import write_log_dir
+from tests.support.object_servers import KINDS, environment_of, object_server, url_of
 from tests.support.s3_server import BUCKET, KEY_ID, SECRET, S3Server, environment, s3_server
 
 Capture = pytest.CaptureFixture[str]
@@ -61,6 +62,8 @@ def credentials(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
 READING = {
     "plan": ["plan", "{}/before", *COMPACT, "--now", str(NOW), "--format", "json"],
     "check": ["check", "{}/after", "--format", "json"],
+    "gaps": ["gaps", "{}/after", *COMPACT, "--format", "json"],
+    "gaps of a partition": ["gaps", "{}/after/topic-0", *COMPACT],
     "dump": ["dump", "{}/before/" + FIRST, "{}/before/topic-0/00000000000000000000.index", "--print-data-log"],
     "consume": ["consume", "--log-dir", "{}/after", "--topic", "topic", "--from-beginning", "--format", "json"],
     "verify": ["verify", "{}/before", "{}/after", *COMPACT, "--now", str(NOW), "--as-root"],
@@ -83,6 +86,31 @@ def test_command_says_the_same_of_a_bucket(
     assert found[0][1]
     assert server.requests
     assert {method for method, _, _ in server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_other_kinds_of_storage_are_read(
+    kind: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture
+) -> None:
+    """Of each kind commands say what they say of the disk; two kinds are compared with each other."""
+    with object_server(kind) as server:
+        for name, value in environment_of(kind, server).items():
+            monkeypatch.setenv(name, value)
+        for name in ("before", "after"):
+            server.upload(Path(places["disk"]) / name, f"kafka/{name}")
+        url = f"{url_of(kind, server)}/kafka"
+        found = []
+        for place in (places["disk"], url):
+            code = main([word.replace("{}", place) for word in READING["consume"]])
+            out, err = capsys.readouterr()
+            found.append((code, out, err))
+        assert found[0] == found[1]
+        assert cleaner.verify(
+            f"{places['bucket']}/before", f"{url}/after", "topic-0", {"cleanup.policy": "compact"}, now_ms=NOW
+        ).is_proven
+        assert cleaner.export(f"{url}/after", "topic", tmp_path / "out").rows == 5
+        assert main(["clean", f"{url}/after", "topic-0"]) == 2
+        assert "a bucket is only read" in capsys.readouterr().err
 
 
 def test_certificate_of_a_bucket_can_be_checked(
@@ -143,7 +171,7 @@ def test_library_reads_a_bucket(places: dict[str, str]) -> None:
     assert pickle.loads(pickle.dumps(RemoteFiles())).exists(any_path(after))  # noqa: S301
 
 
-def test_commands_of_the_page_run(places: dict[str, str], server: S3Server, capsys: Capture) -> None:
+def test_commands_of_the_page_run(places: dict[str, str], server: S3Server, tmp_path: Path, capsys: Capture) -> None:
     """docs/buckets.md: each command as it stands there, of the log dirs of its names."""
     page = (Path(__file__).parents[2] / "docs" / "buckets.md").read_text()
     found = re.findall(r"^    cleaner (.*s3://.*)$", page.partition("\n## ")[0], flags=re.MULTILINE)
@@ -151,9 +179,13 @@ def test_commands_of_the_page_run(places: dict[str, str], server: S3Server, caps
         renamed = {"kafka": "kafka/before", "cleaned": "kafka/after"}
         for old, new in renamed.items():
             words = [re.sub(rf"^s3://backups/{old}(?=/|$)", f"s3://backups/{new}", word) for word in words]
+        if words[0] == "export":
+            words[-1] = str(tmp_path / words[-1])
         assert main(words) == 0, (words, capsys.readouterr().err)
         assert capsys.readouterr().out
-    assert [each.split()[0] for each in found] == ["plan", "check", "consume", "dump", "verify", "prove-erased"]
+    assert [each.split()[0] for each in found] == [
+        *("plan", "check", "gaps", "consume", "dump", "verify", "prove-erased", "export")
+    ]
 
 
 REFUSED = {
@@ -162,7 +194,6 @@ REFUSED = {
     "recover": ["recover", "{}"],
     "topics": ["topics", "--log-dir", "{}", "--list"],
     "produce": ["produce", "--log-dir", "{}", "--topic", "topic"],
-    "gaps": ["gaps", "{}"],
     "undo": ["undo", "{}"],
     "handover": ["handover", "--from", "{}", "--to", ".", "--topic-id", "topic=MkTRaKkVTk2YVkyKvNMc8w"],
     "repair": ["check", "{}", "--repair"],
@@ -208,7 +239,11 @@ def test_library_refuses_what_would_change_a_bucket(places: dict[str, str], serv
     ("url", "words"),
     [
         (f"s3://{KEY_ID}:{SECRET}@{BUCKET}/kafka", "credentials do not belong in a path"),
-        ("gs://bucket/kafka", "not from gs://"),
+        (f"gs://{KEY_ID}:{SECRET}@bucket/kafka", "credentials do not belong in a path"),
+        (f"abfs://{KEY_ID}:{SECRET}@bucket/kafka", "credentials do not belong in a path"),
+        ("ftp://bucket/kafka", "not from ftp://"),
+        ("hdfs://namenode:8020/kafka", "give webhdfs://NAMENODE:9870/PATH"),
+        ("abfs://container/kafka", "give abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"),
         ("s3:///kafka", "no bucket"),
         (f"s3://{BUCKET}/kafka/none", "no such directory"),
         (f"s3://{BUCKET}/kafka", "contains log dirs, but is not one"),

@@ -7,6 +7,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     comparing_defects,
     disk_defects,
     erasing_defects,
+    exporting_defects,
     fetching_defects,
     index_defects,
     operator_defects,

@@ -387,4 +387,6 @@ def objects_of_the_product(*, collects: bool = True) -> Counter[str]:
     if collects:
         gc.collect()
     kinds = (type(each) for each in gc.get_objects())
-    return Counter(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith("cleaner."))
+    # Of some compiled types the module's name is no text.
+    names = ((str(kind.__module__), kind.__qualname__) for kind in kinds)
+    return Counter(f"{module}.{name}" for module, name in names if module.startswith("cleaner."))

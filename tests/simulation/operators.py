@@ -13,6 +13,7 @@ What operators do between two lives of the writer, each command in a process of 
     rule        rounds with a topic's own rules, on a copy to which records came late (`ruling.py`)
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
     gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
+    export      a topic of its own, written, cleaned and exported by turns, with changes (`exporting.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
@@ -38,6 +39,7 @@ from cleaner.state.kept_manifest import GROUP_DIGITS
 from cleaner.storage.segment import names
 from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
+from tests.simulation.exporting import EXPORTS, Exporting
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.hand import Contents
 from tests.simulation.packing import LIMITS, TARGETS, PackedLog
@@ -87,6 +89,19 @@ class Operators(Questions):
     def _serve(self, rest: Rest) -> None:
         """Have a service live some lives in a log dir of its own."""
         Serving(self._bench, rest).run(self._begin, self._run_process, self._cut, self._restore)
+
+    def _export(self, rest: Rest) -> None:
+        """Have a topic of its own written and exported by turns."""
+        bench = self._bench
+        if self._has_daemon or bench.has_errors:
+            return
+        exporting = Exporting(bench, rest)
+        for number in range(EXPORTS):
+            self._by_hand(exporting.write)
+            # The first one is there before anything happens.
+            if not self._carry_out(rest if number else Rest(rest.kind), exporting.command):
+                return
+            exporting.judge(is_done=True)
 
     # ---- recover ---------------------------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ _FOUND = {
     "who counts aborted records": 138,
     "erase passes over the last segment": 1000,
     "gaps explain every hole": 1086,
+    "changes forget deletes": 54,
+    "exports remove the one before first": 285,
     "replicas take what is gone for expired": 10,
     "views do not reach the map": 6,
     "expiry is forgotten by rounds": 9,

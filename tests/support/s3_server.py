@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 BUCKET = "backups"
 SECRET = "not-to-be-seen-anywhere"  # noqa: S105
 KEY_ID = "AKIANOTTOBESEEN"
+
+_TRICKLE_BYTES = 200
+_OF_THE_CONNECTION = ("connection", "content-length", "date", "transfer-encoding")
 
 Fault = Callable[["Answer"], None]
 
@@ -29,6 +33,7 @@ class Answer:
         status, body, headers: of the answer.
         cut_at: the connection ends after so many bytes of the body.
         silent_seconds: nothing is sent for so long.
+        trickle_seconds: between every two small parts of the body.
     """
 
     def __init__(self, method: str, path: str, wanted: str | None, status: int, headers: list[tuple[str, str]]) -> None:
@@ -37,7 +42,7 @@ class Answer:
         self.headers = headers
         self.body = b""
         self.cut_at: int | None = None
-        self.silent_seconds = 0.0
+        self.silent_seconds = self.trickle_seconds = 0.0
 
     @property
     def is_read(self) -> bool:
@@ -76,11 +81,11 @@ class S3Server:
 
     def put(self, key: str, data: bytes) -> None:
         """Store an object, not through the proxy."""
-        self._direct("PUT", f"/{BUCKET}/{key}", data)
+        self._direct("PUT", f"/{BUCKET}/{quote(key)}", data)
 
     def remove(self, key: str) -> None:
         """Remove an object."""
-        self._direct("DELETE", f"/{BUCKET}/{key}")
+        self._direct("DELETE", f"/{BUCKET}/{quote(key)}")
 
     def upload(self, directory: Path, prefix: str) -> None:
         """Store the files of a directory as `aws s3 sync` does: without empty directories."""
@@ -117,36 +122,58 @@ class S3Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # headers and body are two writes
 
             def do_GET(self) -> None:
                 outer._pass_on(self)
+
+            do_PUT = do_POST = do_GET
 
             def log_message(self, format: str, *args: Any) -> None:
                 return
 
         return Handler
 
-    def _pass_on(self, handler: BaseHTTPRequestHandler) -> None:
-        wanted = handler.headers.get("Range")
-        self.requests.append((handler.command, handler.path, wanted))
+    def wanted_of(self, handler: BaseHTTPRequestHandler) -> str | None:
+        """Return the range that a request wants to read; None: it is no read."""
+        return handler.headers.get("Range")
+
+    def ask(self, handler: BaseHTTPRequestHandler, wanted: str | None) -> Answer:
+        """Return the service's answer to a request."""
         connection = http.client.HTTPConnection("127.0.0.1", self._upstream, timeout=30)
         try:
-            connection.request(handler.command, handler.path, headers=dict(handler.headers.items()))
+            body = handler.rfile.read(int(handler.headers.get("Content-Length", 0))) or None
+            connection.request(handler.command, handler.path, body, dict(handler.headers.items()))
             got = connection.getresponse()
-            kept = [(n, v) for n, v in got.getheaders() if n.lower() not in ("connection", "content-length", "date")]
+            kept = [(n, v) for n, v in got.getheaders() if n.lower() not in _OF_THE_CONNECTION]
             answer = Answer(handler.command, handler.path, wanted, got.status, kept)
             answer.body = got.read()
         finally:
             connection.close()
+        return answer
+
+    def _pass_on(self, handler: BaseHTTPRequestHandler) -> None:
+        wanted = self.wanted_of(handler)
+        self.requests.append((handler.command, handler.path, wanted))
+        answer = self.ask(handler, wanted)
         for fault in list(self.faults):
             fault(answer)
         if answer.silent_seconds:
             self._over.wait(answer.silent_seconds)
+        self.send(handler, answer)
+
+    def send(self, handler: BaseHTTPRequestHandler, answer: Answer) -> None:
+        """Send an answer."""
         handler.send_response(answer.status)
         for name, value in answer.headers:
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(answer.body)))
         handler.end_headers()
+        if answer.trickle_seconds:
+            for at in range(0, len(answer.body), _TRICKLE_BYTES):
+                handler.wfile.write(answer.body[at : at + _TRICKLE_BYTES])
+                self._over.wait(answer.trickle_seconds)
+            return
         handler.wfile.write(answer.body[: answer.cut_at])
         if answer.cut_at is not None:
             handler.close_connection = True
@@ -191,6 +218,11 @@ def short(answer: Answer) -> None:
 def silent(answer: Answer) -> None:
     """Send nothing for a second."""
     answer.silent_seconds = 1.0
+
+
+def trickling(answer: Answer) -> None:
+    """Send it slowly: each part comes in time."""
+    answer.trickle_seconds = 0.1
 
 
 def without_range(answer: Answer) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.base.remote_path import SCHEMES, RemotePath, any_path
+from cleaner.base.remote_path import KINDS, SCHEMES, RemotePath, any_path
 from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.spark.source.options import ReadOptions
 from cleaner.storage.fs.file_system import FileSystem, real_path
@@ -93,7 +93,7 @@ def _plain(pattern: str) -> str:
     scheme, colon, rest = pattern.partition("://")
     if colon and scheme != "file":
         raise UsageError(
-            f"{pattern}: logs are read from file systems that are mounted, and from s3://, not from {scheme}://"
+            f"{pattern}: logs are read from file systems that are mounted, and from {KINDS}, not from {scheme}://"
         )
     return rest if colon else pattern.removeprefix("file:")
 

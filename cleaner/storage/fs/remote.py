@@ -1,5 +1,5 @@
 """
-Log dirs in buckets (`s3://bucket/prefix`), read through the same calls as those on disk; nothing there is ever changed.
+Log dirs in buckets (`s3://bucket/prefix`) and in HDFS, read through the calls of the disk; nothing is changed there.
 
 What a disk gives and a bucket does not:
 - An inode: an object is named by its ETag as the directory was listed. Every read says that it wants this one, and
@@ -9,7 +9,7 @@ What a disk gives and a bucket does not:
 - Cheap listings: one request lists a directory with sizes and ETags, and is used for `Limits.listing_seconds`.
 - Reads that work or fail: a request is repeated a few times with growing pauses if its answer may change.
 
-`s3.py` makes the requests themselves.
+`s3.py`, `gs.py`, `abfs.py` and `webhdfs.py` make the requests themselves.
 """
 
 from __future__ import annotations
@@ -39,10 +39,23 @@ _PIECES_EACH = 4  # of one object: its beginning, its end, and two places to rea
 _CHANGES = "a command or call that changes it"
 
 
-def _store_of(path: RemotePath, limits: Limits) -> Store:
+def _store_of(scheme: str, limits: Limits) -> Store:
+    match scheme:
+        case "abfs" | "abfss":
+            from cleaner.storage.fs.abfs import AzureStorage
+
+            return AzureStorage(limits)
+        case "gs":
+            from cleaner.storage.fs.gs import GoogleStorage
+
+            return GoogleStorage(limits)
+        case "webhdfs" | "swebhdfs":
+            from cleaner.storage.fs.webhdfs import WebHdfs
+
+            return WebHdfs(limits)
     from cleaner.storage.fs.s3 import S3
 
-    return {"s3": S3}[path.scheme](limits)
+    return S3(limits)
 
 
 def files_for(fs: FileSystem | None, *paths: object) -> FileSystem:
@@ -86,7 +99,8 @@ class RemoteFiles(FileSystem):
         self._begin(store)
 
     def _begin(self, store: Store | None = None) -> None:
-        self._store = store
+        self._given_store = store
+        self._stores: dict[str, Store] = {}  # by scheme
         self._listings: dict[RemotePath, tuple[int, dict[str, RemoteObject]]] = {}
         self._pieces: OrderedDict[tuple[RemotePath, str], list[tuple[int, bytes]]] = OrderedDict()
         self._kept_bytes = 0
@@ -94,7 +108,7 @@ class RemoteFiles(FileSystem):
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state for a copy in another process: its own connections, listings and pieces."""
-        own = ("_store", "_listings", "_pieces", "_kept_bytes", "_guard")
+        own = ("_given_store", "_stores", "_listings", "_pieces", "_kept_bytes", "_guard")
         return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -254,10 +268,9 @@ class RemoteFiles(FileSystem):
             if attempt:
                 self._clock.sleep(self.limits.pause_seconds * 2 ** (attempt - 1))
             with self._guard:
-                store = self._store = self._store or _store_of(path, self.limits)
                 self.requests += 1
             try:
-                return request(store)
+                return request(self._store_of(path))
             except Again as failure:
                 words = f"{failure}; given up after {self.limits.attempts} attempts"
             except Refused as failure:
@@ -270,6 +283,14 @@ class RemoteFiles(FileSystem):
                 raise LogChangedError(f"{path}: {words}") from None
         # Outside of the handler, so that the service's own error, which knows the request, hangs on nothing.
         raise LogDirOfflineError(path, OSError(errno.EIO, words))
+
+    def _store_of(self, path: RemotePath) -> Store:
+        with self._guard:
+            if self._given_store is not None:
+                return self._given_store
+            if path.scheme not in self._stores:
+                self._stores[path.scheme] = _store_of(path.scheme, self.limits)
+            return self._stores[path.scheme]
 
     # ---- what changes files ----------------------------------------------------------------------------------------
 

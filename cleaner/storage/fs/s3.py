@@ -59,14 +59,14 @@ class S3:
             max_pool_connections=32,
             user_agent_extra="kafka-log-cleaner",
         )
-        with _failures():
+        with failures():
             self._client = botocore.session.get_session().create_client("s3", config=config)
 
     def list(self, path: RemotePath) -> dict[str, RemoteObject]:
         """Return the objects and directories directly below a path, by name."""
         prefix = f"{path.key}/" if path.key else ""
         found = {}
-        with _failures():
+        with failures():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=path.bucket, Prefix=prefix, Delimiter="/"):
                 for each in page.get("CommonPrefixes", ()):
@@ -83,7 +83,7 @@ class S3:
     def read(self, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         """Return `size` bytes of an object from `start`, which are there by its listing."""
         wanted = f"bytes={start}-{start + size - 1}"
-        with _failures(is_read=True):
+        with failures(is_read=True):
             answer = self._client.get_object(Bucket=path.bucket, Key=path.key, Range=wanted, IfMatch=about.etag)
             with contextlib.closing(answer["Body"]) as body:
                 # Not every service knows the condition, nor ranges: what it sent decides.
@@ -98,7 +98,7 @@ class S3:
 
 
 @contextlib.contextmanager
-def _failures(*, is_read: bool = False) -> Iterator[None]:
+def failures(*, is_read: bool = False) -> Iterator[None]:
     """Turn botocore's errors into `Again`, `Refused` and `Replaced`; an error's own text may show the request."""
     from botocore.exceptions import BotoCoreError, ClientError
 

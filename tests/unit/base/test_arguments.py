@@ -279,6 +279,16 @@ FUNCTIONS: Table = {
         **{name: values for name, values in FOUND.items() if name != "now_ms"},
         **LENT,
     },
+    "export": {
+        "log_dir": (*PATH, None),
+        "topic": NEEDED_TEXT,
+        "target": (*PATH, None),
+        "form": WORD,
+        "changes": FLAG,
+        "survivor": WORD,
+        "check_done": FUNCTION,
+        "fs": OBJECT,
+    },
     "check_replicas": {
         "directories": (5, "data", [], ["data"], THING),
         "partitions": (5, "prices-0", [5], {"prices-0": 1}, THING),
@@ -321,6 +331,7 @@ USUAL: dict[str, dict[str, object]] = {
     "open_reader": {"topic": "prices"},
     "clean": {"partition": "prices-0"},
     "erase": {"names": ["prices"], "keys": [b"p3"]},
+    "export": {"topic": "prices", "target": "exported"},
 }
 PARTS_OF_A_LOG = ("appended_at", "fence", "listen")  # public for producers of the same log
 PARTS_OF_A_PRODUCER = ("end_if_late",)  # "fence" of a manager's, too

@@ -71,6 +71,7 @@ COMMANDS = {
     "check --replicas": "check --replicas theirs kept",
     "gaps": "gaps theirs",
     "gaps of a partition": "gaps theirs/topic-0",
+    "export": "export theirs topic --to kept",
     "serve": "serve theirs --listen 127.0.0.1:0",
     "verify": "verify kept theirs",
     "undo": "undo kept",

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from cleaner.cli.record_json import Addressed
 from cleaner.cli.record_lines import LineFormat
 from cleaner.cli.sending import Sender, feed
 from cleaner.errors import CleanerError, InputError, RecordTooLargeError
 from cleaner.log.partitioner import Partitioner
 from cleaner.log.record import Record
+from cleaner.log.record_json import Addressed
 
 
 class _Log:

@@ -85,6 +85,7 @@ def test_slip_in_a_word_of_a_command_line_names_what_was_meant(
         (["recover", "LOG_DIR", "orders-1"], "did you mean orders-0?"),
         (["explain", "LOG_DIR", "order-0"], "did you mean orders-0?"),
         (["gaps", "LOG_DIR", "order-0"], "did you mean orders-0?"),
+        (["export", "LOG_DIR", "order", "--to", "x"], "did you mean orders?"),
         (["verify", "LOG_DIR", "LOG_DIR", "order-0"], "did you mean orders-0?"),
         (["topics", "describe", "--log-dir", "LOG_DIR", "--topic", "order"], "did you mean orders?"),
         (["consume", "--log-dir", "LOG_DIR", "--topic", "Orders"], "did you mean orders?"),

@@ -1,10 +1,11 @@
 """
-Records as lines of JSON, the same for `cleaner produce` and `cleaner consume`: each reads what the other prints.
+Records as lines of JSON, the same for `cleaner produce`, `consume` and `export`: each reads what the others print.
 
     {"topic": "prices", "partition": 0, "offset": 5, "timestamp": 1700000000000, "key": "p5", "value": "14"}
 
 `key` and `value` are text, null, or `{"base64": "..."}` if the bytes are not UTF-8. `headers` is a list of `[name,
-value]`, since names may repeat. In input `topic` and `offset` are ignored, and only `value` is required.
+value]`, since names may repeat. In input `topic` is ignored, as is an `offset` that is no number, and only `value` is
+required.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def from_json(line: bytes, line_number: int) -> Addressed:
         _bytes(row["value"], "value", line_number),
         _headers(row.get("headers", []), line_number),
         _number(row.get("timestamp"), "timestamp", line_number),
+        offset if type(offset := row.get("offset")) is int else None,
     )
     return Addressed(record, _number(row.get("partition"), "partition", line_number))
 

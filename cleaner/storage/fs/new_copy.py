@@ -1,0 +1,63 @@
+"""
+Objects put into a bucket, for a new copy of a log dir: the only way in which anything there is written.
+
+Nothing is replaced or removed: the place must be empty before. A file becomes one object with one request, which is
+repeated as a whole.
+"""
+
+from __future__ import annotations
+
+from cleaner.base.clock import Clock
+from cleaner.base.remote_path import RemotePath
+from cleaner.errors import UsageError
+from cleaner.storage.fs.open_file import File
+from cleaner.storage.fs.remote import RemoteFiles
+from cleaner.storage.fs.s3 import S3, failures
+from cleaner.storage.fs.store import LIMITS, Limits, Store
+from cleaner.storage.fs.stream import Stream
+
+_LARGEST_PUT = 5 << 30  # of the service
+
+
+class _S3Writer(S3):
+    def put(self, path: RemotePath, file: File, size: int) -> None:
+        """Store a file's first bytes as an object."""
+        with failures():
+            self._client.put_object(Bucket=path.bucket, Key=path.key, Body=Stream(file), ContentLength=size)
+
+
+class NewCopy(RemoteFiles):
+    """
+    A place in a bucket for a new copy; reads as `RemoteFiles` do.
+
+    Args:
+        place: where.
+        limits, clock: as for `RemoteFiles`.
+    Raises:
+        UsageError: another kind of storage than S3, or there is something already.
+        LogDirOfflineError: the service refuses or does not answer.
+    """
+
+    def __init__(self, place: RemotePath, limits: Limits | None = None, clock: Clock | None = None) -> None:
+        if place.scheme != "s3":
+            raise UsageError(f"{place}: copies are written to s3:// only")
+        self._writer = _S3Writer(limits or LIMITS)
+        super().__init__(limits, clock, self._writer)
+        if self._listing(place):
+            raise UsageError(
+                f"{place}: there is something already; name another prefix, or remove what an unfinished copy has left "
+                f"(without cleaner-copy.json it is none): aws s3 rm --recursive {place}"
+            )
+        self._listings.clear()
+
+    def put(self, path: RemotePath, file: File) -> int:
+        """Store a file as an object; returns its size in bytes."""
+        size = file.size()
+        if size > _LARGEST_PUT:
+            raise UsageError(f"{file.path}: {size} bytes, and one request stores {_LARGEST_PUT} at most")
+
+        def request(_: Store) -> None:
+            self._writer.put(path, file, size)
+
+        self._ask(path, request)
+        return size

@@ -19,7 +19,7 @@ def wanted() -> list[str]:
     """Return the requirements of the package and of its extras, and what builds it."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = about["project"]["optional-dependencies"]
-    chosen = [requirement for name in ("spark", "remote", "test", "dev") for requirement in extras[name]]
+    chosen = [requirement for name in ("spark", "remote", "otel", "test", "dev") for requirement in extras[name]]
     ours = [*about["project"]["dependencies"], *chosen, *about["build-system"]["requires"]]
     return [requirement for requirement in ours if not requirement.startswith(f"{about['project']['name']}[")]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cleaner.config.definition import Setting, setting
-from cleaner.config.forms import RECOMPRESS_KEY, checked_recompression
+from cleaner.config.forms import OTEL_ENDPOINT_KEY, RECOMPRESS_KEY, checked_otel_endpoint, checked_recompression
 
 KAFKA_VERSION_KEY = "cleaner.kafka.version"
 KAFKA_VERSION_NAMES = ("4.3", "4.4")
@@ -214,4 +214,13 @@ class ProcessSettings:
         "string",
         None,
         "A directory of `<topic>.properties` files, for commands without `--topics-dir`.",
+    )
+    otel_endpoint: str = setting(
+        OTEL_ENDPOINT_KEY,
+        "string",
+        "",
+        "Where `run`, `clean` and `bulk` send their rounds as spans, over OTLP/HTTP: `http://collector:4318`; empty: "
+        "nowhere. Needs the extra `otel`.",
+        convert=checked_otel_endpoint,
+        dynamic=False,
     )

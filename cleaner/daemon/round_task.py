@@ -62,6 +62,9 @@ class RoundTools:
     key_index_dir: KeyIndexDir | None = None
 
 
+_NO_FAILURES = (Ending.ABORTED, Ending.LOCKED)
+
+
 @dataclass(frozen=True)
 class RoundOutcome:
     """
@@ -78,6 +81,11 @@ class RoundOutcome:
     fault: Fault | None
     settings: Mapping[str, str] = field(default_factory=dict)
     horizons: Horizons | None = None
+
+    @property
+    def failure(self) -> str:
+        """Why it failed; empty if it did not, or only had to leave the log to somebody else."""
+        return "" if self.fault is None or self.fault.ending in _NO_FAILURES else self.fault.detail
 
 
 def run_round(
@@ -205,7 +213,7 @@ def log_round(log: Logger, outcome: RoundOutcome) -> None:
     values = {"partition": str(view.partition), "log_dir": view.log_dir, "worker": view.worker}
     if fault is None:
         log.info(_WORDS[ending], **values, **_figures(view))
-    elif ending in (Ending.ABORTED, Ending.LOCKED):
+    elif ending in _NO_FAILURES:
         log.info(_WORDS[ending], **values, reason=fault.detail, seconds=round(view.seconds, 3))
     elif ending is Ending.QUARANTINED:
         exc_info = {"exc_info": fault.error} if fault.is_unexpected else {}

@@ -23,6 +23,7 @@
 # make bundle  an archive with the wheels of all locked packages and an installer, for machines without a network
 # make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
 # make packages    wheel, bundle and .deb built, installed and tried in a bootstrapped Debian, as root; the last release's state
+# make manifests   deploy/kubernetes anew from the chart in deploy/helm, which is linted, rendered and checked: builds helm once
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -38,7 +39,7 @@ SEED ?= $(shell date +%s)
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages lock python spark tools
+.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages manifests lock python spark tools
 
 python:
 	@tools/prepare python
@@ -138,6 +139,11 @@ deb: spark
 packages: spark
 	@tools/prepare image
 	$(BIN)/python -m pytest tests/deploy/test_dist.py tests/deploy/test_bundle.py tests/deploy/test_deb.py tests/upgrades $(ARGS)
+
+manifests: spark
+	@tools/prepare helm
+	@$(BIN)/python -m tools.manifests
+	$(BIN)/python -m pytest tests/deploy/test_helm.py $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

@@ -24,6 +24,7 @@
 # make deb     the package for Debian 12 (ARGS='--python 3.13' for Debian 13)
 # make packages    wheel, bundle and .deb built, installed and tried in a bootstrapped Debian, as root; the last release's state
 # make stores  readers of buckets with fake-gcs-server, azurite and HDFS, which it fetches: some minutes
+# make manifests   deploy/kubernetes anew from the chart in deploy/helm, which is linted, rendered and checked: builds helm once
 # make lock    requirements.lock anew from pyproject.toml
 #
 # All of them install what they need: see tools/prepare.
@@ -42,7 +43,7 @@ AZURITE := 3.35.0
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
-.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages stores lock python spark tools
+.PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages stores manifests lock python spark tools
 
 python:
 	@tools/prepare python
@@ -148,6 +149,11 @@ stores: tools
 	mvn -q -B dependency:copy-dependencies -f tests/support/minihdfs.xml -DoutputDirectory=$(CURDIR)/.cache/stores/hdfs
 	npm install --silent --no-audit --no-fund --prefix .cache/stores azurite@$(AZURITE)
 	$(BIN)/python -m pytest -q tests/integration/test_real_stores.py $(ARGS)
+
+manifests: spark
+	@tools/prepare helm
+	@$(BIN)/python -m tools.manifests
+	$(BIN)/python -m pytest tests/deploy/test_helm.py $(ARGS)
 
 lock: python
 	$(BIN)/python -m tools.lock

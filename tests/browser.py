@@ -99,11 +99,10 @@ class Browser:
                 return dict(message["result"])
             self.events.append(message)
 
-    def open(self, url: str, width: int, *, height: int = 900, is_dark: bool = False) -> None:
+    def open(self, url: str, width: int, *, is_dark: bool = False) -> None:
         """Open a page and wait until it is loaded."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
-        )
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()

@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 120.0
 
 # What a line of an indented block begins with when it is a command; other such blocks are drawings and files.
 _PROGRAMS = (
-    "apt|apt-get|cat|chmod|chown|cleaner|cp|curl|docker|echo|export|git|install|jq|journalctl|kubectl|ls|make|mkdir|mv|nc|"
+    "apt|apt-get|cat|chmod|chown|cleaner|cp|curl|docker|echo|export|git|helm|install|jq|journalctl|kubectl|ls|make|mkdir|mv|nc|"
     r"pip|pip3|podman|printf|python|python3|rm|seq|spark-submit|spark-sql|sudo|systemctl|systemd-[a-z]+|tar|uv|"
     r"kafka-[a-z-]+\.sh|[\w.~-]*/[\w./-]+"
 )

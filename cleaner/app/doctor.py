@@ -78,15 +78,14 @@ def failed(check: str, finding: str, remedy: str, error: CleanerError | None = N
     return Answer(check, Grade.FAIL, finding, remedy, error=error)
 
 
-def examine_machine(config: CleanerConfig, *, clock: Clock | None = None) -> Iterator[Answer]:
+def examine_machine(config: CleanerConfig) -> Iterator[Answer]:
     """Check everything that does not concern a log dir, as the user that started the process, even root."""
-    fs, clock = FileSystem(), clock or SystemClock()
-    yield _memory(fs, config)
+    yield _memory(FileSystem(), config)
     yield _kernels()
     reason = why_not_available()
     do = "needed for `cleaner bulk` and DataFrames only"
     yield warned("spark", reason, do) if reason else passed("spark", "Java, pyspark, pyarrow and pandas are installed")
-    yield _clock(clock)
+    yield _clock(SystemClock())
 
 
 def _memory(fs: FileSystem, config: CleanerConfig) -> Answer:

@@ -12,7 +12,7 @@ proportional to the file. No error repeats a value: it may be a password.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from cleaner.errors import ConfigError
 
@@ -94,16 +94,9 @@ def _only_key(raw: bytes) -> str | None:
     return next(iter(parse_properties(raw, "properties")), None)
 
 
-def format_properties(values: Mapping[str, str], comments: Sequence[str] = ()) -> bytes:
-    """
-    Return a properties file that Java (and `parse_properties`) reads as the same keys and values.
-
-    Args:
-        values: written in this order, one a line.
-        comments: lines for the top of the file, without line ends; the `#` is added.
-    """
-    lines = ["#" + _escape(comment, protect="") for comment in comments]
-    lines += [_escape(key, protect="=:#! ") + "=" + _escape_value(value) for key, value in values.items()]
+def format_properties(values: Mapping[str, str]) -> bytes:
+    """Return a properties file that Java (and `parse_properties`) reads as the same keys and values, one a line."""
+    lines = [_escape(key, protect="=:#! ") + "=" + _escape_value(value) for key, value in values.items()]
     return "".join(line + "\n" for line in lines).encode("ascii")
 
 

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cleaner.base.json_values import described
+from cleaner.base.mistakes import Mistakes
 from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.advice import advice
@@ -34,6 +36,7 @@ from cleaner.cli.output import (
 from cleaner.cli.plan import show_plan
 from cleaner.cli.progress import ProgressBar
 from cleaner.cli.work import prepare_work, run_work, take_identity
+from cleaner.config.forms import OTEL_ENDPOINT_KEY, checked_otel_endpoint
 from cleaner.errors import NoSpaceError, PolicyRefusedError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.which_dir import require_log_dir
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from cleaner.app.clean_log_dir import Outcome
     from cleaner.app.options import CallContext, CleanOptions
     from cleaner.app.reports import CleanReport, Refusal
+    from cleaner.present.spans import Spans
     from cleaner.settings.sources import Sources
 
 SUMMARY = "clean compacted partitions of a log dir now"
@@ -84,6 +88,8 @@ _HEADINGS = (
 )
 _COMPACT = "cleanup.policy=compact"
 _MAX_CONFIRMED = 3
+# What a collector gets for the spans that are left at the end.
+_SPANS_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -206,6 +212,7 @@ def run_shared(arguments: argparse.Namespace, settings: Sources, options: CleanO
 def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptions) -> int:
     from cleaner.app.clean_log_dir import clean_log_dir
 
+    spans = _open_spans(arguments, settings)  # loaded before root becomes a user who may not read libraries
     # `bulk` also has a work directory, and no indexes.
     others = (arguments.keep_old, getattr(arguments, "work_dir", None), getattr(arguments, "index_dir", None))
     bar = prepare_work(arguments.log_dir, *others, stay_root=arguments.as_root)
@@ -215,12 +222,39 @@ def _clean(arguments: argparse.Namespace, settings: Sources, options: CleanOptio
         names = None if arguments.all else arguments.partitions
         for outcome in clean_log_dir(arguments.log_dir, names, settings, options, context):
             printer.show(outcome)
+            if spans is not None:
+                _trace(spans, arguments.log_dir, outcome)
 
+    patience = 0.1  # after an error, or the signal that gives a command a second
     try:
         run_work(work, bar, arguments.now)
+        patience = _SPANS_SECONDS
     finally:
         printer.finish()
+        if spans is not None:
+            spans.close(patience)
     return printer.exit_code
+
+
+def _open_spans(arguments: argparse.Namespace, settings: Sources) -> Spans | None:
+    from cleaner.settings.given import GivenSettings
+
+    given = GivenSettings(settings, Mistakes()).process_values({}).get(OTEL_ENDPOINT_KEY)
+    if given is None:
+        return None
+    from cleaner.present.spans import open_spans
+
+    return open_spans(checked_otel_endpoint(given.text.strip()), arguments.command, log_warning)
+
+
+def _trace(spans: Spans, log_dir: Path, outcome: Outcome) -> None:
+    """Send a partition's report, or its refusal, as a span."""
+    from cleaner.app.reports import CleanReport, Refusal
+
+    if isinstance(outcome, CleanReport):
+        spans.add_round(described("clean", outcome, log_dir=str(log_dir)), outcome.elapsed_seconds)
+    elif isinstance(outcome, Refusal):
+        spans.add_round({"partition": outcome.partition, "log_dir": str(log_dir)}, 0.0, str(outcome.error))
 
 
 def _preview(arguments: argparse.Namespace, settings: Sources) -> int:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import structlog
 
     from cleaner.app.configuration import Loaded
+    from cleaner.present.spans import Spans
 
 # How often the status line is renewed and the `--config` file is checked for changes.
 _TICK_SECONDS = 2.0
@@ -41,6 +42,8 @@ _EXTENSION_SECONDS = 30.0
 _STOPS: frozenset[SignalRequest] = frozenset(("stop", "stop-now"))
 # A worker stops at its next buffer; only a disk that hangs takes longer.
 _STOP_SECONDS = 60.0
+# What a collector gets for the last spans.
+_SPANS_SECONDS = 1.0
 
 
 class DaemonProcess:
@@ -52,6 +55,7 @@ class DaemonProcess:
         read_settings: reads them again.
         log: the logs.
         fs: the file system.
+        spans: gets the rounds, and is closed at the end; None: nobody does.
     """
 
     def __init__(
@@ -60,11 +64,13 @@ class DaemonProcess:
         read_settings: Callable[[], Loaded],
         log: structlog.typing.FilteringBoundLogger,
         fs: FileSystem,
+        spans: Spans | None = None,
     ) -> None:
         self._loaded = loaded
         self._read_settings = read_settings
         self._log = log
         self._fs, self._clock = fs, SystemClock()
+        self._spans = spans
 
     def run(self) -> int:
         """
@@ -80,8 +86,16 @@ class DaemonProcess:
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(Signals())
             state = stack.enter_context(StateDir(self._fs, Path(config.state_dir), self._loaded.log_dirs))
-            deps = ServiceDeps(self._fs, self._clock, self._log, self._read_settings, state.path, __version__)
-            service = Service(deps, self._loaded)
+            trace_round = None
+            if self._spans is not None:
+                stack.callback(self._spans.close, _SPANS_SECONDS)
+                trace_round = self._spans.add_round
+            service = Service(
+                ServiceDeps(
+                    *(self._fs, self._clock, self._log, self._read_settings, state.path, __version__), trace_round
+                ),
+                self._loaded,
+            )
             steering = ServiceSteering(service)
             socket_path = Path(config.control_socket)
             stack.enter_context(ControlServer(self._fs, socket_path, steering, self._clock, self._mistake))

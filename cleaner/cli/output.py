@@ -103,9 +103,9 @@ def say_all(
         say_table(headings, map(row, values), left=left, names=names)
 
 
-def print_error(message: str, stream: TextIO | None = None) -> None:
+def print_error(message: str) -> None:
     """Print an error, with newlines and control characters escaped; one line except on a narrow terminal."""
-    say(f"cleaner: {printable(message)}", stream=sys.stderr if stream is None else stream)
+    say(f"cleaner: {printable(message)}", stream=sys.stderr)
 
 
 def print_failure(error: CleanerError, partition: str = "", what_next: str = "") -> None:

@@ -68,6 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.cleaning.round.warm_up import warm_up
     from cleaner.cli.daemon_logs import configure_logs, open_logs
     from cleaner.cli.daemon_process import DaemonProcess
+    from cleaner.present.spans import open_spans
     from cleaner.storage.fs.ownership import OwnDirectories
 
     read_settings = _reader(arguments)
@@ -79,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         for warning in (*loaded.warnings, *check_places(FileSystem(), loaded.config, mistakes)):
             log.warning(warning)
         mistakes.raise_any()
+        spans = open_spans(loaded.config.otel_endpoint, "", log.warning)
         announce_compiling(log.info)
         was_root = os.geteuid() == 0
         take_identity(*loaded.log_dirs, stay_root=arguments.as_root)
@@ -86,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         begin_collecting()
         # A log dir may be mounted later: its owner is checked then.
         fs = OwnDirectories() if was_root and not arguments.as_root else FileSystem()
-        return DaemonProcess(loaded, read_settings, log, fs).run()
+        return DaemonProcess(loaded, read_settings, log, fs, spans).run()
     finally:
         stream.drain(_DRAIN_SECONDS)
 

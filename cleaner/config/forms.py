@@ -11,6 +11,7 @@ from cleaner.errors import ConfigError
 
 LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
+OTEL_ENDPOINT_KEY = "cleaner.otel.endpoint"
 
 RECOMPRESS_KEY = "cleaner.recompress"
 SURVIVOR_KEY = "cleaner.survivor"
@@ -19,6 +20,7 @@ OFFSET_SURVIVES, TIMESTAMP_SURVIVES, HEADER_SURVIVES = "offset", "timestamp", "h
 _HIGHEST_LEVEL = 19  # above, frames need windows of up to 128 MiB from every reader
 _RECOMPRESSION = re.compile(r"(none|lz4|zstd)(?::([0-9]{1,3}))?\Z", re.ASCII)
 _ADDRESS = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^\s:\[\]]+)):([0-9]{1,5})\Z", re.ASCII)
+_ENDPOINT = re.compile(r"(https?://(?:\[[0-9a-fA-F:.]+\]|[^\s:@/?#\[\]]+)(?::[0-9]{1,5})?)(/[^\s@?#]*|)\Z", re.ASCII)
 _RATE = re.compile(r"[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?\Z", re.ASCII)
 
 
@@ -37,6 +39,20 @@ def parse_address(text: str) -> tuple[str, int] | None:
     if match is None or int(match.group(3)) > 65535:
         raise ConfigError(LISTEN_KEY, text, "must be HOST:PORT, port 0 to 65535, such as 127.0.0.1:9404; or empty")
     return match.group(1) or match.group(2), int(match.group(3))
+
+
+def checked_otel_endpoint(text: str) -> str:
+    """
+    Return the URL that spans are sent to: `http://HOST:4318` gets OTLP's own path; empty stays empty.
+
+    Raises:
+        ConfigError: not an address, or one with a password, which would be shown with the settings.
+    """
+    match = _ENDPOINT.match(text)
+    if text and match is None:
+        reason = "must be http://HOST:PORT or https://HOST:PORT, with a path or without; a user belongs into a header"
+        raise ConfigError(OTEL_ENDPOINT_KEY, "" if "@" in text else text, reason)
+    return f"{match.group(1)}/v1/traces" if match and match.group(2) in ("", "/") else text
 
 
 def parse_log_dir_rates(words: tuple[str, ...]) -> tuple[tuple[str, float], ...]:

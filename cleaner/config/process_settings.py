@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from cleaner.config.definition import Setting, setting
-from cleaner.config.forms import RECOMPRESS_KEY, checked_recompression
+from cleaner.config.forms import OTEL_ENDPOINT_KEY, RECOMPRESS_KEY, checked_otel_endpoint, checked_recompression
 
 KAFKA_VERSION_KEY = "cleaner.kafka.version"
 KAFKA_VERSION_NAMES = ("4.3", "4.4")
@@ -37,14 +37,6 @@ class ProcessSettings:
         "134217728",
         "Bytes of offset maps of all threads together, 24 a key. Limits how many keys a round takes; less memory is "
         "used if the dirty section cannot fill the map.",
-        minimum=0,
-        in_bytes=True,
-    )
-    io_buffer_size: int = setting(
-        "log.cleaner.io.buffer.size",
-        "int",
-        "524288",
-        "Bytes of I/O buffers of all threads together.",
         minimum=0,
         in_bytes=True,
     )
@@ -214,4 +206,13 @@ class ProcessSettings:
         "string",
         None,
         "A directory of `<topic>.properties` files, for commands without `--topics-dir`.",
+    )
+    otel_endpoint: str = setting(
+        OTEL_ENDPOINT_KEY,
+        "string",
+        "",
+        "Where `run`, `clean` and `bulk` send their rounds as spans, over OTLP/HTTP: `http://collector:4318`; empty: "
+        "nowhere. Needs the extra `otel`.",
+        convert=checked_otel_endpoint,
+        dynamic=False,
     )

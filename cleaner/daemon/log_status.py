@@ -41,7 +41,6 @@ class LogStatus:
         has_unfinished_swap: it has `.swap` or `.cleaned` files: a process is at work, or has crashed. The next load
             settles them.
         deleted_files: number of `.deleted` files awaiting removal.
-        good_until_ms: when time alone will change it (a minimum lag ends, a segment expires); None: never.
     """
 
     partition: TopicPartition
@@ -60,7 +59,6 @@ class LogStatus:
     has_segments_to_delete: bool = False
     has_unfinished_swap: bool = False
     deleted_files: int = 0
-    good_until_ms: int | None = None
     resolved: ResolvedTopic | None = None
     topic_id: UUID | None = None
 

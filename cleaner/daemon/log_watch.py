@@ -294,7 +294,6 @@ class WatchedLog:
             has_segments_to_delete=has_expired,
             has_unfinished_swap=files.temporary_files.unfinished > 0,
             deleted_files=files.temporary_files.deleted,
-            good_until_ms=self._judged_until_ms if self._judged_until_ms < LONG_MAX else None,
             topic_id=self._topic_id,
         )
 

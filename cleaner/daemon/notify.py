@@ -53,16 +53,16 @@ class Notifier:
         """Say that the start, or a reload, is over."""
         return self._send("READY=1", *_status_lines(status))
 
-    def reloading(self, status: str | None = None) -> bool:
+    def reloading(self) -> bool:
         """Say that the settings are being read again; `ready` ends the reload, whatever its result."""
         usec = self._clock.monotonic_ns() // 1000
-        return self._send("RELOADING=1", f"MONOTONIC_USEC={usec}", *_status_lines(status))
+        return self._send("RELOADING=1", f"MONOTONIC_USEC={usec}")
 
     def status(self, text: str) -> bool:
         """Set the line that `systemctl status` shows."""
         return self._send(*_status_lines(text))
 
-    def stopping(self, status: str | None = None) -> bool:
+    def stopping(self, status: str) -> bool:
         """Say that the daemon is stopping."""
         return self._send("STOPPING=1", *_status_lines(status))
 

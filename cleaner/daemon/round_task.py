@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from cleaner.app.options import CallContext, CleanOptions
-from cleaner.app.reports import CleanReport
+from cleaner.app.reports import PACKED_SUMS, CleanReport
 from cleaner.app.rounds import clean_and_close, open_work
 from cleaner.app.session import Session, SettingsLike, as_cleaner_errors
 from cleaner.app.trust import standing
@@ -62,6 +62,9 @@ class RoundTools:
     key_index_dir: KeyIndexDir | None = None
 
 
+_NO_FAILURES = (Ending.ABORTED, Ending.LOCKED)
+
+
 @dataclass(frozen=True)
 class RoundOutcome:
     """
@@ -78,6 +81,11 @@ class RoundOutcome:
     fault: Fault | None
     settings: Mapping[str, str] = field(default_factory=dict)
     horizons: Horizons | None = None
+
+    @property
+    def failure(self) -> str:
+        """Why it failed; empty if it did not, or only had to leave the log to somebody else."""
+        return "" if self.fault is None or self.fault.ending in _NO_FAILURES else self.fault.detail
 
 
 def run_round(
@@ -160,10 +168,15 @@ def _clean(
     return replace(report, note="; ".join(filter(None, (how, report.note))))
 
 
-# What a round's view shows of its report, unchanged.
-_FIGURES = ({each.name for each in fields(RoundView)} & {each.name for each in fields(CleanReport)}) - {
-    "partition",
-    "removed",
+# What a round's view shows of its report, unchanged and in this order.
+_OF_REPORTS = {each.name for each in fields(CleanReport)} - {"partition", "removed"}
+_FIGURES = tuple(each.name for each in fields(RoundView) if each.name in _OF_REPORTS)
+# Rules of the topic's own and what they did: named where there is such a rule, since batches are then not Kafka's.
+_OWN_RULES = {
+    "key_view": ("merged_keys",),
+    "survivor": ("outranked_records",),
+    "record_ttl_ms": ("expired_records",),
+    "recompress": PACKED_SUMS,
 }
 
 
@@ -205,7 +218,7 @@ def log_round(log: Logger, outcome: RoundOutcome) -> None:
     values = {"partition": str(view.partition), "log_dir": view.log_dir, "worker": view.worker}
     if fault is None:
         log.info(_WORDS[ending], **values, **_figures(view))
-    elif ending in (Ending.ABORTED, Ending.LOCKED):
+    elif ending in _NO_FAILURES:
         log.info(_WORDS[ending], **values, reason=fault.detail, seconds=round(view.seconds, 3))
     elif ending is Ending.QUARANTINED:
         exc_info = {"exc_info": fault.error} if fault.is_unexpected else {}
@@ -231,47 +244,8 @@ def _figures(view: RoundView) -> dict[str, JsonValue]:
     figures: dict[str, JsonValue] = {"seconds": round(view.seconds, 3)}
     if view.result != Ending.DONE.value:
         return figures | ({"reason": view.detail} if view.detail else {})
-    if view.key_view:
-        figures |= {"key_view": view.key_view, "merged_keys": view.merged_keys}
-    if view.survivor:
-        figures |= {"survivor": view.survivor, "outranked_records": view.outranked_records}
-    if view.record_ttl_ms is not None:
-        figures |= {"record_ttl_ms": view.record_ttl_ms, "expired_records": view.expired_records}
-    return figures | {
-        "first_dirty_offset": view.first_dirty_offset,
-        "end_offset": view.end_offset,
-        "bytes_read": view.bytes_read,
-        "bytes_written": view.bytes_written,
-        "bytes_in_place": view.bytes_in_place,
-        "bytes_freed": view.bytes_freed,
-        "messages_read": view.messages_read,
-        "messages_written": view.messages_written,
-        "map_bytes_read": view.map_bytes_read,
-        "map_messages_read": view.map_messages_read,
-        "bytes_read_once": view.bytes_read_once,
-        "segments_unread": view.segments_unread,
-        "bytes_unread": view.bytes_unread,
-        "index_bytes_read": view.index_bytes_read,
-        "index_bytes_written": view.index_bytes_written,
-        "map_utilization": round(view.map_utilization, 4),
-        "invalid_messages": view.invalid_messages,
-        "removed": dict(view.removed),
-        **_packed(view),
-        "kafka": view.kafka,
-        "kafka_origin": view.kafka_origin,
-        "map_seconds": round(view.map_seconds, 3),
-        "copy_seconds": round(view.copy_seconds, 3),
-    }
-
-
-def _packed(view: RoundView) -> dict[str, JsonValue]:
-    """Return how batches were packed, if they were: they are not those that Kafka would have left."""
-    if not view.recompress:
-        return {}
-    return {
-        "recompress": view.recompress,
-        "batches_packed": view.batches_packed,
-        "batches_joined": view.batches_joined,
-        "packed_bytes_before": view.packed_bytes_before,
-        "packed_bytes_after": view.packed_bytes_after,
-    }
+    absent = {rule for rule in _OWN_RULES if getattr(view, rule) in (None, "")}
+    left_out = absent.union(*(_OWN_RULES[rule] for rule in absent))
+    values = {name: getattr(view, name) for name in _FIGURES if name not in left_out}
+    rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+    return figures | rounded | {"bytes_freed": view.bytes_freed, "removed": dict(view.removed)}

@@ -12,7 +12,7 @@ It does not depend on being a process of its own: signals, logs, HTTP and the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,7 @@ class ServiceDeps:
         read_settings: reads the settings again; raises one ConfigError with all mistakes.
         state_dir: an existing directory, used by this process only.
         version: of the program.
+        trace_round: called with each round's journal entry, its seconds, and why it failed (or an empty text).
     """
 
     fs: FileSystem
@@ -74,6 +75,7 @@ class ServiceDeps:
     read_settings: Callable[[], Loaded]
     state_dir: Path
     version: str
+    trace_round: Callable[[Mapping[str, JsonValue], float, str], None] | None = None
 
 
 class Service:
@@ -260,8 +262,10 @@ class Service:
     def _round_ended(self, outcome: RoundOutcome) -> None:
         self._history.note_round(outcome)
         log_round(self._log, outcome)
-        details = journal_details(outcome)
-        self._in_journal(lambda: self.journal.append("round", str(outcome.view.partition), details))
+        details, partition = journal_details(outcome), str(outcome.view.partition)
+        self._in_journal(lambda: self.journal.append("round", partition, details))
+        if self._deps.trace_round is not None:
+            self._deps.trace_round({"partition": partition, **details}, outcome.view.seconds, outcome.failure)
 
     def _retain(self) -> None:
         while not self._stopping.is_set():

@@ -48,6 +48,13 @@ class GrowingBuffer:
         self._take(max(size, doubled))
         self.array[: len(kept)] = kept
 
+    def put(self, data: memoryview | bytes | bytearray, at: int, at_most: int | None = None) -> int:
+        """Copy `data` to `at` and keep what is before it; `at_most` as for `ensure`. Returns its length in bytes."""
+        end = at + len(data)
+        self.ensure(end, keep=at, at_most=at_most)
+        self.view[at:end] = data
+        return len(data)
+
     def shrink(self, capacity: int) -> None:
         """Free memory above `capacity` bytes; if there is any, the content is lost."""
         if self.capacity > capacity:

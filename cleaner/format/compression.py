@@ -97,13 +97,6 @@ def compress(codec: int, source: memoryview, out: GrowingBuffer, at: int, level:
     return write(source, out, at)
 
 
-def _put(data: memoryview | bytes | bytearray, out: GrowingBuffer, at: int, at_most: int | None = None) -> int:
-    end = at + len(data)
-    out.ensure(end, keep=at, at_most=at_most)
-    out.view[at:end] = data
-    return len(data)
-
-
 def _grow_until_it_fits(
     decompress_into: _Decompress, source: memoryview, out: GrowingBuffer, at: int, guess: int, limit_bytes: int
 ) -> int:
@@ -124,11 +117,11 @@ def _grow_until_it_fits(
 def _read_none(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:
     if len(source) > limit_bytes:
         raise DecompressedTooLargeError(limit_bytes)
-    return _put(source, out, at, at + limit_bytes)
+    return out.put(source, at, at + limit_bytes)
 
 
 def _write_none(source: memoryview, out: GrowingBuffer, at: int) -> int:
-    return _put(source, out, at)
+    return out.put(source, at)
 
 
 def _read_gzip(magic: int, source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int:

@@ -56,16 +56,9 @@ def decompress(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int
 
 def compress(source: memoryview, out: GrowingBuffer, at: int) -> int:
     """Pack `source` to `out` from `at` on; earlier bytes are kept. Returns the packed length in bytes."""
-    length = _put(zlib.compress(source, _LEVEL, _WINDOW_BITS), out, at)
+    length = out.put(zlib.compress(source, _LEVEL, _WINDOW_BITS), at)
     out.view[at + _OS_POSITION] = _OS_UNKNOWN
     return length
-
-
-def _put(data: bytes, out: GrowingBuffer, at: int, at_most: int | None = None) -> int:
-    end = at + len(data)
-    out.ensure(end, keep=at, at_most=at_most)
-    out.view[at:end] = data
-    return len(data)
 
 
 def _read_stored_member(source: memoryview, out: GrowingBuffer, at: int, limit_bytes: int) -> int | None:
@@ -123,5 +116,5 @@ def _read_member(
             raise DecompressedTooLargeError(limit_bytes)
         if not (piece or waiting or member.eof):
             raise DecompressionError("gzip: the stream is cut short")
-        done += _put(piece, out, at + done, at + limit_bytes)
+        done += out.put(piece, at + done, at + limit_bytes)
     return done, fed - len(member.unused_data)

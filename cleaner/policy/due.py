@@ -24,12 +24,10 @@ class Due:
     Attributes:
         is_due: Kafka's cleaner would consider it now.
         reason: why, or why not, in a few words for the operator.
-        compaction_delay_ms: by how much the oldest dirty segment is over `max.compaction.lag.ms`; 0: it is not.
     """
 
     is_due: bool
     reason: str
-    compaction_delay_ms: int
 
 
 def earliest_dirty_timestamp_ms(log: CleanableLog, first_dirty_offset: int) -> int | None:
@@ -86,7 +84,7 @@ def due(log: CleanableLog, cleanable: Cleanable, topic: TopicConfig, now_ms: int
     """Tell whether a compacted log is due: over the dirty ratio, or forced by the maximum lag (R-421)."""
     delay_ms = compaction_delay_ms(log, cleanable.first_dirty_offset, topic.max_compaction_lag_ms, now_ms)
     dueness = judge(cleanable, delay_ms, topic.min_cleanable_dirty_ratio)
-    return Due(dueness.is_due, due_words(dueness, cleanable, delay_ms, topic.min_cleanable_dirty_ratio), delay_ms)
+    return Due(dueness.is_due, due_words(dueness, cleanable, delay_ms, topic.min_cleanable_dirty_ratio))
 
 
 def watches_time(*, quiet_cleaning: bool, expires_after_ms: int | None, takes_whole_log: bool) -> bool:

@@ -24,9 +24,9 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def counted(number: int, word: str, words: str | None = None) -> str:
+def counted(number: int, word: str) -> str:
     """Format a count of something: `1 log`, `2 logs`."""
-    return f"{count(number)} {word if number == 1 else words or word + 's'}"
+    return f"{count(number)} {word if number == 1 else word + 's'}"
 
 
 def percent(part: float) -> str:

@@ -93,7 +93,6 @@ def bulk_clean(
     groups_in_flight: int = 2,
     map_entries: int | None = None,
     retention: bool = False,
-    verify: bool = True,
     fs: FileSystem | None = None,
 ) -> CleanReport:
     """Clean one partition in bulk, as `cleaner.clean` does with the engine; raises the error of a refusal."""
@@ -106,7 +105,7 @@ def bulk_clean(
             log_dir,
             [partition],
             Sources.of_call(topic, settings, None, None),
-            CleanOptions(clean_round=cleaner.clean, retention=retention, verify=verify),
+            CleanOptions(clean_round=cleaner.clean, retention=retention),
             CallContext.of(fs=fs, now_ms=now_ms),
         )
     )

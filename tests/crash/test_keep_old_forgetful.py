@@ -110,33 +110,31 @@ def check(expected: Expected, stage: Stage, state: DiskState) -> tuple[str, ...]
     return words
 
 
-def sweep(
-    expected: Expected, stage: Stage, fs: ForgetfulFileSystem, *, limit: int, seed: int = SEED
-) -> set[tuple[str, ...]]:
+def sweep(expected: Expected, stage: Stage, fs: ForgetfulFileSystem, *, limit: int) -> set[tuple[str, ...]]:
     """Check the states after power cuts at every moment. AssertionError: harm was done."""
     seen: set[tuple[str, ...]] = set()
     judged: set[DiskState] = set()
-    for state in _states(fs, limit, seed):
+    for state in _states(fs, limit):
         if state in judged:
             continue
         judged.add(state)
         try:
             seen.add(check(expected, stage, state))
         except (AssertionError, CleanerError, ValueError) as error:
-            raise AssertionError(f"seed {seed}, {state.note}: {error!r}") from error
+            raise AssertionError(f"{state.note}: {error!r}") from error
     return seen
 
 
-def assert_manifest_is_gone(stage: Stage, fs: ForgetfulFileSystem, *, seed: int = SEED) -> None:
+def assert_manifest_is_gone(stage: Stage, fs: ForgetfulFileSystem) -> None:
     """After the undo no power cut brings the manifest back: the directory can keep later rounds."""
     manifest = (stage.kept / PARTITION / KEPT_MANIFEST).relative_to(stage.root)
-    for state in fs.states_at(len(fs.journal), limit=12, seed=seed):
-        assert manifest not in [path for path, _ in state.files], f"seed {seed}, {state.note}"
+    for state in fs.states_at(len(fs.journal), limit=12, seed=SEED):
+        assert manifest not in [path for path, _ in state.files], state.note
 
 
-def _states(fs: ForgetfulFileSystem, limit: int, seed: int) -> Iterator[DiskState]:
+def _states(fs: ForgetfulFileSystem, limit: int) -> Iterator[DiskState]:
     for point in fs.crash_points():
-        yield from fs.states_at(point, limit=limit, seed=seed)
+        yield from fs.states_at(point, limit=limit, seed=SEED)
 
 
 def keeping(stage: Stage, skip_sync: int | None = None) -> ForgetfulFileSystem:

@@ -98,7 +98,7 @@ def build(text: str, target: str, context: Path, work: Path, bases: Mapping[str,
     return stage(target)
 
 
-def run_in(image: Image, command: str, *, timeout: float = 900) -> str:
+def run_in(image: Image, command: str) -> str:
     """Run a shell command in an image as its RUN would; returns what it printed."""
     # Copies: packages set up in there write to what they find, and must not find this machine's own files.
     certificates = os.environ.get("PIP_CERT") or "/etc/ssl/certs/ca-certificates.crt"
@@ -122,7 +122,7 @@ exec chroot --userspec={image.user} {image.root} /bin/sh -c {shlex.quote(f"cd {i
         env={**network, "PIP_CERT": _CERTIFICATES, **image.environment},
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, f"{command}: {done.stdout[-3000:]}{done.stderr[-3000:]}"

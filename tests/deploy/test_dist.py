@@ -61,7 +61,7 @@ def test_wheel_has_manuals_completions_units_samples_and_the_licence(names: set[
         "zsh/site-functions/_cleaner": ROOT / "deploy/completion/_cleaner",
         "fish/vendor_completions.d/cleaner.fish": ROOT / "deploy/completion/cleaner.fish",
     }
-    for top in ("systemd", "prometheus", "grafana", "kubernetes"):
+    for top in ("systemd", "prometheus", "grafana", "kubernetes", "helm"):
         files = [path for path in (ROOT / "deploy" / top).rglob("*") if path.is_file()]
         wanted.update({f"{NAME}/{path.relative_to(ROOT / 'deploy')}": path for path in files})
     files = [path for path in (ROOT / "config").rglob("*") if path.is_file()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cleaner.cli.main import make_parser
 from cleaner.present.metrics.families import CHAPTERS, KAFKA_CHAPTER, MetricKind
 from tests.deploy.installed import ROOT
 from tests.deploy.tools import system_tool
@@ -76,7 +78,7 @@ def test_scrape_sample_is_right_for_promtool() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_alert_is_tested_both_ways_and_has_a_runbook(rule: dict[str, Any]) -> None:
-    """It fires on one series and not on another; its entry says what it means, how to look, what to do."""
+    """It fires on one series and not on another; its entry says what it means, how to look, what to do: `next`, too."""
     ours = [test["alert_rule_test"][0] for test in TESTS if test["alert_rule_test"][0]["alertname"] == rule["alert"]]
     assert any(test["exp_alerts"] for test in ours)
     assert any(not test["exp_alerts"] for test in ours)
@@ -86,6 +88,10 @@ def test_alert_is_tested_both_ways_and_has_a_runbook(rule: dict[str, Any]) -> No
     _, _, entry = RUNBOOK.partition(f"\n### {rule['alert']}\n")
     entry = entry.partition("\n### ")[0].partition("\n## ")[0]
     assert [word for word in ("**Means**", "**Look**", "**Do**") if word not in entry] == []
+    command = rule["annotations"]["next"].replace("{{ $labels.log_dir }}", "LOG_DIR")
+    assert any(" ".join(words.split()).startswith(command) for words in re.findall(r"`([^`]+)`", entry))
+    if command.startswith("cleaner "):
+        assert make_parser().parse_args(shlex.split(command.replace("TOPIC-PARTITION", "prices-0"))[1:])
 
 
 def test_runbook_has_no_entry_without_an_alert() -> None:

@@ -71,10 +71,6 @@ class RunningDaemon:
     log: EventLog
     settings: dict[str, str] = field(default_factory=dict)
 
-    def ratio_of(self, name: str) -> float | None:
-        """Return a log's dirty ratio, as shown."""
-        return next(view.ratio for view in self.service.snapshot().logs if str(view.partition) == name)
-
     def partition(self, name: str) -> TopicPartition:
         """Return a partition by its name."""
         return TopicPartition.parse(name)

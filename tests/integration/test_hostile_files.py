@@ -65,9 +65,9 @@ def unreadable_legacy(offset: int, magic: int) -> bytes:
     return sealed(entry[:at] + struct.pack(">i", 1000) + entry[at + 4 :])
 
 
-def with_batch(log_dir: Path, number: int, change: Callable[[bytes], bytes], name: str = FIRST) -> None:
+def with_batch(log_dir: Path, number: int, change: Callable[[bytes], bytes]) -> None:
     """Change one batch of topic-0."""
-    path = log_dir / "topic-0" / name
+    path = log_dir / "topic-0" / FIRST
     batches = split_batches(path.read_bytes())
     batches[number] = change(batches[number])
     path.write_bytes(b"".join(batches))

@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.support.batch_builder import HEADER, HEADER_BYTES, NO_PRODUCER, TRANSACTIONAL, Producer
+
+
+class MemoryFile:
+    """
+    A `.log` in memory, for the product's readers; `shrink_to` makes it end earlier than the size they are given.
+
+    Attributes:
+        reads: position and length of each read that was asked for.
+        bytes_read: what they got.
+    """
+
+    def __init__(self, content: bytes, shrink_to: int | None = None) -> None:
+        self.path = Path("some.log")
+        self.reads: list[tuple[int, int]] = []
+        self.bytes_read = 0
+        self._content = content[:shrink_to]
+
+    def read_into(self, buffer: memoryview, position: int) -> int:
+        """Fill `buffer` from `position`."""
+        part = self._content[position : position + len(buffer)]
+        buffer[: len(part)] = part
+        self.reads.append((position, len(buffer)))
+        self.bytes_read += len(part)
+        return len(part)
 
 
 class BatchInfo(NamedTuple):

@@ -28,25 +28,21 @@ def _key(number: int, *names: str) -> bytes:
     return struct.pack(">h", number) + b"".join(map(text, names))
 
 
-def offset_commit(
-    group: str, topic: str, partition: int, offset: int | None, metadata: str = "", time: int = 7
-) -> Pair:
+def offset_commit(group: str, topic: str, partition: int, offset: int | None, metadata: str = "") -> Pair:
     """A committed offset, version 3 without a leader epoch."""
     key = _key(1, group, topic) + struct.pack(">i", partition)
     if offset is None:
         return key, None
-    return key, struct.pack(">hqi", 3, offset, -1) + text(metadata) + struct.pack(">q", time)
+    return key, struct.pack(">hqi", 3, offset, -1) + text(metadata) + struct.pack(">q", 7)
 
 
-def classic_group(
-    group: str, generation: int | None, members: Sequence[str] = (), protocol_type: str = "consumer"
-) -> Pair:
+def classic_group(group: str, generation: int | None, members: Sequence[str] = ()) -> Pair:
     """A classic group, version 3."""
     key = _key(2, group)
     if generation is None:
         return key, None
     leader = members[0] if members else None
-    value = struct.pack(">h", 3) + text(protocol_type) + struct.pack(">i", generation)
+    value = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", generation)
     value += text("range" if members else None) + text(leader) + struct.pack(">qi", 99, len(members))
     for member in members:
         value += text(member) + text(None) + text("client") + text("/127.0.0.1")

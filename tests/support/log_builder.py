@@ -162,12 +162,10 @@ class LogBuilder:
         )
         return offset
 
-    def append_empty(
-        self, offsets: int = 1, *, producer: Producer = NO_PRODUCER, timestamp_ms: int | None = None
-    ) -> int:
+    def append_empty(self, offsets: int = 1, *, producer: Producer = NO_PRODUCER) -> int:
         """Append a batch without records that covers `offsets` offsets; returns the first."""
         first = self.next_offset
-        time = self._time(timestamp_ms)
+        time = self._time(None)
         self.append_raw(
             empty_batch(
                 first, first + offsets - 1, max_timestamp_ms=time, producer=producer, leader_epoch=self.leader_epoch

@@ -51,9 +51,9 @@ def remove_topic_record(topic_id: UUID) -> bytes:
     return record(9, topic_id.bytes)
 
 
-def partition_record(topic_id: UUID, partition: int, replicas: Sequence[int], *, version: int = 2) -> bytes:
+def partition_record(topic_id: UUID, partition: int, replicas: Sequence[int]) -> bytes:
     """Return a PartitionRecord, without the fields after the in-sync replicas."""
-    return record(3, struct.pack(">i", partition) + topic_id.bytes + 2 * int32s(replicas), version=version)
+    return record(3, struct.pack(">i", partition) + topic_id.bytes + 2 * int32s(replicas), version=2)
 
 
 def partition_change_record(topic_id: UUID, partition: int, replicas: Sequence[int] | None) -> bytes:

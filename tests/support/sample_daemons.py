@@ -152,9 +152,9 @@ def with_problems() -> ServiceSnapshot:
     )
 
 
-def with_many_logs(count: int = 5000, seed: int = 5) -> ServiceSnapshot:
+def with_many_logs(count: int = 5000) -> ServiceSnapshot:
     """Return `count` logs of a tenth as many topics in four log dirs, a few of them due."""
-    random_ = random.Random(seed)
+    random_ = random.Random(5)
     dirs = (LOG_DIR, SECOND_DIR, THIRD_DIR, "/mnt/disk4/kafka")
     logs = [_some_log(random_, f"topic-{number // 10:04d}", number % 10, dirs[number % 4]) for number in range(count)]
     logs[0] = log("topic-0000", 0, reason=Reason.IN_PROGRESS, clean_bytes=300 * MB, dirty_bytes=700 * MB)

@@ -36,7 +36,7 @@ from cleaner.policy.selection_context import DirCondition
 from cleaner.state.quarantine import QuarantinedLog
 from tests.support.manual_clock import START_MS
 
-KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
+MB, GB = 1 << 20, 1 << 30
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 NOW_MS = START_MS
 LOG_DIR = "/var/lib/kafka/data"

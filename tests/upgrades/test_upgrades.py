@@ -29,6 +29,12 @@ class ThisRelease(Release):
         return self._run(*arguments)
 
 
+def test_changelog_names_the_commit_of_the_last_release() -> None:
+    """There is no tag."""
+    of_last = (REPOSITORY / "CHANGELOG.md").read_text().partition("\n## 0.1.0")[2]
+    assert of_last.splitlines()[2].startswith(f"Commit {LAST};")
+
+
 EXPECTED = {
     "rounds": ["damaged-0", "prices-0"],
     "held": [("damaged-0", "00000000000000000000.log")],

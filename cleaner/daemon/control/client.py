@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from cleaner.base.clock import Clock, SystemClock
+from cleaner.base.clock import SystemClock
 from cleaner.base.json_values import JsonValue, NotJsonError, WrongValueError, format_json, from_json, parse_json
 from cleaner.daemon.control.verbs import MAX_ANSWER_BYTES, VERSION
 from cleaner.errors import NoDaemonError, NotPermittedError, SteeringError, shortened
@@ -36,13 +36,12 @@ class Control:
     Args:
         path: the socket's file.
         timeout_seconds: for each question.
-        clock: for time-outs.
     """
 
-    def __init__(self, path: Path, timeout_seconds: float = TIMEOUT_SECONDS, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self.path = path
         self._timeout_seconds = timeout_seconds
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     def ask(self, do: str, **fields: JsonValue) -> dict[str, JsonValue]:
         """

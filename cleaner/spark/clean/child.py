@@ -118,16 +118,14 @@ class ChildJobs:
     Args:
         given: `spark.*` keys.
         work_dir: directory of the child's output file.
-        idle_seconds: how long an idle child is kept.
 
     Attributes:
         given: `spark.*` keys of the next child that is started.
     """
 
-    def __init__(self, given: Mapping[str, str], work_dir: Path, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(self, given: Mapping[str, str], work_dir: Path) -> None:
         self.given = given
         self._work_dir = work_dir
-        self._idle_seconds = idle_seconds
         self._lock = concurrency.Lock()
         # All guarded by _lock.
         self._child: _Child | None = None
@@ -183,7 +181,7 @@ class ChildJobs:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    self._timer = concurrency.Timer(self._idle_seconds, self._close_idle)
+                    self._timer = concurrency.Timer(IDLE_SECONDS, self._close_idle)
                     self._timer.daemon = True
                     self._timer.start()
 

@@ -103,11 +103,6 @@ def encode_snapshot(entries: Sequence[ProducerEntry], max_entries: int = 0) -> b
     return struct.pack(">hI", VERSION, crc32c(bytes(body))) + bytes(body)
 
 
-def decode_snapshot(data: bytes, path: Path) -> list[ProducerEntry]:
-    """Decode a snapshot file; entries in file order. Arguments and errors are those of `decode_rows`."""
-    return [ProducerEntry._make(row) for row in decode_rows(data, path).tolist()]
-
-
 def decode_rows(data: bytes, path: Path) -> SnapshotRows:
     """
     Decode a snapshot file.

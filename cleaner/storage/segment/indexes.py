@@ -78,9 +78,7 @@ def pass_over(_position: int) -> None:
     """Do nothing about zeros."""
 
 
-def read_offset_index(
-    fs: ReadableFiles, path: Path, log_bytes: int, on_fault: OnFault = refuse, on_zeros: OnZeros = pass_over
-) -> Entries:
+def read_offset_index(fs: ReadableFiles, path: Path, log_bytes: int, on_zeros: OnZeros = pass_over) -> Entries:
     """
     Read and check an offset index; zeros at its end are left out.
 
@@ -90,7 +88,6 @@ def read_offset_index(
     Args:
         path: the `.index` file.
         log_bytes: size of the `.log` it belongs to.
-        on_fault: called with each fault; the entries are returned anyway.
         on_zeros: called with the position of zeros that were left out.
     Returns:
         OFFSET_ENTRY rows.
@@ -99,8 +96,8 @@ def read_offset_index(
         CorruptIndexError: a partial entry, an entry below the base offset or past the end of the log, or entries that
             do not ascend in both offset and position (the part of R-333 that does not need the log).
     """
-    entries = without_zero_tail(read_entries(fs, path, OFFSET_ENTRY, on_fault, log_bytes), on_zeros)
-    check_offset_entries(entries, path, log_bytes, on_fault)
+    entries = without_zero_tail(read_entries(fs, path, OFFSET_ENTRY, refuse, log_bytes), on_zeros)
+    check_offset_entries(entries, path, log_bytes)
     return entries
 
 
@@ -117,27 +114,22 @@ def check_offset_entries(entries: Entries, path: Path, log_bytes: int, on_fault:
 
 
 def read_time_index(
-    fs: ReadableFiles,
-    path: Path,
-    on_fault: OnFault = refuse,
-    *,
-    log_bytes: int | None = None,
-    on_zeros: OnZeros = pass_over,
+    fs: ReadableFiles, path: Path, *, log_bytes: int | None = None, on_zeros: OnZeros = pass_over
 ) -> Entries:
     """
     Read and check a time index; zeros at its end are left out.
 
     Args:
         log_bytes: as for `read_entries`.
-        on_fault, on_zeros: as for `read_offset_index`.
+        on_zeros: as for `read_offset_index`.
     Returns:
         TIME_ENTRY rows.
     Raises:
         FileNotFoundError: the file does not exist.
         CorruptIndexError: a partial entry, or timestamps or offsets that go back (R-313, R-332).
     """
-    entries = without_zero_tail(read_entries(fs, path, TIME_ENTRY, on_fault, log_bytes), on_zeros)
-    check_time_entries(entries, path, on_fault)
+    entries = without_zero_tail(read_entries(fs, path, TIME_ENTRY, refuse, log_bytes), on_zeros)
+    check_time_entries(entries, path)
     return entries
 
 

@@ -283,11 +283,11 @@ class Segment:
             return 0
         return lookup_position(self.offset_index(), offset - self.base_offset)
 
-    def batch_at(self, offset: int, *, buffer: ReadBuffer | None = None) -> int | None:
+    def batch_at(self, offset: int) -> int | None:
         """
         Return the base offset of the batch that holds `offset`, or of the next one if none does; None beyond the last.
         """
-        for chunk in self.chunks(start=self.position_at(offset), buffer=buffer):
+        for chunk in self.chunks(start=self.position_at(offset)):
             rows = np.flatnonzero(chunk.batches["last_offset"] >= offset)
             if len(rows):
                 return int(chunk.batches["base_offset"][rows[0]])

@@ -105,7 +105,6 @@ def replace_segments(
     old_bases: Sequence[int],
     still_held: Callable[[], None],
     keep_deleted: bool = False,
-    threads: int = 1,
 ) -> None:
     """
     Replace the old segments by the finished `.cleaned` segment of `new_base` (S1 to S6 above).
@@ -119,7 +118,6 @@ def replace_segments(
         old_bases: base offsets of the segments of the group.
         still_held: called before the first rename; raises `LogDirLockedError` if the log dir is no longer ours.
         keep_deleted: leave the `.deleted` files to `remove_deleted`, because readers have them open.
-        threads: how many threads, including the caller's, may remove files.
     Raises:
         LogDirLockedError: from `still_held`. Nothing was renamed; the `.cleaned` files stay, as another process may
             use the directory now, whose loader removes them.
@@ -138,7 +136,7 @@ def replace_segments(
     _install(fs, directory, new_base)
     _retire_absorbed_snapshots(fs, directory, old[1:])
     if not keep_deleted:
-        remove_deleted(fs, directory, old, threads)
+        remove_deleted(fs, directory, old)
 
 
 def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[int]) -> None:

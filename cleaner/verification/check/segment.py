@@ -123,7 +123,6 @@ class SegmentCheck:
         self._markers: set[tuple[int, int]] = set()
         self._aborted: list[AbortedTxn] = []
         self._good_end = 0
-        self._has_gap_at = -1
 
     def run(self) -> None:
         """

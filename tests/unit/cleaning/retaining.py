@@ -15,24 +15,10 @@ from cleaner.format.records import Unpacker
 from cleaner.kernels.offset_map import KEEP, KEEP_TOMBSTONE, SUPERSEDED
 from tests.reference.batches import Batch, Rec, read_batches, read_records, rebuild
 from tests.reference.record_filter import BatchRetention
+from tests.support.batch_reader import MemoryFile
 
 NOW_MS = 1_700_000_900_000
 PATH = Path("00000000000000000000.log")
-
-
-class MemoryFile:
-    """A `.log` that is not on any disk."""
-
-    path = PATH
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`."""
-        part = self._content[position : position + len(buffer)]
-        buffer[: len(part)] = part
-        return len(part)
 
 
 def only_chunk(log: bytes, check_order_from: int | None = None) -> Chunk:

@@ -12,24 +12,9 @@ from hypothesis import strategies as st
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from tests.support.batch_builder import Record, data_batch, legacy_batch
+from tests.support.batch_reader import MemoryFile
 
 pytestmark = pytest.mark.kernels
-
-
-class MemoryFile:
-    """A `.log` in memory; `shrink_to` makes it end earlier than the size its reader was given."""
-
-    def __init__(self, content: bytes, shrink_to: int | None = None) -> None:
-        self.path = Path("some.log")
-        self.reads: list[tuple[int, int]] = []
-        self._content = content[:shrink_to]
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`."""
-        self.reads.append((position, len(buffer)))
-        part = self._content[position : position + len(buffer)]
-        buffer[: len(part)] = part
-        return len(part)
 
 
 def batches(*sizes: int, base: int = 0) -> bytes:

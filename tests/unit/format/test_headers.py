@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from itertools import pairwise
-from pathlib import Path
 
 import google_crc32c
 import numpy as np
@@ -18,29 +17,13 @@ from cleaner.format.chunks import BATCH_DTYPE, CONTROL_FLAG, Chunk
 from cleaner.format.headers import HeaderReader
 from cleaner.kernels.batch_header import HEADER_FIELDS, HEADER_POSITIONS
 from tests.support.batch_builder import Producer, Record, data_batch, legacy_batch
-from tests.support.batch_reader import split_batches
+from tests.support.batch_reader import MemoryFile, split_batches
 from tests.support.log_builder import LogBuilder
 
 # Positions within a chunk, which differ as the chunks do.
 COMPARED = [name for name in BATCH_DTYPE.names or () if name not in ("start", "body_start", "body_end", "unpacked")]
 FIELDS = {name: (at, end - at) for (name, _), (at, end) in zip(HEADER_FIELDS, pairwise(HEADER_POSITIONS), strict=True)}
 INTERESTING = (0, 1, 2, 3, 5, 7, 12, 14, 33, 60, 61, 0x7F, 0x80, 0xFF, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
-
-
-class MemoryFile:
-    """A `.log` in memory that counts the bytes read."""
-
-    def __init__(self, content: bytes) -> None:
-        self.path = Path("some.log")
-        self.bytes_read = 0
-        self._content = content
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`."""
-        part = self._content[position : position + len(buffer)]
-        buffer[: len(part)] = part
-        self.bytes_read += len(part)
-        return len(part)
 
 
 def mixed_log() -> bytes:

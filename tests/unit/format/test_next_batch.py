@@ -14,26 +14,11 @@ from hypothesis import strategies as st
 from cleaner.format.next_batch import NextBatch, find_whole_batch, next_batch
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.batch_builder import Record, data_batch, legacy_batch
+from tests.support.batch_reader import MemoryFile
 from tests.support.codecs import crc32c
 
 pytestmark = pytest.mark.kernels
 LOST = b"\x07" * 40
-
-
-class MemoryFile:
-    """A `.log` in memory that counts the bytes read."""
-
-    def __init__(self, content: bytes) -> None:
-        self.path = Path("some.log")
-        self.read_bytes = 0
-        self._content = content
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`."""
-        part = self._content[position : position + len(buffer)]
-        buffer[: len(part)] = part
-        self.read_bytes += len(part)
-        return len(part)
 
 
 def batch(offset: int = 5, value: bytes = b"v", magic: int = 2) -> bytes:
@@ -79,7 +64,7 @@ def test_random_bytes_are_read_a_few_times_in_a_search_of_any_file() -> None:
     data = Random(0).randbytes(3 << 20)
     file = MemoryFile(data + batch())
     assert find_whole_batch(file, 0, len(data) + len(batch()), in_anything=True) == len(data)
-    assert file.read_bytes < 5 << 20
+    assert file.bytes_read < 5 << 20
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -157,7 +142,7 @@ def test_crafted_heads_do_not_multiply_reads() -> None:
     data[size - 9000 : size - 9000 + len(whole)] = whole
     file = MemoryFile(bytes(data))
     assert find_whole_batch(file, 0, size, 0) == size - 9000
-    assert file.read_bytes < 10 * size
+    assert file.bytes_read < 10 * size
 
 
 @given(

@@ -20,7 +20,8 @@ from cleaner.format.chunks import ANY_KIND, TABLE_ROWS
 from cleaner.format.parallel_reader import ParallelSegmentReader, Window, WindowBuffer, verify_checksums
 from cleaner.kernels.scan_status import KIND_LEGACY, KIND_PRODUCER
 from tests.support.batch_builder import Producer, Record, data_batch, empty_batch, legacy_batch, marker_batch
-from tests.unit.format.test_batch import MemoryFile, batches, check_chunk
+from tests.support.batch_reader import MemoryFile
+from tests.unit.format.test_batch import batches, check_chunk
 
 pytestmark = pytest.mark.kernels
 

@@ -15,6 +15,7 @@ from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
 from tests.reference.batches import read_batches, read_records
 from tests.support.batch_builder import Record, data_batch, varint
+from tests.support.batch_reader import MemoryFile
 
 pytestmark = pytest.mark.kernels
 PATH = Path("0.log")
@@ -35,22 +36,10 @@ batches = st.lists(
 )
 
 
-class _Memory:
-    path = PATH
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        part = self._data[position : position + len(buffer)]
-        buffer[: len(part)] = part
-        return len(part)
-
-
 def layouts(log: bytes, first: int = 0, end: int = 2**63 - 1) -> list[tuple[object, ...]]:
     """Return offset, time, key and value of each record within [first, end)."""
     found: list[tuple[object, ...]] = []
-    for chunk in SegmentReader(_Memory(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
+    for chunk in SegmentReader(MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         for block in Unpacker(1 << 20).blocks(PATH, chunk):
             layout = lay_out(PATH, block, np.zeros(len(block.batches), np.uint8), first, end)
             keys = cut_out(layout.data, layout.key_starts, layout.key_sizes)

@@ -14,26 +14,13 @@ from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.kernels import proof
 from tests.support.batch_builder import Record, data_batch
+from tests.support.batch_reader import MemoryFile
 
 pytestmark = pytest.mark.kernels
 PATH = Path("0.log")
 MASK = 2**64 - 1
 # From the reference implementation: key 00 01 .. 0f, messages of 0 and 1 byte (00).
 VECTORS = {b"": "a3817f04ba25a8e66df67214c7550293", b"\0": "da87c1d86b99af44347659119b22fc45"}
-
-
-class Memory:
-    """A `.log` in memory."""
-
-    path = PATH
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read_into(self, buffer: memoryview, position: int) -> int:
-        part = self._data[position : position + len(buffer)]
-        buffer[: len(part)] = part
-        return len(part)
 
 
 def digest(text: bytes, key: bytes = bytes(range(16))) -> str:
@@ -94,7 +81,7 @@ def test_digest_agrees_with_its_twin(text: bytes, key: bytes) -> None:
 
 def chunk_of(log: bytes) -> Chunk:
     """Return all batches of a short log."""
-    chunk = SegmentReader(Memory(log), size=len(log), check_order_from=0).next_chunk(ReadBuffer(1 << 16))
+    chunk = SegmentReader(MemoryFile(log), size=len(log), check_order_from=0).next_chunk(ReadBuffer(1 << 16))
     assert chunk is not None
     return chunk
 

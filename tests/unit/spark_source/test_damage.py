@@ -23,13 +23,13 @@ from tests.unit.spark_source.reading import offsets_of, rows_of
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
 
 
-def a_log_dir(path: Path, codec: str = "none") -> Path:
+def a_log_dir(path: Path) -> Path:
     """Write ten batches of two records in two segments and return the first segment's `.log`."""
     log = LogBuilder(index_interval_bytes=0)
     for number in range(10):
         if number == 6:
             log.roll()
-        log.append((f"k{number}", "v" * 40), ("l", "w"), codec=codec)
+        log.append((f"k{number}", "v" * 40), ("l", "w"))
     return write_log_dir(path, log) / "topic-0" / f"{0:020d}.log"
 
 

@@ -13,7 +13,7 @@ from cleaner.errors import CorruptCheckpointError
 from cleaner.kernels.checksums import crc32c
 from cleaner.storage.files.producer_snapshot import (
     ProducerEntry,
-    decode_snapshot,
+    decode_rows,
     encode_snapshot,
     java_order,
     read_snapshot,
@@ -39,6 +39,11 @@ FROM_KAFKA = bytes.fromhex(
 def entry(producer_id: int) -> ProducerEntry:
     """A producer of which only the id matters."""
     return ProducerEntry(producer_id, 0, -1, -1, 0, 1_750_000_000_000, -1, -1)
+
+
+def decode_snapshot(data: bytes, path: Path) -> list[ProducerEntry]:
+    """Return the entries of a file."""
+    return [ProducerEntry._make(row) for row in decode_rows(data, path).tolist()]
 
 
 def test_snapshot_of_kafka_is_read_and_written_alike() -> None:

@@ -40,6 +40,14 @@ class ProcessSettings:
         minimum=0,
         in_bytes=True,
     )
+    io_buffer_size: int = setting(
+        "log.cleaner.io.buffer.size",
+        "int",
+        "524288",
+        "Bytes of I/O buffers of all threads together.",
+        minimum=0,
+        in_bytes=True,
+    )
     io_buffer_load_factor: float = setting(
         "log.cleaner.io.buffer.load.factor",
         "double",

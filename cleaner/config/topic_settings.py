@@ -206,6 +206,13 @@ class TopicSettings:
         minimum=0,
         synonyms=(_log("message.timestamp.after.max.ms"),),
     )
+    preallocate: bool = setting(
+        "preallocate",
+        "boolean",
+        "false",
+        "Whether a new segment file gets its full size at once; it is trimmed when complete.",
+        synonyms=(_log("preallocate"),),
+    )
     compression_type: str = setting(
         "compression.type",
         "string",
@@ -258,7 +265,6 @@ UNUSED_TOPIC_KEYS = frozenset(
         "local.retention.bytes",
         "local.retention.ms",
         "min.insync.replicas",
-        "preallocate",
         "remote.copy.lag.bytes",
         "remote.copy.lag.ms",
         "remote.log.copy.disable",

@@ -71,6 +71,7 @@ class MetadataLook:
 DYNAMIC_BROKER_KEYS = (
     "log.cleaner.threads",
     "log.cleaner.dedupe.buffer.size",
+    "log.cleaner.io.buffer.size",
     "log.cleaner.io.buffer.load.factor",
     "log.cleaner.io.max.bytes.per.second",
     "log.cleaner.backoff.ms",

@@ -39,6 +39,7 @@ class RandomRound:
         """Settings under Kafka's names."""
         return {key: str(value) for key, value in self.given["topic"].items()} | {
             "log.cleaner.dedupe.buffer.size": str(self.given["slots"] * 24),
+            "log.cleaner.io.buffer.size": str(self.given["buffer"] * 2),
             "log.cleaner.io.buffer.load.factor": str(self.given["load_factor"]),
             "message.max.bytes": str(self.given["message_max"]),
             "producer.id.expiration.ms": str(self.given["producer_id_expiration_ms"]),

@@ -25,7 +25,7 @@ def test_every_setting_has_a_value_and_an_origin(tmp_path: Path) -> None:
     environment = {
         "CLEANER_LOG_CLEANER_BACKOFF_MS": "2",
         "CLEANER_LOG_CLEANER_THREADS": "2",
-        "CLEANER_REMOTE_STORAGE_ENABLE": "TRUE",
+        "CLEANER_PREALLOCATE": "TRUE",
     }
     loaded = _load(tmp_path, text, environment, "log.cleaner.threads=3")
     assert set(loaded.values) == {*BROKER_SETTINGS, *TOPIC_SETTINGS}
@@ -35,7 +35,7 @@ def test_every_setting_has_a_value_and_an_origin(tmp_path: Path) -> None:
     assert loaded.values["cleaner.job.history"] == ("7", "--config")
     assert loaded.values["cleaner.stuck.ms"] == ("300000", "default")
     assert loaded.values["segment.ms"] == ("3600000", "--config (broker settings)")
-    assert loaded.values["remote.storage.enable"] == ("true", "environment")
+    assert loaded.values["preallocate"] == ("true", "environment")
     assert (loaded.config.threads, loaded.config.backoff_ms, loaded.config.job_history) == (3, 2, 7)
     assert loaded.rows()[0] == ("broker.id", "", "default")
 

@@ -102,7 +102,7 @@ def test_cleanup_policy_with_duplicates_warns() -> None:
         ("segment.index.bytes", "3", "at least 4"),
         ("max.decompressed.message.bytes", "0", "1 to 2147483639"),
         ("max.decompressed.message.bytes", "2147483640", "1 to 2147483639"),
-        ("remote.storage.enable", "yes", "true or false"),
+        ("preallocate", "yes", "true or false"),
         ("message.timestamp.type", "createtime", "one of CreateTime, LogAppendTime"),
         ("log.retention.ms", "0", "-1 (unlimited) or at least 1"),
     ],

@@ -142,7 +142,7 @@ def test_what_cannot_be_cleaned(tmp_path: Path) -> None:
         assert list(scratch.iterdir())
     assert not list(scratch.iterdir())
     (warning,) = warnings
-    assert warning.startswith("bad-0 is not served, because it cannot be cleaned: ") and "00000.log" in warning
+    assert warning.startswith("bad-0 is not served, because it cannot be cleaned: ") and f"{logs}/bad-0/" in warning
 
 
 @pytest.mark.parametrize(("scratch", "policy", "words"), [

@@ -98,7 +98,8 @@ def compacted_copies(
             own = replace(sources, sets=(*others, *sets))
             done = attempt(each.topic_partition, each.directory, partial(_make_one, each, place, own, context))
             if isinstance(done, Refusal):
-                context.warn(f"{each.topic_partition} is not served, because it cannot be cleaned: {done.error}")
+                reason = str(done.error).replace(str(place), str(each.log_dir))  # the copy has the same files
+                context.warn(f"{each.topic_partition} is not served, because it cannot be cleaned: {reason}")
             found[each.topic_partition] = None if isinstance(done, Refusal) else place
         yield found
 

@@ -8,6 +8,7 @@ given the requests of a consumer that follows the protocol to the letter. What i
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Iterator
 from random import Random
 
@@ -62,7 +63,11 @@ def _records(data: bytes, aborted: list[dict[str, int]] | None, wanted: int) -> 
     """Yield for each record, and for the end of each batch, the next offset to ask for."""
     begins = sorted((each["firstOffset"], each["producerId"]) for each in aborted or ())
     hidden: set[int] = set()
-    for batch in read_batches(data):
+    try:
+        batches = read_batches(data)
+    except (ValueError, struct.error) as error:
+        raise CleanerError("a client finds bytes that are no batch") from error
+    for batch in batches:
         if int.from_bytes(batch.raw[_CRC], "big") != crc32c(batch.raw[_CRC.stop :]):
             raise CleanerError(f"a client finds a wrong checksum in the batch at {batch.base_offset}")
         while begins and begins[0][0] <= batch.last_offset:

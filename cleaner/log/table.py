@@ -26,7 +26,8 @@ import numpy as np
 from cleaner.base import arguments, concurrency
 from cleaner.errors import LogClosedError, UsageError
 from cleaner.format.batch import SegmentReader
-from cleaner.format.chunks import LOG_OVERHEAD_BYTES, ReadBuffer
+from cleaner.format.chunks import LOG_OVERHEAD_BYTES, Bytes, ReadBuffer
+from cleaner.format.key_digests import Words
 from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
@@ -50,16 +51,37 @@ _KEYS_AT_ONCE = 1 << 16
 _LAST_OFFSET = 2**63 - 1
 _PAD = bytes(PAD_BYTES)
 _SUFFIX = ".tables"
+_SHORT_KEY_BYTES = 1024
 
 
 class _Lookup:
     """Arrays in which a kernel looks up some keys."""
 
     def __init__(self, room: int) -> None:
-        self.keys = np.zeros(PAD_BYTES, np.uint8)
+        self.keys = np.zeros(0, np.uint8)
         self.starts, self.sizes = np.zeros(room, np.int64), np.zeros(room, np.int64)
         self.statuses, self.values = np.zeros(room, np.uint8), np.zeros((3, room), np.int64)
         self.state = np.zeros(2, np.int64)
+
+    def arguments(self, index: TableIndex, start_offset: int, scratch: Words, out: Bytes) -> tuple[object, ...]:
+        """Return the arguments of the kernel."""
+        file = index.file
+        return (
+            *(file.words, file.slots, file.secret, index.descriptors, start_offset),
+            *(self.keys, self.starts, self.sizes, scratch, out),
+            *(self.statuses, self.values, self.state),
+        )
+
+
+class _OneLookup(_Lookup):
+    """The same for one short key, with memory views of the arrays."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.keys = np.zeros(_SHORT_KEY_BYTES + PAD_BYTES, np.uint8)
+        self.key_cells = self.keys.data
+        self.size_cells, self.state_cells, self.status_cells = self.sizes.data, self.state.data, self.statuses.data
+        self.value_cells = self.values.reshape(-1).data
 
 
 class Table:
@@ -94,11 +116,13 @@ class Table:
         self._is_closed = False
         self._batches: OrderedDict[tuple[int, int], Columns] = OrderedDict()
         self._may_distrust = True
-        self._out = np.zeros(_FIRST_OUT_BYTES, np.uint8)
+        self._out = self._one_out = np.zeros(_FIRST_OUT_BYTES, np.uint8)
+        self._out_cells = self._one_out.data
         self._scratch = np.zeros(kernel.SCRATCH_WORDS, np.uint64)
-        self._one = _Lookup(1)
+        self._one = _OneLookup()
+        self._one_arguments: tuple[object, ...] = ()
         try:
-            self._index.catch_up()
+            self._sync()
         except BaseException:
             self._is_closed = True
             self._index.close()
@@ -150,9 +174,22 @@ class Table:
         """
         one = self._one
         with self._guard:
-            self._sync()
-            self._load(one, [key])
-            return self._values(one, [key])[0]
+            if not self._index.is_fresh():
+                self._sync()
+            if type(key) is not bytes or len(key) > _SHORT_KEY_BYTES:
+                return self._many([key])[0]
+            # Without an object of numpy: each takes as long as all of the lookup.
+            one.key_cells[: len(key)] = key
+            one.size_cells[0] = len(key)
+            one.state_cells[kernel.STATE_DONE] = one.state_cells[kernel.STATE_USED] = 0
+            short = kernel.read_values(*self._one_arguments)
+            status = kernel.LOOK_CLOSER if short else one.status_cells[0]
+            if status == kernel.NO_VALUE:
+                return None
+            if status == kernel.LOOK_CLOSER:
+                return self._many([key])[0]
+            start = one.value_cells[0]
+            return self._out_cells[start : start + one.value_cells[1]].tobytes()
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of keys, in order, all of one moment; otherwise as `get`."""
@@ -160,10 +197,7 @@ class Table:
         with self._guard:
             self._sync()
             for first in range(0, len(keys), _KEYS_AT_ONCE):
-                some = keys[first : first + _KEYS_AT_ONCE]
-                lookup = _Lookup(len(some))
-                self._load(lookup, some)
-                found += self._values(lookup, some)
+                found += self._many(keys[first : first + _KEYS_AT_ONCE])
         return found
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
@@ -182,7 +216,7 @@ class Table:
                         current = self._index.are_current(columns)
                     # Records handed out have both.
                     wanted = columns.where(current & ~columns.value_is_null)
-                    yield from zip(wanted.keys(), wanted.values(), strict=True)  # type: ignore[misc]
+                    yield from zip(wanted.keys(), wanted.values(), strict=True)
                 if stream.next_offset == before:
                     break
         finally:
@@ -204,6 +238,11 @@ class Table:
                     yield record.value
 
     # ---- lookups ---------------------------------------------------------------------------------------------------
+
+    def _many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        lookup = _Lookup(len(keys))
+        self._load(lookup, keys)
+        return self._values(lookup, keys)
 
     def _load(self, lookup: _Lookup, keys: Sequence[bytes]) -> None:
         try:
@@ -229,14 +268,10 @@ class Table:
         return values
 
     def _look_up(self, lookup: _Lookup) -> None:
-        index, start_offset = self._index.file, self._reader.log_start_offset
+        start_offset = self._reader.log_start_offset
         lookup.state[:] = 0
         while True:
-            short = kernel.read_values(
-                *(index.words, index.slots, index.secret, self._index.descriptors, start_offset),
-                *(lookup.keys, lookup.starts, lookup.sizes, self._scratch, self._out),
-                *(lookup.statuses, lookup.values, lookup.state),
-            )
+            short = kernel.read_values(*lookup.arguments(self._index, start_offset, self._scratch, self._out))
             if not short:
                 return
             used = int(lookup.state[kernel.STATE_USED])
@@ -264,10 +299,8 @@ class Table:
     def _distrust(self, key: bytes) -> bytes | None:
         """Make the index again and look there."""
         self._index.begin()
-        self._index.catch_up()
-        one = _Lookup(1)
-        self._load(one, [key])
-        return self._values(one, [key])[0]
+        self._sync()
+        return self._many([key])[0]
 
     def _scan(self, key: bytes) -> bytes | None:
         """Return the value of a key by reading the log: two keys have one digest."""
@@ -295,6 +328,7 @@ class Table:
         if self._is_closed:
             raise LogClosedError(self._files.directory, "the table is closed")
         self._index.catch_up(now=now)
+        self._one_arguments = self._one.arguments(self._index, start_offset, self._scratch, self._one_out)
         return start_offset
 
 

@@ -66,6 +66,8 @@ class TableIndex:
         self.end_offset = 0
         self._by_base: dict[int, Numbered] = {}
         self._next_number = self._look_ns = 0
+        self._signal, self._seen = view.signal, -1
+        self._monotonic_ns = files.clock.monotonic_ns
         self._epoch = -1
         self._view_epoch: int | None = None
         self._listing: PartitionListing | None = None
@@ -78,6 +80,7 @@ class TableIndex:
 
     def close(self) -> None:
         """Close all files; a second call does nothing."""
+        self._look_ns = 0
         for base in list(self._by_base):
             self._drop(base)
         self.file.close()
@@ -85,6 +88,11 @@ class TableIndex:
     def save(self) -> None:
         """Force the index to disk, for its next life."""
         self.file.save(self._facts())
+
+    def is_fresh(self) -> bool:
+        """Tell, at little cost, that the log's writer in this process has changed nothing since the last look."""
+        signal = self._signal
+        return signal is not None and signal.version == self._seen and self._monotonic_ns() < self._look_ns
 
     def catch_up(self, *, now: bool = False) -> None:
         """
@@ -95,13 +103,15 @@ class TableIndex:
             LogTruncatedError: the topic was deleted and made again.
             LogChangedError: the files change all the time.
         """
+        seen = -1 if self._signal is None else self._signal.version
         is_caught_up = self._view.last_stable_offset == self.end_offset and self._view.leader_epoch == self._view_epoch
-        if is_caught_up and not now and self._files.clock.monotonic_ns() < self._look_ns:
+        if is_caught_up and not now and self._monotonic_ns() < self._look_ns:
             return
+        self._look_ns = 0  # until it has succeeded
         for _ in range(_MAX_TRIES):
             try:
                 if self._is_caught_up():
-                    self._look_ns = self._files.clock.monotonic_ns() + _LOOK_NS
+                    self._look_ns, self._seen = self._monotonic_ns() + _LOOK_NS, seen
                     return
             except _SwappedError:
                 self._listing = None

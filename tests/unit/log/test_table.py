@@ -240,6 +240,7 @@ def test_refusals(manager: LogManager, tmp_path: Path) -> None:
                 table.get(wrong)  # type: ignore[arg-type]
         with pytest.raises(errors.UsageError):
             table.get_many([b"a", "b"])  # type: ignore[list-item]
+        assert table.get(b"a") is None
     with pytest.raises(errors.LogClosedError, match="the table is closed"):
         table.get(b"a")
     with log.table() as table:

@@ -38,7 +38,7 @@ from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView
 from cleaner.state.state_dir import require_outside_log_dirs
-from cleaner.state.table_file import WHAT
+from cleaner.state.table_file import WHAT, table_directory
 from cleaner.storage.fs.file_system import is_local_disk, real_path
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ _KEPT_OUT_BYTES = 4 << 20
 _KEYS_AT_ONCE = 1 << 16
 _LAST_OFFSET = 2**63 - 1
 _PAD = bytes(PAD_BYTES)
-_SUFFIX = ".tables"
 _SHORT_KEY_BYTES = 1024
 
 
@@ -107,7 +106,7 @@ class Table:
         if not is_local_disk(fs, files.log_dir):
             raise UsageError(f"{files.directory}: a table needs a log on a local disk")
         if directory is None:
-            directory = files.log_dir.with_name(files.log_dir.name + _SUFFIX) / str(files.topic_partition)
+            directory = table_directory(files.log_dir, files.topic_partition)
         require_outside_log_dirs(directory, [files.log_dir], WHAT)
         self._reader, self._files = reader, files
         self._guard = concurrency.RLock()

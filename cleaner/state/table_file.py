@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.base.json_values import JsonValue, from_json
+from cleaner.base.model import TopicPartition
 from cleaner.format.key_digests import SEED_BYTES, Words, secret_words
 from cleaner.kernels import table as kernel
 from cleaner.state.lock_file import LockFile
@@ -34,6 +35,8 @@ from cleaner.storage.fs.file_system import UNFINISHED, File, FileSystem
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 
+_INDEX = "index"
+_SUFFIX = ".tables"
 WHAT = "the table's directory"
 _FIRST_SLOTS = 1 << 12
 _DENSEST = 5 / 8
@@ -81,6 +84,22 @@ class TableFacts:
     checksum: int = 0
 
 
+def table_directory(log_dir: Path, topic_partition: TopicPartition) -> Path:
+    """Return where the index of a partition is, if nobody names a place: beside the log dir, where no broker looks."""
+    return log_dir.with_name(log_dir.name + _SUFFIX) / str(topic_partition)
+
+
+def forget_table(fs: FileSystem, directory: Path) -> None:
+    """
+    Remove an index, because keys that it has digests of are erased; a table that is open keeps its own until it closes.
+
+    Raises:
+        LogDirOfflineError: the disk.
+    """
+    if fs.exists(directory):
+        fs.remove_all(directory, [name for name in fs.list_files(directory) if name.startswith(_INDEX)])
+
+
 class TableFile:
     """
     The index, locked and mapped. Close it.
@@ -103,7 +122,7 @@ class TableFile:
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
-        self._path = directory / "index"
+        self._path = directory / _INDEX
         self._file: File | None = None
         require_own_way(directory, WHAT, directory)
         for each in (directory.parent, directory):

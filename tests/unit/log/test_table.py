@@ -200,6 +200,23 @@ def test_erased_records(manager: LogManager, tmp_path: Path) -> None:
         assert table.get_many([b"a", b"b", b"c"]) == [None, b"1", b"1"]
 
 
+def test_an_erasure_removes_the_index(manager: LogManager, tmp_path: Path) -> None:
+    """Also one that a table has open: what is written down when it closes is of no use any more."""
+    log = manager.log("t")
+    put(log, ("a", "1"), ("b", "1"))
+    log.roll()
+    put(log, ("c", "1"))
+    manager.close()
+    directory = tmp_path / "logs.tables" / "t-0"
+    with open_reader(tmp_path / "logs", "t") as reader:
+        with reader.table():
+            assert (directory / "index").exists()
+            cleaner.erase(tmp_path / "logs", ["t"], keys=[b"a"])
+            assert not (directory / "index").exists()
+        with reader.table() as table:
+            assert table.get_many([b"a", b"b", b"c"]) == [None, b"1", b"1"]
+
+
 def test_a_table_beside_the_writer_in_another_process(manager: LogManager, tmp_path: Path) -> None:
     """A reader of the directory sees what is flushed."""
     log = manager.log("t")

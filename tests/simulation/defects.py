@@ -8,6 +8,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     disk_defects,
     erasing_defects,
     index_defects,
+    lookups_defects,
     operator_defects,
     packing_defects,
     proving_defects,

@@ -60,6 +60,7 @@ _LATER_RESTS = {
     "view": 0.05,
     "rule": 0.05,
     "serve": 0.05,
+    "table": 0.04,
 }
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200

@@ -36,11 +36,12 @@ from benchmarks.rounds import measure_all, tables
 from benchmarks.start import start_table
 from benchmarks.status import status_table
 from benchmarks.sweep import sweep_table
+from benchmarks.table import table_table
 from tests.kafka.rig import VERSIONS, Rig
 
 SECTIONS = (
     *("rounds", "limits", "processes", "memory", "start", "look", "check", "erase", "daemon", "status"),
-    *("append", "commit", "read", "restore", "opening", "latency"),
+    *("append", "commit", "read", "restore", "table", "opening", "latency"),
     *("frames", "linear", "lives", "bulk", "sweep"),
 )
 
@@ -75,6 +76,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "commit": lambda scratch: "\n".join([commit_table(runs, scratch), followed_table(runs, scratch)]),
         "read": lambda scratch: read_tables(runs, scratch),
         "restore": lambda scratch: restore_table(runs, scratch),
+        "table": lambda scratch: table_table(runs, scratch),
         "opening": lambda scratch: opening_table(10, runs, scratch),
         "latency": lambda scratch: latency_table(3, scratch),
         "frames": lambda scratch: frames_table(scratch, runs),

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from cleaner.log.record import Record as Record
     from cleaner.log.record import RecordColumns as RecordColumns
     from cleaner.log.serde import Serde as Serde
+    from cleaner.log.table import Table as Table
     from cleaner.log.topic_logs import TopicFollower as TopicFollower
     from cleaner.log.topic_logs import TopicLogs as TopicLogs
     from cleaner.log.topic_logs import TopicRecord as TopicRecord
@@ -118,6 +119,7 @@ _ROOMS = {
     "log.reader": "LogReader open_reader",
     "log.record": "Appended ProducerStamp Record RecordColumns",
     "log.serde": "Serde",
+    "log.table": "Table",
     "log.topic_logs": "TopicFollower TopicLogs TopicRecord",
     "log.topics": "Topic",
     "verification.gaps.reasons": "GapReason",

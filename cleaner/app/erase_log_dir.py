@@ -35,6 +35,7 @@ from cleaner.cleaning.round.steps import settle_before_swaps
 from cleaner.config.values import TopicConfig
 from cleaner.errors import NotCleanlyShutDownError, UncleanableError
 from cleaner.settings.sources import Sources
+from cleaner.state.table_file import forget_table, table_directory
 from cleaner.storage.fs.file_system import real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
@@ -241,8 +242,10 @@ class _Erasure:
             keeper.after(log)
 
     def _forget_key_indexes(self, place: LogPlace, found: Sequence[FoundInSegment]) -> None:
-        """Remove the indexes of segments that are about to change: they are made of their keys."""
+        """Remove the indexes of segments that are about to change, and of the log's table: made of their keys."""
         session = self._session
+        if place.place == "log":
+            forget_table(self._fs, table_directory(session.log_dir.path, place.topic_partition))
         if place.place != "log" or session.key_index_dir is None:
             return
         indexes = session.key_index_dir.of(session.log_dir.path, place.topic_partition)

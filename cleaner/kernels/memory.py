@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from cleaner.kernels.compile import jit
@@ -175,3 +176,23 @@ def equal_bytes(first, second, size):
             return False
         at += 1
     return True
+
+
+@intrinsic
+def _read_at(typing_context, descriptor, array, index, size, position):
+    def generate(context, builder, signature, arguments):
+        descriptor, array, index, size, position = arguments
+        to = builder.bitcast(_address(context, builder, signature.args[1], array, index), _I8.as_pointer())
+        shape = ir.FunctionType(_I64, [_I32, _I8.as_pointer(), _I64, _I64])
+        pread = cgutils.get_or_insert_function(builder.module, shape, "pread")
+        return builder.call(pread, [builder.trunc(descriptor, _I32), to, size, position])
+
+    return types.int64(types.int64, array, types.int64, types.int64, types.int64), generate
+
+
+@jit
+def read_at(descriptor, array, index, size, position):
+    """Read up to `size` bytes of an open file from a position into `array[index:]`; returns the bytes read, or -1."""
+    if index < 0 or size < 0 or index + size > array.size:
+        return types.int64(-1)
+    return _read_at(descriptor, array, index, size, position)

@@ -227,6 +227,7 @@ class Log(Reach):
     columns = _of_reader(LogReader.columns)
     follow = _of_reader(LogReader.follow)
     latest = _of_reader(LogReader.latest)
+    table = _of_reader(LogReader.table)
     offset_for_time = _of_reader(LogReader.offset_for_time)
 
     def offsets(self, group: str) -> GroupOffsets:

@@ -30,6 +30,7 @@ from cleaner.log.follow import Follower
 from cleaner.log.latest import Latest, take_latest
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
+from cleaner.log.table import Table
 from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES
 from cleaner.read.directory_view import DirectoryView
@@ -248,6 +249,19 @@ class LogReader:
         except ConfigError as error:
             raise UsageError(f"survivor is {shortened(survivor)}: {error.reason}") from error
         return take_latest(self._files, self._open_view, isolation, rule)
+
+    def table(self, directory: Path | str | None = None) -> Table:
+        """
+        Return the values of all keys for lookups, by an index on disk: without a map of them in memory.
+
+        Args:
+            directory: for the index; no log dir, nor in one; made if missing. None: a directory of the partition's name
+                in `<log dir>.tables`, beside the log dir.
+        Raises:
+            StateDirLockedError: another table has the index in this directory.
+            others: see `Table`.
+        """
+        return Table(self, self._files, self._open_view, arguments.optional_path("directory", directory))
 
     def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:
         """

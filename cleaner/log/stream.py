@@ -9,10 +9,11 @@ import numpy as np
 
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
 from cleaner.format.layout import lay_out
-from cleaner.format.records import Unpacker
+from cleaner.format.records import Block, Unpacker
 from cleaner.log.columns import Columns
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor
+from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.view import ReadView
 
@@ -40,6 +41,8 @@ class RecordStream:
     Attributes:
         next_offset: first offset not handed out yet.
         bytes_read: of batches, as stored in the log.
+        block: what the columns handed out last were made of, until the next step.
+        position: of that block's `data` in the segment's file.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class RecordStream:
     ) -> None:
         self.next_offset = offset
         self.bytes_read = 0
+        self.block: Block | None = None
+        self.position = 0
         self._files = files
         self._view = view
         self._is_committed = isolation == "read_committed"
@@ -65,6 +70,11 @@ class RecordStream:
     def is_open(self) -> bool:
         """Tell whether it has a file open."""
         return self._cursor.segment is not None
+
+    @property
+    def segment(self) -> OpenSegment | None:
+        """The open segment: that of the columns handed out last, until the next step."""
+        return self._cursor.segment
 
     def close(self) -> None:
         """Close the open file; the stream can still be used."""
@@ -113,6 +123,7 @@ class RecordStream:
             mine = hidden[block.first : block.first + len(block.batches)]
             layout = lay_out(path, block, mine, first_offset, end_offset)
             if len(layout):
+                self.block, self.position = block, chunk.position
                 self.next_offset = int(layout.offsets[-1]) + 1
                 yield Columns.of(layout, self.next_offset)
         self.next_offset = max(first_offset, after)

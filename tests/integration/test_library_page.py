@@ -18,13 +18,24 @@ PAGE = Path(__file__).parents[2] / "docs" / "library.md"
 def test_each_line_of_the_page_answers_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one session, from the first to the last."""
     monkeypatch.chdir(tmp_path)
+    assert _run_session(PAGE) > 30
+
+
+def test_each_line_of_the_page_of_tables_answers_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Likewise."""
+    monkeypatch.chdir(tmp_path)
+    assert _run_session(PAGE.with_name("table.md")) > 5
+
+
+def _run_session(page: Path) -> int:
+    """Run the session on a page; returns its number of lines."""
     # A fence is no answer, and a doctest would take it for one.
-    session = PAGE.read_text().replace("```", "")
-    test = doctest.DocTestParser().get_doctest(session, {}, PAGE.name, str(PAGE), 0)
-    assert len(test.examples) > 30
+    session = page.read_text().replace("```", "")
+    test = doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
     told: list[str] = []
     results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append)
     assert results.failed == 0, "".join(told)
+    return len(test.examples)
 
 
 def test_each_example_on_the_page_is_run() -> None:

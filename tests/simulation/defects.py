@@ -10,6 +10,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     exporting_defects,
     fetching_defects,
     index_defects,
+    lookups_defects,
     operator_defects,
     packing_defects,
     proving_defects,

@@ -14,6 +14,7 @@ What operators do between two lives of the writer, each command in a process of 
     who         `plan --who`, judged by the book of what was sent (`asking.py`)
     gaps        an account of every offset, judged by the book, and one of a copy with a hole (`accounting.py`)
     export      a topic of its own, written, cleaned and exported by turns, with changes (`exporting.py`)
+    table       a service that looks keys up, in a log dir of its own (`lookups.py`)
     erase       `erase` of some keys or offsets of a topic, perhaps after a round with `--keep-old`; see `erasing.py`
 
 A command may be killed, or the power cut, in its middle. Then the operator gives it again. Before `recover` or `repair`
@@ -42,6 +43,7 @@ from tests.simulation.erasing import Erasure
 from tests.simulation.exporting import EXPORTS, Exporting
 from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
 from tests.simulation.hand import Contents
+from tests.simulation.lookups import Lookups
 from tests.simulation.packing import LIMITS, TARGETS, PackedLog
 from tests.simulation.plan import Rest
 from tests.simulation.questions import Questions
@@ -102,6 +104,10 @@ class Operators(Questions):
             if not self._carry_out(rest if number else Rest(rest.kind), exporting.command):
                 return
             exporting.judge(is_done=True)
+
+    def _table(self, rest: Rest) -> None:
+        """Have a service look keys up in a log dir of its own, for some lives."""
+        Lookups(self._bench, rest).run(self._begin, self._run_process, self._cut, self._restore)
 
     # ---- recover ---------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,7 @@ _LATER_RESTS = {
     "rule": 0.05,
     "serve": 0.05,
     "export": 0.04,
+    "table": 0.04,
 }
 _SERVED_SHARE = 0.05  # of the worlds have readers that ask `cleaner serve`
 _SCENE_SHARE = 0.4  # of the worlds have a scene

@@ -31,12 +31,12 @@ from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.compression import compress
 from cleaner.format.encode import encode_batches, join_columns
-from cleaner.format.key_digests import KeyDigests
+from cleaner.format.key_digests import KeyDigests, new_secret
 from cleaner.format.layout import Layout, cut_out, lay_out
 from cleaner.format.parallel_reader import verify_checksums
 from cleaner.format.record_numbers import RecordNumbers
 from cleaner.format.records import Block, Unpacker
-from cleaner.kernels import PAD_BYTES, proof, retain
+from cleaner.kernels import PAD_BYTES, proof, retain, table
 from cleaner.kernels import columns as column_kernel
 from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import transactions as transaction_kernel
@@ -117,6 +117,21 @@ def _search_keys(layout: Layout) -> None:
     header_sizes(layout)
     for _ in keys.in_bytes(layout.data, 0):
         pass
+
+
+def _look_up(layout: Layout) -> None:
+    """Call the kernels of a table of keys."""
+    words, moved, secret = np.zeros(4096, np.uint64), np.zeros(4096, np.uint64), new_secret()
+    keys = layout.data, layout.key_starts, layout.key_sizes
+    table.put_keys(words, 1024, secret, *keys, layout.offsets, np.zeros(len(layout), np.int64), 0, 0, 1000)
+    table.move_keys(words, moved, 1024)
+    table.are_current(words, 1024, secret, *keys, layout.offsets, np.zeros(len(layout), bool))
+    one, cell = np.zeros(1, np.int64), np.zeros((3, 1), np.int64)
+    out, scratch = np.zeros(1024, np.uint8), np.zeros(table.SCRATCH_WORDS, np.uint64)
+    no_file = np.full(1, -1, np.int64)
+    key = np.zeros(PAD_BYTES, np.uint8)
+    state = np.zeros(2, np.int64)
+    table.read_values(words, 1024, secret, no_file, 0, key, one, one, scratch, out, np.zeros(1, np.uint8), cell, state)
 
 
 def _erase(path: Path, block: Block, retention: BlockRetention) -> None:
@@ -202,6 +217,7 @@ def warm_up(*, rounds_only: bool = False) -> None:
             by_bits.judge(path, block, retention, verdicts)
             if not rounds_only:
                 _search_keys(layout)
+                _look_up(layout)
                 _erase(path, block, retention)
             verdicts[:] = map_kernel.KEEP_TOMBSTONE  # sets a horizon: all batches are rebuilt, some of them packed
             writer.write(path, block, retention, verdicts)

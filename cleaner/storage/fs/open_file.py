@@ -1,8 +1,8 @@
 """
 An open file, as `file_system.py` returns it, and the translation of the disk's errors.
 
-Reads are `pread` into our own buffers, never `mmap`: a file that another process cuts short must not kill this one. An
-fsync that fails is final (rule C-2).
+Reads are `pread` into our own buffers, not `mmap`: a file that another process cuts short must not kill this one. Only
+the index of a table is mapped, which none but its locked owner may write. An fsync that fails is final (rule C-2).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import io
+import mmap
 import os
 from pathlib import Path
 from types import TracebackType
@@ -201,6 +202,16 @@ class File:
             if number in _CANNOT_PUNCH:
                 return False
             raise OSError(number, os.strerror(number))
+
+    def map(self, size: int) -> mmap.mmap:
+        """
+        Return the first `size` bytes as memory that is written back to the file.
+
+        The blocks are reserved first: with a hole on a full disk, a write to memory would kill the process.
+        """
+        with disk_errors(self.path, size):
+            os.posix_fallocate(self._descriptor, 0, size)
+            return mmap.mmap(self._descriptor, size)
 
     def fsync(self) -> None:
         """Force data and size to disk. An error is final: nothing written to this file may be trusted (C-2)."""

@@ -1,0 +1,224 @@
+"""
+The hot loops of a table (`log/table.py`): put the keys of records, and look up keys and read their values.
+
+An entry is four words of a flat uint64 array: the two words of its key's digest, the record's offset + 1 (0 marks an
+empty slot), and its place: bits 0 to 31 are where its key begins in its file, or where its batch does if it has to be
+unpacked (PACKED); TOMBSTONE says that it has no value; the bits from NUMBER_SHIFT on are the number of the file. Two
+entries fill a cache line.
+"""
+
+from __future__ import annotations
+
+from numba import int64, uint64
+
+from cleaner.kernels.compile import inlined_jit, jit
+from cleaner.kernels.digest import digest_key
+from cleaner.kernels.memory import load_u8, multiply_high, prefetch, read_at
+
+ENTRY_WORDS = 4
+BLOCK = 64  # keys between digesting and probing
+SCRATCH_WORDS = 2 * BLOCK
+
+POSITION_MASK = (1 << 32) - 1
+TOMBSTONE = 1 << 32
+PACKED = 1 << 33
+NUMBER_SHIFT = 34
+
+# What is known of a key.
+NO_VALUE = 0
+FOUND = 1
+LOOK_CLOSER = 2
+
+# Cells of the state array of `read_values`.
+STATE_DONE, STATE_USED = range(2)
+
+_GUESS = 256  # bytes of a value that are read at once with its key
+_VARINT_BYTES = 5
+
+
+@inlined_jit
+def _first_place(hash_word, slots):
+    return uint64(ENTRY_WORDS) * multiply_high(hash_word, uint64(slots))
+
+
+@inlined_jit
+def _place_of(table, slots, first, second):
+    """Return where the entry of a digest begins in the table, or the empty slot where it would be put."""
+    at, end = _first_place(first, slots), uint64(ENTRY_WORDS) * uint64(slots)
+    while table[at + uint64(2)] != uint64(0) and (table[at] != first or table[at + uint64(1)] != second):
+        at += uint64(ENTRY_WORDS)
+        if at == end:
+            at = uint64(0)
+    return at
+
+
+@jit
+def put_keys(table, slots, secret, data, starts, sizes, offsets, places, begin, entries, limit):
+    """
+    Put records; of a key the one with the greatest offset stays, and of one offset the last that is put.
+
+    Args:
+        table, slots: the table; `slots` is above `limit`.
+        secret: SECRET_WORDS words.
+        data, starts, sizes: the keys; without one (size -1) a record is left out.
+        offsets, places: int64 a record.
+        begin: the first record to put.
+        entries, limit: keys in the table, and how many it may have.
+    Returns:
+        (the first record that was not put because the table is full, entries afterwards).
+    """
+    for i in range(begin, offsets.size):
+        if sizes[i] < 0:
+            continue
+        if entries >= limit:
+            return i, entries
+        first, second = digest_key(data, starts[i], sizes[i], secret)
+        at = _place_of(table, slots, first, second)
+        marked = uint64(offsets[i] + 1)
+        found = table[at + uint64(2)]
+        if found == uint64(0):
+            table[at] = first
+            table[at + uint64(1)] = second
+            entries += 1
+        if marked >= found:
+            table[at + uint64(2)] = marked
+            table[at + uint64(3)] = uint64(places[i])
+    return offsets.size, entries
+
+
+@jit
+def move_keys(source, target, slots):
+    """Put all entries of a table into an empty one of `slots` slots."""
+    for at in range(0, source.size, ENTRY_WORDS):
+        if source[at + 2] != uint64(0):
+            to = _place_of(target, slots, source[at], source[at + 1])
+            for word in range(ENTRY_WORDS):
+                target[to + uint64(word)] = source[at + word]
+
+
+@jit
+def are_current(table, slots, secret, data, starts, sizes, offsets, current):
+    """Set in `current`, bool a record, which records are those of the table for their keys."""
+    for i in range(offsets.size):
+        current[i] = False
+        if sizes[i] >= 0:
+            first, second = digest_key(data, starts[i], sizes[i], secret)
+            current[i] = table[_place_of(table, slots, first, second) + uint64(2)] == uint64(offsets[i] + 1)
+
+
+@inlined_jit
+def _is_key(out, at, data, start, size):
+    """Tell whether a key's size and bytes are at a place, and return where they end."""
+    left = uint64(2) * uint64(size)
+    while True:
+        byte = left & uint64(0x7F)
+        left >>= uint64(7)
+        if left != uint64(0):
+            byte |= uint64(0x80)
+        if load_u8(out, at) != byte:
+            return False, at
+        at += 1
+        if left == uint64(0):
+            break
+    for i in range(size):
+        if load_u8(out, at + i) != load_u8(data, start + i):
+            return False, at
+    return True, at + size
+
+
+@inlined_jit
+def _size_varint(out, at):
+    """Return the size at a place, -1 for null, below -1 if it is no varint of a size, and where it ends."""
+    value, shift = uint64(0), uint64(0)
+    for _ in range(_VARINT_BYTES):
+        byte = load_u8(out, at)
+        at += 1
+        value |= (byte & uint64(0x7F)) << shift
+        shift += uint64(7)
+        if byte < uint64(0x80):
+            return int64(value >> uint64(1)) ^ -int64(value & uint64(1)), at
+    return int64(-2), at
+
+
+@inlined_jit
+def _read_value(descriptor, position, data, start, size, out, used):
+    """Read one record's value behind `used`; returns (status, start, size); a size that `out` has no room for."""
+    head = int64(1)
+    while uint64(2) * uint64(size) >> uint64(7 * head) != uint64(0):
+        head += 1
+    got = read_at(descriptor, out, used, head + size + _VARINT_BYTES + _GUESS, position - head)
+    if got < head + size + 1:
+        return LOOK_CLOSER, int64(0), int64(-1)
+    is_same, at = _is_key(out, used, data, start, size)
+    if not is_same:
+        return LOOK_CLOSER, int64(0), int64(-1)
+    value_size, at = _size_varint(out, at)
+    if value_size < 0 or at > used + got:
+        return LOOK_CLOSER, int64(0), int64(-1)
+    have = used + got - at
+    if value_size > have and at + value_size <= out.size:
+        left = value_size - have
+        if read_at(descriptor, out, used + got, left, position - head + got) < left:
+            return LOOK_CLOSER, int64(0), int64(-1)
+    return FOUND, at, value_size
+
+
+@jit
+def read_values(
+    table, slots, secret, descriptors, start_offset, data, starts, sizes, scratch, out, statuses, values, state
+):
+    """
+    Look up keys and read their values, from STATE_DONE on.
+
+    Args:
+        table, slots, secret, data, starts, sizes: as for `put_keys`; every key has a size.
+        descriptors: int64, of the files by their numbers; -1: replaced, or gone.
+        start_offset: records below it do not count.
+        scratch: uint64, SCRATCH_WORDS.
+        out: uint8, for values and what is read with them; from STATE_USED on.
+        statuses: uint8 a key: NO_VALUE, FOUND, or LOOK_CLOSER: the record is packed, its file was replaced, or what is
+            there is not this key.
+        values: int64, shape (3, n): start in `out`, size (-1 without a value) and offset; for LOOK_CLOSER its place
+            instead of the start.
+        state: STATE_DONE is the first key that was not looked up: `out` has no room for its value.
+    Returns:
+        0; or the bytes that `out` must have behind STATE_USED.
+    """
+    done, used = state[STATE_DONE], state[STATE_USED]
+    short = int64(0)
+    while done < sizes.size and short == 0:
+        count = min(int64(BLOCK), sizes.size - done)
+        for i in range(count):
+            first, second = digest_key(data, starts[done + i], sizes[done + i], secret)
+            scratch[uint64(2 * i)], scratch[uint64(2 * i + 1)] = first, second
+            prefetch(table, int64(_first_place(first, slots)))
+        for i in range(count):
+            at = _place_of(table, slots, scratch[uint64(2 * i)], scratch[uint64(2 * i + 1)])
+            marked, place = table[at + uint64(2)], table[at + uint64(3)]
+            status, start, size = NO_VALUE, int64(0), int64(-1)
+            if marked > uint64(start_offset):
+                number = int64(place >> uint64(NUMBER_SHIFT))
+                descriptor = descriptors[number] if number < descriptors.size else int64(-1)
+                if place & uint64(TOMBSTONE) and descriptor >= 0:
+                    # In a table that is right; a key's bytes are compared before a value is handed out.
+                    status = NO_VALUE
+                elif place & uint64(PACKED) or descriptor < 0:
+                    status = LOOK_CLOSER
+                elif used + sizes[done] + 2 * _VARINT_BYTES + _GUESS > out.size:
+                    short = sizes[done] + 2 * _VARINT_BYTES + _GUESS
+                    break
+                else:
+                    position = int64(place & uint64(POSITION_MASK))
+                    status, start, size = _read_value(descriptor, position, data, starts[done], sizes[done], out, used)
+                    if size >= 0 and start + size > out.size:
+                        short = start - used + size + _GUESS
+                        break
+                    if size >= 0:
+                        used = start + size
+            statuses[done], values[0, done], values[1, done] = status, start, size
+            values[2, done] = int64(marked) - 1
+            if status == LOOK_CLOSER:
+                values[0, done] = int64(place)
+            done += 1
+    state[STATE_DONE], state[STATE_USED] = done, used
+    return short

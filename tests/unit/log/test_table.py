@@ -1,0 +1,279 @@
+"""Lookups by key, compared at each step with `latest`, which reads the whole log."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cleaner
+from cleaner import Log, LogManager, Record, Table, errors, open_reader
+from tests.unit.log.test_latest import write_anything
+
+pytestmark = pytest.mark.kernels
+
+KEYS = (b"", *(b"k%d" % key for key in range(41)))  # the last one is never written
+
+
+def agrees(log: Log, table: Table) -> None:
+    """Make sure that every way to ask gives what `latest` gives."""
+    with log.latest() as latest:
+        expected = latest.to_dict()
+    assert table.get_many(KEYS) == [expected.get(key) for key in KEYS]
+    assert [table.get(key) for key in KEYS] == [expected.get(key) for key in KEYS]
+    assert dict(table.items()) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_agrees_with_latest(tmp_path: Path, seed: int) -> None:
+    """Through writes, transactions, rounds, new segments, a new log start, and the tables of several lives."""
+    rng = random.Random(seed)
+    codec = ("producer", "zstd", "lz4", "producer")[seed]
+    settings = {"compression.type": codec, "segment.bytes": "4000", "delete.retention.ms": "0"}
+    with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t", 1, {"cleanup.policy": "delete", **settings})
+        log = manager.log("t")
+        log.append([Record(b"k0", b"first")])
+        table = log.table()
+        for _ in range(8):
+            step = rng.randrange(5)
+            if step == 0:
+                log.flush()
+                log.roll()
+                manager.alter_topic("t", {"cleanup.policy": "compact"})
+                cleaner.clean(tmp_path / "logs", "t-0")
+                manager.alter_topic("t", {"cleanup.policy": "delete"})
+            elif step == 1:
+                producer = log.producer("open")
+                producer.begin()
+                producer.append([Record(b"k1", b"undecided"), Record(b"k2", None)])
+                log.flush()
+                agrees(log, table)
+                rng.choice((producer.commit, producer.abort))()
+            elif step == 2:
+                table.close()
+                if rng.random() < 0.5:
+                    write_anything(log, rng)
+                    log.flush()
+                table = log.table()
+            else:
+                if rng.random() < 0.3:
+                    log.append([Record(b"k3", os.urandom(3_000))])
+                write_anything(log, rng)
+            log.flush()
+            agrees(log, table)
+        table.close()
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[LogManager]:
+    """A log dir with a compacted topic."""
+    with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t", 1, {"cleanup.policy": "compact", "delete.retention.ms": "0"})
+        yield manager
+
+
+def put(log: Log, *pairs: tuple[str, str | None]) -> None:
+    """Append and flush."""
+    log.append([Record(key.encode(), None if value is None else value.encode()) for key, value in pairs])
+    log.flush()
+
+
+def test_values_of_any_size(manager: LogManager) -> None:
+    """Values that do not fit the first read, nor the buffer; keys whose size takes two bytes."""
+    log = manager.log("t")
+    sizes = (0, 1, 200, 256, 257, 300, 20_000, 70_000, 200_000)
+    pairs = {b"%d" % size * 50: os.urandom(size) for size in sizes}
+    log.append([Record(key, value) for key, value in pairs.items()])
+    log.flush()
+    with log.table() as table:
+        assert table.get_many(list(pairs)) == list(pairs.values())
+        assert [table.get(key) for key in pairs] == list(pairs.values())
+        assert table.get_many([]) == []
+
+
+def _lose(index: Path) -> None:
+    (index / "index").unlink()
+
+
+def _lose_facts(index: Path) -> None:
+    (index / "index.json").unlink()
+
+
+def _cut(index: Path) -> None:
+    os.truncate(index / "index", 4096)
+
+
+def _tear(index: Path) -> None:
+    data = bytearray((index / "index").read_bytes())
+    data[: len(data) // 2] = bytes(len(data) // 2)
+    (index / "index").write_bytes(data)
+
+
+def _garble(index: Path) -> None:
+    text = (index / "index.json").read_text().replace('"seed": "', '"seed": "x')
+    (index / "index.json").write_text(text)
+
+
+def _another(index: Path) -> None:
+    shutil.copytree(index.parent / "u-0", index, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("harm", [_lose, _lose_facts, _cut, _tear, _garble, _another])
+def test_a_bad_index_is_made_again(manager: LogManager, tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """Lost, cut, torn, or of another log with the same keys."""
+    manager.create_topic("u", 1)
+    log, other = manager.log("t"), manager.log("u")
+    for each, name in ((log, "t"), (other, "u")):
+        put(each, *((f"k{at}", f"{name}{at}") for at in range(900)))
+        each.table().close()
+    harm(tmp_path / "logs.tables" / "t-0")
+    with log.table() as table:
+        assert table.get_many([b"k%d" % at for at in range(900)]) == [b"t%d" % at for at in range(900)]
+
+
+def test_an_index_in_use_is_not_trusted_after_a_crash(manager: LogManager, tmp_path: Path) -> None:
+    """Its pages may be of any moment."""
+    log = manager.log("t")
+    put(log, ("k0", "old"))
+    log.table().close()
+    directory = tmp_path / "logs.tables" / "t-0"
+    with log.table() as table:
+        put(log, ("k0", "new"))
+        assert table.get(b"k0") == b"new"
+        with pytest.raises(errors.StateDirLockedError):
+            log.table()
+        crashed = shutil.copytree(directory, tmp_path / "crashed")
+        os.truncate(crashed / "index", 4096 * 32)
+        (crashed / "index").write_bytes(bytes(4096 * 32))
+        crashed.chmod(0o700)
+    with log.table(crashed) as table:
+        assert table.get(b"k0") == b"new"
+
+
+def test_a_wrong_entry_costs_time_only(manager: LogManager) -> None:
+    """An entry that leads to another key's record, as if two keys had one digest."""
+    log = manager.log("t")
+    put(log, ("a", "1"), ("b", "2"))
+    with log.table() as table:
+        for _ in range(2):  # the index is made again; then the log is read
+            words = table._index.file.words.reshape(-1, 4)
+            rows = np.flatnonzero(words[:, 2])
+            words[rows, 3] = words[rows[::-1], 3].copy()
+            assert [table.get(b"a"), table.get(b"b")] == [b"1", b"2"]
+
+
+def test_a_cut_log(manager: LogManager) -> None:
+    """What was cut is forgotten, in this process and by an index of an earlier life."""
+    log = manager.log("t")
+    put(log, ("a", "1"), ("b", "1"))
+    with log.table() as table:
+        log.append([Record(b"a", b"2")])
+        log.flush()
+        assert table.get(b"a") == b"2"
+        log.truncate_to(2)
+        assert table.get(b"a") == b"1"
+        put(log, ("c", "3"))
+        assert table.get_many([b"a", b"b", b"c"]) == [b"1", b"1", b"3"]
+    log.truncate_to(2)
+    put(log, ("d", "4"))
+    with log.table() as table:
+        assert table.get_many([b"a", b"c", b"d"]) == [b"1", None, b"4"]
+
+
+def test_erased_records(manager: LogManager, tmp_path: Path) -> None:
+    """Another process's erasure is seen with the next look at the files."""
+    log = manager.log("t")
+    put(log, ("a", "1"), ("b", "1"), ("a", "2"))
+    log.roll()
+    put(log, ("c", "1"))
+    manager.close()
+    with open_reader(tmp_path / "logs", "t") as reader, reader.table(tmp_path / "own") as table:
+        assert table.get_many([b"a", b"b", b"c"]) == [b"2", b"1", b"1"]
+        cleaner.erase(tmp_path / "logs", ["t"], keys=[b"a"])
+        table.refresh()
+        assert table.get_many([b"a", b"b", b"c"]) == [None, b"1", b"1"]
+
+
+def test_an_erasure_removes_the_index(manager: LogManager, tmp_path: Path) -> None:
+    """Also one that a table has open: what is written down when it closes is of no use any more."""
+    log = manager.log("t")
+    put(log, ("a", "1"), ("b", "1"))
+    log.roll()
+    put(log, ("c", "1"))
+    manager.close()
+    directory = tmp_path / "logs.tables" / "t-0"
+    with open_reader(tmp_path / "logs", "t") as reader:
+        with reader.table():
+            assert (directory / "index").exists()
+            cleaner.erase(tmp_path / "logs", ["t"], keys=[b"a"])
+            assert not (directory / "index").exists()
+        with reader.table() as table:
+            assert table.get_many([b"a", b"b", b"c"]) == [None, b"1", b"1"]
+
+
+def test_a_table_beside_the_writer_in_another_process(manager: LogManager, tmp_path: Path) -> None:
+    """A reader of the directory sees what is flushed."""
+    log = manager.log("t")
+    put(log, ("a", "1"))
+    with open_reader(tmp_path / "logs", "t") as reader, reader.table(tmp_path / "own") as table:
+        for value in range(20):
+            put(log, ("a", str(value)))
+            if value == 10:
+                log.roll()
+                cleaner.clean(tmp_path / "logs", "t-0")
+            table.refresh()
+            assert table.get(b"a") == b"%d" % value
+
+
+def test_watch(manager: LogManager) -> None:
+    """The value now, and then each later one."""
+    log = manager.log("t")
+    put(log, ("a", "1"), ("b", "1"))
+    with log.table() as table:
+        values = table.watch(b"a", timeout_seconds=0.1)
+        assert next(values) == b"1"
+        put(log, ("b", "2"), ("a", "2"), ("a", None))
+        assert list(values) == [b"2", None]
+
+
+def test_refusals(manager: LogManager, tmp_path: Path) -> None:
+    """Keys that are no bytes, a directory in the log dir or open to others, a closed table."""
+    log = manager.log("t")
+    with pytest.raises(errors.ConfigError, match="must not be inside the log dir"):
+        log.table(tmp_path / "logs" / "table")
+    (tmp_path / "open").mkdir(mode=0o777)
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(errors.ConfigError, match="others may write"):
+        log.table(tmp_path / "open")
+    with log.table() as table:
+        for wrong in ("a", 5, None):
+            with pytest.raises(errors.UsageError, match="keys"):
+                table.get(wrong)  # type: ignore[arg-type]
+        with pytest.raises(errors.UsageError):
+            table.get_many([b"a", "b"])  # type: ignore[list-item]
+        assert table.get(b"a") is None
+    with pytest.raises(errors.LogClosedError, match="the table is closed"):
+        table.get(b"a")
+    with log.table() as table:
+        manager.close()
+        with pytest.raises(errors.LogClosedError):
+            table.get(b"a")
+
+
+def test_a_topic_made_again(manager: LogManager) -> None:
+    """The table is of the log it was opened on."""
+    log = manager.log("t")
+    put(log, ("a", "1"))
+    log.table().close()
+    manager.delete_topic("t")
+    manager.create_topic("t", 1)
+    log = manager.log("t")
+    put(log, ("b", "2"))
+    with log.table() as table:
+        assert table.get_many([b"a", b"b"]) == [None, b"2"]

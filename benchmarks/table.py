@@ -94,7 +94,8 @@ class _Ours:
 
     def compact(self) -> None:
         self._log.roll()
-        cleaner.clean(self._directory / "log", "records-0")
+        self._log.flush()
+        assert cleaner.clean(self._directory / "log", "records-0", high_watermark="end").rounds
 
     def close(self) -> None:
         if self._table is not None:

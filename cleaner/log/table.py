@@ -238,10 +238,33 @@ class Table:
 
     # ---- lookups ---------------------------------------------------------------------------------------------------
 
-    def _many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+    def _many(self, keys: Sequence[bytes], *, is_new: bool = False) -> list[bytes | None]:
+        """Return the values of keys; with a wrong entry the index is made again, unless it `is_new`."""
         lookup = _Lookup(len(keys))
         self._load(lookup, keys)
-        return self._values(lookup, keys)
+        self._look_up(lookup)
+        starts, sizes, offsets = lookup.values
+        closer = np.flatnonzero(lookup.statuses == kernel.LOOK_CLOSER).tolist()
+        sizes[closer] = -1
+        values = cut_out(self._out, starts, sizes)
+        if self._out.size > _KEPT_OUT_BYTES:
+            self._out = np.zeros(_FIRST_OUT_BYTES, np.uint8)
+        for row in closer:
+            place = int(starts[row])
+            numbered = self._index.by_number.get(place >> kernel.NUMBER_SHIFT)
+            if numbered is None and place & kernel.TOMBSTONE:
+                continue  # a round has removed it
+            try:
+                values[row] = self._read_packed(numbered, keys[row], place, int(offsets[row]))
+            except LookupError:
+                # A removed record is seldom; what is not the key stays so, if two keys have one digest.
+                if not is_new and (numbered is None or self._may_distrust):
+                    self._may_distrust = self._may_distrust and numbered is None
+                    self._index.begin()
+                    self._sync()
+                    return self._many(keys, is_new=True)
+                values[row] = self._scan(keys[row])
+        return values
 
     def _load(self, lookup: _Lookup, keys: Sequence[bytes]) -> None:
         try:
@@ -251,20 +274,6 @@ class Table:
             raise
         lookup.sizes[:] = np.fromiter(map(len, keys), np.int64, len(keys))
         np.cumsum(lookup.sizes[:-1], out=lookup.starts[1:])
-
-    def _values(self, lookup: _Lookup, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of loaded keys."""
-        self._look_up(lookup)
-        starts, sizes, offsets = lookup.values
-        closer = np.flatnonzero(lookup.statuses == kernel.LOOK_CLOSER).tolist()
-        if closer:
-            sizes[closer] = -1
-        values = cut_out(self._out, starts, sizes)
-        if self._out.size > _KEPT_OUT_BYTES:
-            self._out = np.zeros(_FIRST_OUT_BYTES, np.uint8)
-        for row in closer:
-            values[row] = self._look_closer(keys[row], int(starts[row]), int(offsets[row]))
-        return values
 
     def _look_up(self, lookup: _Lookup) -> None:
         start_offset = self._reader.log_start_offset
@@ -278,28 +287,16 @@ class Table:
             grown[:used] = self._out[:used]
             self._out = grown
 
-    def _look_closer(self, key: bytes, place: int, offset: int) -> bytes | None:
-        """Return the value of a key whose record cannot be read in place."""
-        numbered = self._index.by_number.get(place >> kernel.NUMBER_SHIFT)
-        if numbered is None:
-            # A tombstone that a round removed; or a record that an erasure or another rule did.
-            return None if place & kernel.TOMBSTONE else self._distrust(key)
-        if place & kernel.PACKED:
-            columns = self._unpacked(numbered, place & kernel.POSITION_MASK)
-            row = int(np.searchsorted(columns.offsets, offset))
-            record = columns.where(slice(row, row + 1))
-            if record.offsets.tolist() == [offset] and record.keys() == [key]:
-                return record.values()[0]
-        if self._may_distrust:
-            self._may_distrust = False
-            return self._distrust(key)
-        return self._scan(key)
-
-    def _distrust(self, key: bytes) -> bytes | None:
-        """Make the index again and look there."""
-        self._index.begin()
-        self._sync()
-        return self._many([key])[0]
+    def _read_packed(self, numbered: Numbered | None, key: bytes, place: int, offset: int) -> bytes | None:
+        """Return the value of a record that has to be unpacked; raises LookupError if it is not there."""
+        if numbered is None or not place & kernel.PACKED:
+            raise LookupError
+        columns = self._unpacked(numbered, place & kernel.POSITION_MASK)
+        row = int(np.searchsorted(columns.offsets, offset))
+        record = columns.where(slice(row, row + 1))
+        if record.offsets.tolist() != [offset] or record.keys() != [key]:
+            raise LookupError
+        return record.values()[0]
 
     def _scan(self, key: bytes) -> bytes | None:
         """Return the value of a key by reading the log: two keys have one digest."""

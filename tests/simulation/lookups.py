@@ -122,7 +122,8 @@ class Lookups:
                         table.close()
                         if rng.random() < 0.5:  # the log is another one when the index is opened again
                             self._cut(log)
-                            self._append(log)
+                            for _ in range(2):
+                                self._append(log)
                             log.flush()
                         table = log.table()
                     case _:

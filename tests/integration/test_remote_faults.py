@@ -29,7 +29,7 @@ from tests.support.manual_clock import ManualClock
 from tests.support.object_servers import KINDS, environment_of, object_server, url_of
 from tests.support.s3_server import KEY_ID, SECRET, S3Server, first
 
-LIMITS = Limits(attempts=3, silence_seconds=0.3, least_ahead=1 << 10, most_ahead=8 << 10, kept_bytes=32 << 10)
+LIMITS = Limits(attempts=3, silence_seconds=0.5, least_ahead=1 << 10, most_ahead=8 << 10, kept_bytes=32 << 10)
 DATA = bytes(range(251)) * 400
 KEY = "kafka/topic-0/00000000000000000000.log"
 
@@ -155,6 +155,8 @@ def check_kept_pieces_are_of_one_object(rig: Rig) -> None:
     assert rig.read() == DATA
     rig.put(DATA[::-1])
     rig.clock.move_on(6)
+    with rig.files.open(rig.object) as file:  # the end first, which was read last
+        assert file.read(1000, len(DATA) - 1000) == DATA[::-1][-1000:]
     assert rig.read() == DATA[::-1]
 
 
@@ -189,6 +191,18 @@ def check_reads_are_few(rig: Rig) -> None:
     assert len(ranges) <= 4 + len(DATA) // LIMITS.most_ahead + 1
     assert rig.files.received_bytes == len(DATA)
     assert rig.files._kept_bytes <= LIMITS.kept_bytes
+
+
+def check_large_reads_are_kept(rig: Rig) -> None:
+    """A reader of large batches comes back to the header of the last one: nothing is asked for twice."""
+    size = 2 << 10  # more than is read ahead at first
+    with rig.files.open(rig.object) as file:
+        for position in range(0, len(DATA) - size, size):
+            assert file.read(size, position) == DATA[position : position + size]
+            assert file.read(61, position) == DATA[position : position + 61]
+    ranges = [each for _, each in rig.server.reads()]
+    assert len(ranges) == len(set(ranges))
+    assert rig.files.received_bytes <= len(DATA)
 
 
 def check_nothing_is_changed(rig: Rig) -> None:
@@ -341,6 +355,9 @@ def _pieces_without_etag(patch: pytest.MonkeyPatch) -> None:
         def move_to_end(self, key: Any) -> None:
             return
 
+        def popitem(self, last: bool = True) -> Any:
+            return super().popitem()
+
     real = RemoteFiles._begin
 
     def begin(self: RemoteFiles, store: Any = None) -> None:
@@ -414,6 +431,16 @@ def _whole_answers_have_to_be_quick(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(http.Http, "get", get)
 
 
+def _what_was_all_wanted_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    real = RemoteFiles._keep
+
+    def keep(self: RemoteFiles, key: Any, start: int, data: bytes) -> None:
+        if len(data) == LIMITS.least_ahead or len(data) % 2048:
+            real(self, key, start, data)
+
+    patch.setattr(RemoteFiles, "_keep", keep)
+
+
 def _never_ahead(patch: pytest.MonkeyPatch) -> None:
     real = RemoteFiles.read_range
     patch.setattr(
@@ -433,6 +460,7 @@ DEFECTS: list[tuple[Callable[[pytest.MonkeyPatch], None], str, Callable[[Rig], N
     (_pieces_without_etag, "s3", check_kept_pieces_are_of_one_object, AssertionError, ""),
     (_removal_goes_to_the_disk, "s3", check_nothing_is_changed, _NOT_RAISED, "CleanerError"),
     (_refusals_are_repeated, "s3", check_faults_that_stay_are_named, AssertionError, "denied"),
+    (_what_was_all_wanted_is_not_kept, "s3", check_large_reads_are_kept, AssertionError, ""),
     (_never_ahead, "s3", check_reads_are_few, AssertionError, ""),
     (_generation_not_compared, "gs", check_replaced_object_is_not_mixed, LogChangedError, "was removed"),
     (_status_not_asked_for_again, "webhdfs", check_replaced_object_is_not_mixed, _NOT_RAISED, "LogChangedError"),

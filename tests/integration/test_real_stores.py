@@ -9,7 +9,7 @@ import pytest
 from cleaner.base.remote_path import any_path
 from cleaner.storage.fs.remote import _store_of
 from cleaner.storage.fs.store import Store
-from tests.integration.test_remote_faults import CHECKS, LIMITS, Rig
+from tests.integration.bucket_checks import CHECKS, LIMITS, Rig
 from tests.support.real_stores import REAL, RealStore, environment_of, real_store, url_of
 
 pytestmark = pytest.mark.slow

@@ -31,12 +31,9 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.key_index_dir import INDEX_DIR_KEY, KeyIndexDir
-from cleaner.storage.files.kafka_uuid import format_uuid
-from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
 from cleaner.storage.log_dir import Use
-from cleaner.storage.segment.names import PARTITION_METADATA
 
 Outcome = CleanReport | Refusal | Skipped
 
@@ -121,9 +118,7 @@ class _Job:
         """Return the offset from which on a log's tombstones stay; refuse a log that the file does not cover."""
         if self.safe is None:
             return None
-        topic_id = read_topic_id(self.session.context.fs, directory / PARTITION_METADATA)
-        text = None if topic_id is None else format_uuid(topic_id)
-        return self.safe.offset_of(log.topic_partition, text, log.log_end_offset)
+        return self.safe.offset_of(self.session.context.fs, log.topic_partition, directory, log.log_end_offset)
 
 
 def _clean_each(job: _Job, todo: Mapping[TopicPartition, Path]) -> Iterator[Outcome]:

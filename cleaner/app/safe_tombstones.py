@@ -7,9 +7,10 @@ Of each partition it has the safe offset: every replica that was compared has se
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cleaner.app.plan_report import PlanEntry
 from cleaner.base.json_values import (
     FORMAT_VERSION,
     NotJsonError,
@@ -21,7 +22,11 @@ from cleaner.base.json_values import (
 )
 from cleaner.base.model import TopicPartition
 from cleaner.errors import UncleanableError, UsageError
+from cleaner.policy.reasons import Reason
+from cleaner.storage.files.kafka_uuid import format_uuid
+from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import PARTITION_METADATA
 
 FORMAT = "safe-tombstones"
 
@@ -78,20 +83,20 @@ class SafeTombstones:
     partitions: tuple[SafePoint, ...]
     path: str = ""
 
-    def offset_of(self, partition: TopicPartition, topic_id: str | None, log_end_offset: int) -> int:
+    def offset_of(self, fs: FileSystem, partition: TopicPartition, directory: Path, log_end_offset: int) -> int:
         """
-        Return the safe offset for a log.
+        Return the safe offset for the log in a directory; its topic id is compared if it has one.
 
-        Args:
-            topic_id: of the log; None: unknown, and not compared.
-            log_end_offset: of the log.
         Raises:
             UncleanableError: the file says nothing about this log.
+            CorruptCheckpointError: `partition.metadata` is damaged.
         """
         again = "`cleaner check --replicas` compares them, --safe-tombstones writes the file"
         found = next((each for each in self.partitions if each.partition == partition), None)
         if found is None:
             raise UncleanableError(Path(self.path), f"no replicas of {partition} were compared: {again}")
+        known = read_topic_id(fs, directory / PARTITION_METADATA)
+        topic_id = None if known is None else format_uuid(known)
         if topic_id is not None and found.topic_id is not None and topic_id != found.topic_id:
             reason = f"it is about a {partition} with the topic id {found.topic_id}, this one has {topic_id}: {again}"
             raise UncleanableError(Path(self.path), reason)
@@ -101,6 +106,28 @@ class SafeTombstones:
             )
             raise UncleanableError(Path(self.path), f"{reason}; {again}")
         return found.safe_offset
+
+
+def with_safe_offsets(entries: Sequence[PlanEntry], fs: FileSystem, log_dir: Path, file: Path) -> list[PlanEntry]:
+    """
+    Add each partition's safe offset; one that could be cleaned, but that the file says nothing about, gets its error.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    safe = read_safe_tombstones(fs, file)
+    found = []
+    for entry in entries:
+        if not entry.error and entry.log_end_offset is not None:
+            partition = TopicPartition.parse(entry.partition)
+            try:
+                offset = safe.offset_of(fs, partition, log_dir / entry.partition, entry.log_end_offset)
+                entry = replace(entry, safe_offset=offset)
+            except UncleanableError as error:
+                if entry.first_dirty_offset is not None:
+                    entry = replace(entry, error=str(error), why=Reason.UNREADABLE)
+        found.append(entry)
+    return found
 
 
 def require_place(fs: FileSystem, path: Path) -> None:

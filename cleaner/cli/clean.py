@@ -261,7 +261,7 @@ def _preview(arguments: argparse.Namespace, settings: Sources) -> int:
     """Plan instead of cleaning: the named partitions, or all of them."""
     from cleaner.app.options import CallContext
     from cleaner.app.plan_log_dir import plan_log_dir
-    from cleaner.app.plan_safe import with_safe_offsets
+    from cleaner.app.safe_tombstones import with_safe_offsets
 
     take_identity(arguments.log_dir, stay_root=arguments.as_root, needs_kernels=False)
     names = None if arguments.all else arguments.partitions

@@ -45,10 +45,10 @@ class Store(Protocol):
     def put(self, keys: list[bytes], values: list[bytes]) -> None:
         """Put some, without waiting for the disk."""
 
-    def put_durably(self, key: bytes, value: bytes) -> None:
+    def put_durably(self, key: bytes, value: bytes) -> object:
         """Put one and wait until it is on disk."""
 
-    def flush(self) -> None:
+    def flush(self) -> object:
         """Wait until all of it is on disk."""
 
     def to_dict(self) -> dict[bytes, bytes]:
@@ -68,7 +68,7 @@ class _Ours:
     def __init__(self, directory: Path, log: cleaner.Log) -> None:
         self._directory, self._log = directory, log
         self._table: cleaner.Table | None = None
-        self.flush = log.flush
+        self.flush: Callable[[], object] = log.flush
 
     def put(self, keys: list[bytes], values: list[bytes]) -> None:
         self._log.append(RecordColumns(values, keys))

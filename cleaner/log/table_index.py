@@ -143,6 +143,8 @@ class TableIndex:
             return False
         if self.end_offset < end:
             self._read(max(self.end_offset, view.log_start_offset), end, self._note_end)
+            # A round meanwhile may have removed a record for one that is above this end.
+            return self._files.is_unchanged(listing)
         return True
 
     def _require_same_log(self, listing: PartitionListing) -> None:

@@ -113,6 +113,9 @@ class Rots:
         before = data[position : position + len(after)]
         if before == after:
             return
+        # A batch of which a sector only takes zeros that it has already is sound.
+        same = next(at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new)
+        position, before, after = position + same, before[same:], after[same:]
         first, last = 0, -1
         if kind == ".log":
             # A reader that loses its way finds it again in the next segment.

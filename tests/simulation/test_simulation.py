@@ -48,6 +48,7 @@ _FOUND = {
     "who does not see the last part": 30,
     "who counts aborted records": 138,
     "erase passes over the last segment": 1000,
+    "tables have aborted records": 31,
     "gaps explain every hole": 1086,
     "replicas take what is gone for expired": 10,
     "views do not reach the map": 6,

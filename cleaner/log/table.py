@@ -32,6 +32,7 @@ from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import table as kernel
+from cleaner.kernels.batch_header import size_of
 from cleaner.log.columns import Columns
 from cleaner.log.table_index import Numbered, TableIndex
 from cleaner.read.open_segment import OpenSegment
@@ -335,8 +336,8 @@ def _unpack(segment: OpenSegment, position: int, limit_bytes: int) -> Columns:
     """Read one batch and return its records."""
     path = segment.file.path
     head = segment.file.read(LOG_OVERHEAD_BYTES, position)
-    size = LOG_OVERHEAD_BYTES + int.from_bytes(head[8:], "big")
-    if position + size > segment.file.size():
+    size = size_of(head) if len(head) == LOG_OVERHEAD_BYTES else 0
+    if size <= LOG_OVERHEAD_BYTES or position + size > segment.file.size():
         raise CorruptBatchError(path, position, "the file ends within this batch")
     reader = SegmentReader(segment.file, size=position + size, start=position, buffer=ReadBuffer(size))
     chunk = next(iter(reader), None)

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import cleaner
-from benchmarks.stores import Sample, open_log, sample
+from benchmarks.stores import SEGMENT_BYTES, Sample, sample
 from benchmarks.tables import table
-from cleaner import Record, RecordColumns
+from cleaner import LogManager, Record, RecordColumns
 
 UPDATES, KEYS, RECORD_BYTES = 5_000_000, 500_000, 100
 SINGLE, GETS, MANY = 1000, 200_000, 1000
@@ -65,10 +65,10 @@ class Store(Protocol):
 
 
 class _Ours:
-    def __init__(self, directory: Path, log: cleaner.Log) -> None:
-        self._directory, self._log = directory, log
+    def __init__(self, directory: Path, manager: cleaner.LogManager) -> None:
+        self._directory, self._manager, self._log = directory, manager, manager.log("records")
         self._table: cleaner.Table | None = None
-        self.flush: Callable[[], object] = log.flush
+        self.flush = self._log.flush
 
     def put(self, keys: list[bytes], values: list[bytes]) -> None:
         self._log.append(RecordColumns(values, keys))
@@ -94,8 +94,8 @@ class _Ours:
 
     def compact(self) -> None:
         self._log.roll()
-        self._log.flush()
-        assert cleaner.clean(self._directory / "log", "records-0", high_watermark="end").rounds
+        self._manager.upkeep.note_high_watermarks()
+        assert cleaner.clean(self._directory / "log", "records-0").rounds
 
     def close(self) -> None:
         if self._table is not None:
@@ -104,8 +104,11 @@ class _Ours:
 
 @contextlib.contextmanager
 def _ours(directory: Path) -> Iterator[Store]:
-    with open_log(directory / "log", {"cleanup.policy": "compact"}) as log:
-        store = _Ours(directory, log)
+    settings = {"segment.bytes": str(SEGMENT_BYTES), "cleanup.policy": "compact", "file.delete.delay.ms": "0"}
+    with LogManager(directory / "log", create=True, cleaner=False) as manager:
+        if "records" not in manager.topics():
+            manager.create_topic("records", 1, settings)
+        store = _Ours(directory, manager)
         try:
             yield store
         finally:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleaner.base import arguments, concurrency
-from cleaner.errors import LogClosedError, UsageError
+from cleaner.errors import CorruptBatchError, LogClosedError, UsageError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import LOG_OVERHEAD_BYTES, Bytes, ReadBuffer
 from cleaner.format.key_digests import Words
@@ -32,6 +32,7 @@ from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import table as kernel
+from cleaner.kernels.batch_header import size_of
 from cleaner.log.columns import Columns
 from cleaner.log.table_index import Numbered, TableIndex
 from cleaner.read.open_segment import OpenSegment
@@ -291,7 +292,10 @@ class Table:
         """Return the value of a record that has to be unpacked; raises LookupError if it is not there."""
         if numbered is None or not place & kernel.PACKED:
             raise LookupError
-        columns = self._unpacked(numbered, place & kernel.POSITION_MASK)
+        try:
+            columns = self._unpacked(numbered, place & kernel.POSITION_MASK)
+        except CorruptBatchError as error:
+            raise LookupError from error  # damage is reported when the log is read for a new index
         row = int(np.searchsorted(columns.offsets, offset))
         record = columns.where(slice(row, row + 1))
         if record.offsets.tolist() != [offset] or record.keys() != [key]:
@@ -330,11 +334,15 @@ class Table:
 
 def _unpack(segment: OpenSegment, position: int, limit_bytes: int) -> Columns:
     """Read one batch and return its records."""
-    head = segment.file.read(LOG_OVERHEAD_BYTES, position)
-    size = LOG_OVERHEAD_BYTES + int.from_bytes(head[8:], "big")
     path = segment.file.path
+    head = segment.file.read(LOG_OVERHEAD_BYTES, position)
+    size = size_of(head) if len(head) == LOG_OVERHEAD_BYTES else 0
+    if size <= LOG_OVERHEAD_BYTES or position + size > segment.file.size():
+        raise CorruptBatchError(path, position, "the file ends within this batch")
     reader = SegmentReader(segment.file, size=position + size, start=position, buffer=ReadBuffer(size))
-    chunk = next(iter(reader))
+    chunk = next(iter(reader), None)
+    if chunk is None:
+        raise CorruptBatchError(path, position, "no batch is here")
     (block,) = Unpacker(limit_bytes).blocks(path, chunk)
     layout = lay_out(path, block, np.zeros(len(block.batches), np.uint8), 0, _LAST_OFFSET)
     return Columns.of(layout, _LAST_OFFSET)

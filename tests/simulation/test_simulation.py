@@ -48,6 +48,7 @@ _FOUND = {
     "who does not see the last part": 30,
     "who counts aborted records": 138,
     "erase passes over the last segment": 1000,
+    "tables have aborted records": 31,
     "gaps explain every hole": 1086,
     "changes forget deletes": 54,
     "exports remove the one before first": 285,

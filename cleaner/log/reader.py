@@ -17,6 +17,7 @@ from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock, SystemClock
@@ -30,7 +31,6 @@ from cleaner.log.follow import Follower
 from cleaner.log.latest import Latest, take_latest
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
-from cleaner.log.table import Table
 from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES
 from cleaner.read.directory_view import DirectoryView
@@ -42,6 +42,9 @@ from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.remote import files_for
 from cleaner.storage.segment.names import LEADER_EPOCHS
 from cleaner.storage.which_dir import why_no_log_dir
+
+if TYPE_CHECKING:
+    from cleaner.log.table import Table
 
 _ISOLATIONS = ("read_uncommitted", "read_committed")
 _UNTILS = ("high_watermark", "end")
@@ -261,6 +264,8 @@ class LogReader:
             StateDirLockedError: another table has the index in this directory.
             others: see `Table`.
         """
+        from cleaner.log.table import Table  # its index has a lock, which readers elsewhere than on Linux go without
+
         return Table(self, self._files, self._open_view, arguments.optional_path("directory", directory))
 
     def offset_for_time(self, timestamp_ms: int | datetime, *, isolation: Isolation = "read_uncommitted") -> int | None:

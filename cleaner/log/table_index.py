@@ -15,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cleaner.errors import LogChangedError, LogTruncatedError
+from cleaner.format.chunks import Bytes
+from cleaner.format.layout import Longs
+from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import table as kernel
 from cleaner.log.columns import Columns
 from cleaner.log.stream import RecordStream
@@ -39,6 +42,12 @@ class Numbered(NamedTuple):
 
 class _SwappedError(Exception):
     """The file that is read is not the one that has a number."""
+
+
+def _keys_of(columns: Columns) -> tuple[Bytes, Longs, Longs]:
+    """Return the keys with memory behind the last one, of which a digest may read some bytes."""
+    data = np.concatenate([columns.data, np.zeros(PAD_BYTES, np.uint8)])
+    return data, columns.key_starts, columns.key_sizes
 
 
 class TableIndex:
@@ -127,7 +136,7 @@ class TableIndex:
     def are_current(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Tell which records are the last ones of their keys."""
         current = np.zeros(len(columns), bool)
-        keys = columns.data, columns.key_starts, columns.key_sizes
+        keys = _keys_of(columns)
         kernel.are_current(self.file.words, self.file.slots, self.file.secret, *keys, columns.offsets, current)
         return current
 
@@ -202,8 +211,7 @@ class TableIndex:
                 before = stream.next_offset
                 for columns in stream.next_columns(end):
                     places = self._places(stream, columns)
-                    keys = columns.data, columns.key_starts, columns.key_sizes
-                    self.file.put(keys, columns.offsets, places)
+                    self.file.put(_keys_of(columns), columns.offsets, places)
                 done(stream)
                 if stream.next_offset == before:
                     return

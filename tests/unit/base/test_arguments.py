@@ -121,6 +121,7 @@ READING: Table = {
     "latest": {"isolation": WORD, "survivor": WORD},
     "offset_for_time": {"timestamp_ms": MOMENT, "isolation": WORD},
     "end_offset_for_epoch": {"epoch": NEEDED_INTEGER},
+    "table": {"directory": PATH},
     "close": {},
 }
 LOG: Table = {

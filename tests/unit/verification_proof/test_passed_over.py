@@ -39,13 +39,8 @@ def clean(before: Path, after: Path, keys: int, **settings: str) -> Round:
     return Round(before, after, NOW, chosen)
 
 
-@pytest.fixture
-def rounds(tmp_path: Path) -> tuple[Round, Round]:
-    """
-    Two rounds over one segment: the first ends at offset 3, behind the marker that aborts what producer 7 wrote at 0.
-
-    So the second takes what producer 7 commits at 4 for aborted, and the value at 3 stays beside it.
-    """
+def two_rounds(tmp_path: Path, *last: tuple[str, str]) -> tuple[Round, Round]:
+    """See `rounds`; `last` are records behind the transactions."""
     log = LogBuilder(index_interval_bytes=0)
     log.append(("a", "aborted"), producer=Producer(7, 0, 0, transactional=True))
     log.end_transaction(7, 0, commit=False)
@@ -53,6 +48,8 @@ def rounds(tmp_path: Path) -> tuple[Round, Round]:
     log.append(("l", "1"))
     log.append(("l", "2"), producer=Producer(7, 0, 1, transactional=True))
     log.end_transaction(7, 0, commit=True)
+    for record in last:
+        log.append(record)
     log.roll()
     log.append(("z", "z"))
     before = tmp_path / "before"
@@ -60,6 +57,16 @@ def rounds(tmp_path: Path) -> tuple[Round, Round]:
     write_log_dir(before, log)
     first = clean(before, tmp_path / "first", 1)
     return first, clean(first.after, tmp_path / "second", 10)
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> tuple[Round, Round]:
+    """
+    Two rounds over one segment: the first ends at offset 3, behind the marker that aborts what producer 7 wrote at 0.
+
+    So the second takes what producer 7 commits at 4 for aborted, and the value at 3 stays beside it.
+    """
+    return two_rounds(tmp_path)
 
 
 def test_round_behind_an_abort_marker_is_proven(rounds: tuple[Round, Round]) -> None:
@@ -122,21 +129,7 @@ def test_source_without_indexes_leaves_both_outcomes_open(rounds: tuple[Round, R
 
 def test_value_superseded_by_a_plain_record_counts_as_revived(tmp_path: Path) -> None:
     """A later record outside of the transaction counts, whatever the first pass takes for aborted."""
-    log = LogBuilder(index_interval_bytes=0)
-    log.append(("a", "aborted"), producer=Producer(7, 0, 0, transactional=True))
-    log.end_transaction(7, 0, commit=False)
-    log.append(("k", "0"))
-    log.append(("l", "1"))
-    log.append(("l", "2"), producer=Producer(7, 0, 1, transactional=True))
-    log.end_transaction(7, 0, commit=True)
-    log.append(("l", "3"))
-    log.roll()
-    log.append(("z", "z"))
-    before = tmp_path / "before"
-    before.mkdir()
-    write_log_dir(before, log)
-    first = clean(before, tmp_path / "first", 1)
-    second = clean(first.after, tmp_path / "second", 10)
+    first, second = two_rounds(tmp_path, ("l", "3"))
     assert prove(first.after, second.after, second.settings, now_ms=NOW).is_proven
     # As if nobody had superseded it.
     path = second.after / NAME / LOG

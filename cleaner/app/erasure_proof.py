@@ -33,7 +33,8 @@ _LIMIT_BYTES = 512 << 20  # that a batch may unpack to; more than any topic's se
 _LIBRARIES = ("numpy", "numba", "cramjam", "isal", "zstandard")
 
 LIMITS: Final = (
-    "key indexes hold digests of keys under a secret of their own, and no keys: such a digest is not looked for",
+    "key indexes, and indexes of tables, hold digests of keys under a secret of their own, and no keys: such a digest is "
+    "not looked for",
     "bytes outside of record batches are searched for keys as they are: not for keys that are escaped (JSON), encoded "
     "(base64, hexadecimal), encrypted, or cut in two",
     f"keys of fewer than {SHORTEST_RAW} bytes are looked for as keys of records only, because bytes contain them by "

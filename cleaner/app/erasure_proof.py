@@ -33,7 +33,7 @@ _LIMIT_BYTES = 512 << 20  # that a batch may unpack to; more than any topic's se
 _LIBRARIES = ("numpy", "numba", "cramjam", "isal", "zstandard")
 
 LIMITS: Final = (
-    "key indexes, and indexes of tables, hold digests of keys under a secret of their own, and no keys: such a digest is "
+    "key indexes, and those of tables, hold digests of keys under a secret of their own, and no keys: such a digest is "
     "not looked for",
     "bytes outside of record batches are searched for keys as they are: not for keys that are escaped (JSON), encoded "
     "(base64, hexadecimal), encrypted, or cut in two",

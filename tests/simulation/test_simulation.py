@@ -30,7 +30,7 @@ _FOUND = {
     "flushes are not asked for again": 0,
     "aborts are not indexed": 0,
     "rounds leave a file open": 0,
-    "retention removes a segment too many": 0,
+    "retention removes a segment too many": 65,
     "checkpoints outlive a topic": 0,
     "recovery believes the page cache": 60,
     "topics are made without directory fsyncs": 10,
@@ -142,7 +142,7 @@ def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
     with DEFECTS["flush without fsync"]():
         found = next(report for report in map(run_seed, range(60)) if report.failure)
         assert len(found.plan.accidents) >= 3
-        world = shrink(World(found.seed, found.plan), found.failure, seconds=600, worlds=40)
+        world = shrink(World(found.seed, found.plan), found.failure, seconds=600, worlds=80)
         again = World.from_json(world.to_json())
         report = run_seed(again.seed, again.plan)
     assert again == world

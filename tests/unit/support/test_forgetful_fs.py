@@ -42,6 +42,7 @@ FILE_READS = {
     "expect_sequential_reads",
     "fileno",
     "is_cached",
+    "map",  # of a table's index, which has a checksum
     "punch",  # of blocks that are zeros, durably: they read as zeros before and after
     "read",
     "read_into",

@@ -30,9 +30,9 @@
 # All of them install what they need: see tools/prepare.
 
 BIN := .venv/bin
-# Two test processes keep two cores busy; a file's tests stay together, so that its broker starts once. In the order of
-# their names the longest files (bulk, crash, kafka) come first and the short ones (unit) last, so that both end together.
-# One more than the processors of a small machine: many tests wait for a JVM or a disk.
+# Three test processes keep two cores busy: many tests wait for a JVM or a disk. A file's tests stay together, so that its
+# broker starts once. In the order of their names the longest files (bulk, crash, kafka) come first and the short ones
+# (unit) last, so that all end together.
 PYTEST := $(BIN)/python -m pytest -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder
 BOUNDS_CHECKED := NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.cache/bounds-checked
 N ?= 2000

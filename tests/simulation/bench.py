@@ -68,6 +68,7 @@ class Bench:
         for place, operation in enumerate(plan.operations):
             self.operations.setdefault(operation.client, deque()).append((place, operation))
         self.done = 0
+        self._directories = 0
         self.outcomes: dict[str, int] = {}
         self.writer: Process | None = None
         self.stops_clock = plan.stops_clock
@@ -104,6 +105,11 @@ class Bench:
     def is_calm_since(self, mark: int) -> bool:
         """Tell whether no call had to fail at any time since a mark."""
         return self._troubles == mark
+
+    def new_directory(self, kind: str) -> Path:
+        """Return a path beside the log dir that no earlier rest had, even if no operation came between them."""
+        self._directories += 1
+        return self.log_dir.with_name(f"{kind}-{self._directories}")
 
     def directory(self, topic: str) -> Path:
         """Return a topic's directory."""

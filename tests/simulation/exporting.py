@@ -43,9 +43,8 @@ class Exporting:
     def __init__(self, bench: Bench, rest: Rest) -> None:
         self._bench = bench
         self._rng = Random(rest.number)
-        name = f"{bench.done}-{rest.number}"
-        self._path = bench.log_dir.with_name(f"exporting-{name}")
-        self._target = bench.log_dir.with_name(f"export-{name}")
+        self._path = bench.new_directory("exporting")
+        self._target = bench.new_directory("export")
         self._form = self._rng.choice(("jsonl", "jsonl", "parquet"))
         self._settings = {**bench.settings, "cleanup.policy": "compact"}
         self._book: Book = {}

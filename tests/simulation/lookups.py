@@ -46,7 +46,7 @@ class Lookups:
     def __init__(self, bench: Bench, rest: Rest) -> None:
         self._bench = bench
         self._rng = Random(rest.number)
-        self._path = bench.log_dir.with_name(f"lookups-{bench.done}-{rest.number}")
+        self._path = bench.new_directory("lookups")
         # The book: offset to key and value, without what is in transactions; the number of the last value.
         self._sent: dict[int, tuple[bytes, bytes | None]] = {}
         self._durable_end = self._cleaned_to = self._number = 0

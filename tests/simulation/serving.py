@@ -56,7 +56,7 @@ class Serving:
     def __init__(self, bench: Bench, rest: Rest) -> None:
         self._bench = bench
         self._rng = Random(rest.number)
-        self._path = bench.log_dir.with_name(f"service-{bench.done}-{rest.number}")
+        self._path = bench.new_directory("service")
         self._in_commit: Callable[[int], object] = lambda _: None
         # The book.
         self._number = 0  # of the last transaction

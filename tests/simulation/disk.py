@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import threading
@@ -21,6 +22,7 @@ from random import Random
 
 from cleaner.errors import disk_error
 from cleaner.storage.fs.file_system import DirectoryEntry, File, Space
+from cleaner.storage.fs.many_files import open_large
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Killed, Scheduler
 from tests.support.forgetful_fs import ForgetfulFileSystem
@@ -86,6 +88,7 @@ class Disk:
     Attributes:
         trouble: what is wrong now.
         has_lost_pages: a failed fsync has lost some since this was last set back.
+        frees_behind: see `Plan`.
     """
 
     def __init__(self, root: Path, scheduler: Scheduler, rng: Random, habits: Random) -> None:
@@ -93,7 +96,7 @@ class Disk:
         self.scheduler = scheduler
         self.trouble: Trouble | None = None
         self.has_lost_pages = False
-        self.has_moved_directories = False
+        self.has_moved_directories = self.frees_behind = False
         self._rng = rng
         self._habits = habits
         self._is_slow = habits.random() < 0.3
@@ -281,6 +284,15 @@ class SimFiles(WatchedFileSystem):
             return operation
         target = None if operation.target is None else Path(there, operation.target.name)
         return operation._replace(path=Path(there, name), target=target)
+
+    def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+        """Remove one by one, in this order, and free what was in them behind the caller if the plan says so."""
+        removed: list[io.FileIO] = []
+        if self.disk.frees_behind:
+            with contextlib.suppress(FileNotFoundError), self._held.inside(directory) as at:
+                removed = open_large(at, names, 1)
+        super().remove_all(directory, names, threads)
+        self._freeing.begin(removed)
 
     def date(self, descriptor: int) -> None:
         """Give a file the simulated time."""

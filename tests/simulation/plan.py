@@ -64,6 +64,7 @@ _LATER_RESTS = {
     "table": 0.04,
 }
 _SERVED_SHARE = 0.05  # of the worlds have readers that ask `cleaner serve`
+_FREEING_SHARE = 0.1  # of the worlds free removed files behind the caller
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
 _CHANGES_OF_A_ROUND = 80
@@ -149,6 +150,7 @@ class Plan:
         has_retention: the daemon removes what has expired, where the writer does not.
         has_index: rounds have key indexes.
         is_served: readers ask `cleaner serve` (`fetching.py`).
+        frees_behind: the blocks of removed files are freed behind the caller, whatever their size.
     """
 
     operations: tuple[Operation, ...]
@@ -163,6 +165,7 @@ class Plan:
     has_retention: bool = False
     has_index: bool = False
     is_served: bool = False
+    frees_behind: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -206,6 +209,7 @@ class Plan:
         plan = _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
         plan = replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
         plan = replace(plan, is_served=Random(f"{seed}/served").random() < _SERVED_SHARE)
+        plan = replace(plan, frees_behind=Random(f"{seed}/freeing").random() < _FREEING_SHARE)
         return _with_later_rests(seed, plan)
 
 

@@ -52,6 +52,7 @@ def run_seed(seed: int | str, plan: Plan | None = None) -> Report:
     shutil.rmtree(disk, ignore_errors=True)
     shutil.copytree(template, disk)
     world = World(seed, disk)
+    world.disk.frees_behind = plan.frees_behind
     with world.installed(), _windows_of(plan):
         report = Life(world, disk / "log-dir", plan).run()
     if next(_worlds) % _WORLDS_PER_COLLECTION == 0:

@@ -313,7 +313,7 @@ class _GroupCleaning:
             new_keys = self.unread.changes(group)
             target.begin()  # here, as it may wait for the end of the group before: an end cannot wait for itself
             self.ends.wait()
-            # Removing files mostly waits for the disk: use one thread more than the lanes keep busy.
+            # Removing many files mostly waits for the disk: use one thread more than the lanes keep busy.
             buffers, threads = [lane.buffer for lane in self.lanes], threads_of(self.lanes) + 1
             if not is_last:
                 buffers, threads = [WindowBuffer()], 1  # the lanes are the next group's

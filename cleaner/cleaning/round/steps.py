@@ -115,7 +115,7 @@ def install_group(
     """
     Swap in the finished `.cleaned` segment of a group; returns it, for `log.replace`.
 
-    Old files are removed after the partition is released: that takes longer than all renames.
+    Old files are removed after the partition is released: where there are many, that takes longer than all renames.
 
     Args:
         discard: removes the `.cleaned` files; called if the old segments could not be kept, or the log has changed.

@@ -30,7 +30,7 @@ from typing import NamedTuple, Self, TypeGuard
 from cleaner.base.remote_path import RemotePath, is_remote
 from cleaner.errors import LogDirOfflineError, disk_error
 from cleaner.storage.fs.held import HeldDirectories, HeldName, Hold
-from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
+from cleaner.storage.fs.many_files import SYNCFS_FROM, Freeing, open_large, share_out, sync_at_once
 from cleaner.storage.fs.open_file import File, disk_errors
 from cleaner.storage.fs.shred import Shredder
 
@@ -95,18 +95,20 @@ class FileSystem:
     """The real file system. One instance serves all threads; its state is the held directories, and `shredding`."""
 
     is_local_disk = True  # so locks and published watermarks are there for readers; a wrapper passes it on
+    freed_behind_bytes = 8 << 20  # of a removed file from which on nobody waits for its blocks to be free
     _shredder: Shredder | None = None
     _held: HeldDirectories
+    _freeing: Freeing
 
     def __new__(cls, *_args: object, **_named: object) -> Self:
         """Start with no held directory; done here because subclasses have their own constructors."""
         self = super().__new__(cls)
-        self._held = HeldDirectories()
+        self._held, self._freeing = HeldDirectories(), Freeing()
         return self
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state for a copy in another process, such as Spark's: the copy holds no directory."""
-        return {name: value for name, value in vars(self).items() if name != "_held"}
+        return {name: value for name, value in vars(self).items() if name not in ("_held", "_freeing")}
 
     def hold(self, directory: Path, *, follow_above: bool = False) -> Hold:
         """
@@ -352,8 +354,8 @@ class FileSystem:
         """
         Remove files of a directory, in any order; files that are already gone are fine.
 
-        Each removal waits for the disk, and for a large file until all its blocks are free. So many files, or large
-        ones, are divided among threads, which all end before this returns.
+        Each removal waits for the disk, so many files are divided among threads, which all end before this returns.
+        Then all names are gone; the blocks of large files are freed behind the caller, see `wait_until_freed`.
         """
         if not names:
             return
@@ -372,9 +374,15 @@ class FileSystem:
                         with disk_errors(directory / name):
                             raise error
 
-            large = large_files(at, names) if threads > 1 else []
-            share_out(remove, large, threads, fewest=1)
-            share_out(remove, names, threads)
+            large = open_large(at, names, self.freed_behind_bytes)
+            try:
+                share_out(remove, names, threads)
+            finally:
+                self._freeing.begin(large)
+
+    def wait_until_freed(self) -> None:
+        """Return when the blocks of all files that `remove_all` has removed are free."""
+        self._freeing.wait()
 
     def fsync_all(self, directory: Path, names: Sequence[str]) -> None:
         """

@@ -31,4 +31,7 @@ def require_room(fs: FileSystem, directory: Path, wanted_bytes: int, overhead_by
     """
     missing_bytes = wanted_bytes + overhead_bytes - fs.free_bytes(directory)
     if missing_bytes > 0:
+        fs.wait_until_freed()  # of the group before
+        missing_bytes = wanted_bytes + overhead_bytes - fs.free_bytes(directory)
+    if missing_bytes > 0:
         raise NoSpaceError(directory, missing_bytes)

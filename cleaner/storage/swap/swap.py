@@ -110,7 +110,8 @@ def replace_segments(
     Replace the old segments by the finished `.cleaned` segment of `new_base` (S1 to S6 above).
 
     The caller has written, fsynced and checked the `.cleaned` files, has set their mtimes *before* that fsync, and has
-    fsynced the directory (S0). On return, the new names are durable and the room of the old files is free.
+    fsynced the directory (S0). On return, the new names are durable and those of the old files gone; the room of large
+    ones is free soon after (`FileSystem.wait_until_freed`).
 
     Args:
         directory: the partition's directory.

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
+import io
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cleaner.base import concurrency
 from cleaner.errors import LogDirOfflineError, NoSpaceError
-from cleaner.storage.fs import file_system as fs_module
+from cleaner.storage.fs import many_files
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.fs.held import HeldDirectories
-from cleaner.storage.fs.many_files import SYNCFS_FROM, large_files, share_out, sync_at_once
+from cleaner.storage.fs.many_files import SYNCFS_FROM, open_large, share_out, sync_at_once
+from cleaner.storage.fs.space import require_room
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 EXT4, FUSE = 0xEF53, 0x65735546
@@ -49,6 +53,13 @@ class _Counting(FileSystem):
     def open(self, path: Path, *, write: bool = False) -> File:
         self.opened += 1
         return super().open(path, write=write)
+
+
+class _NoThread(threading.Thread):
+    """Cannot be started: the system gives no more."""
+
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
 
 
 class _Recorder(WatchedFileSystem):
@@ -172,28 +183,106 @@ def test_files_removed_on_any_number_of_threads_are_gone(directory: Path, fs: Fi
     assert fs.list_files(directory) == NAMES[:1]
 
 
-def test_large_files_are_removed_side_by_side(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk frees a large file's blocks before its removal returns; here sparse files replace large ones."""
-    large = NAMES[3:6]
-    for number, name in enumerate(large):
-        os.truncate(directory / name, (8 << 20) + number)
-    shares: list[list[str]] = []
+class _Gate:
+    """Takes the place of closing removed files: holds each thread up until it is opened."""
 
-    def note(work: Callable[[Sequence[str]], None], names: Sequence[str], threads: int, fewest: int = 32) -> None:
-        shares.append(list(names))
-        share_out(work, names, threads, fewest)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = threading.Event()
+        self.came = threading.Semaphore(0)
+        real = many_files._close_all
 
-    monkeypatch.setattr(fs_module, "share_out", note)
-    FileSystem().remove_all(directory, NAMES[:10], threads=2)
-    assert shares == [large[::-1], NAMES[:10]]
-    assert FileSystem().list_files(directory) == NAMES[10:]
+        def close_all(removed: list[io.FileIO]) -> None:
+            self.came.release()
+            assert self.open.wait(10)
+            real(removed)
+
+        monkeypatch.setattr(many_files, "_close_all", close_all)
 
 
-def test_large_files_among_many_are_not_looked_for(directory: Path) -> None:
-    """Many files keep all threads busy, large or not; and a missing file is not large."""
-    os.truncate(directory / NAMES[0], 8 << 20)
-    assert large_files(HeldDirectories().inside(directory), [*NAMES[:40], "missing"]) == NAMES[:1]
-    assert large_files(HeldDirectories().inside(directory), NAMES[:64]) == []
+def _held_names() -> list[str]:
+    """Return the removed segments of which this process still has a descriptor."""
+    names = []
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            names.append(each.readlink().name)
+    return sorted(name.removesuffix(" (deleted)") for name in names if name.endswith(".log (deleted)"))
+
+
+def _grow(directory: Path, *names: str) -> None:
+    for name in names:
+        os.truncate(directory / name, FileSystem.freed_behind_bytes)
+
+
+def test_blocks_of_large_files_are_freed_behind_the_caller(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All names are gone at once; a large file's blocks, here a sparse one's, when its descriptor is closed."""
+    gate, fs = _Gate(monkeypatch), FileSystem()
+    _grow(directory, *NAMES[3:5])
+    fs.remove_all(directory, [*NAMES[:10], "missing"])
+    assert fs.list_files(directory) == NAMES[10:]
+    assert _held_names() == NAMES[3:5]
+    waiting = threading.Thread(target=fs.wait_until_freed)
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    gate.open.set()
+    waiting.join()
+    assert _held_names() == []
+
+
+def test_no_more_than_two_removals_wait_to_be_freed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the disk frees more slowly than rounds remove, they wait for it."""
+    gate, fs = _Gate(monkeypatch), FileSystem()
+    _grow(directory, *NAMES[:3])
+    for name in NAMES[:2]:
+        fs.remove_all(directory, [name])
+    third = threading.Thread(target=fs.remove_all, args=(directory, [NAMES[2]]))
+    third.start()
+    third.join(0.05)
+    assert third.is_alive()
+    gate.open.set()
+    third.join()
+    fs.wait_until_freed()
+    assert _held_names() == []
+
+
+def test_without_threads_or_descriptors_a_removal_frees_at_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lacking either costs time, not the removal."""
+    fs = FileSystem()
+    _grow(directory, *NAMES[:2])
+    with monkeypatch.context() as patch:
+        patch.setattr(concurrency, "Thread", _NoThread)
+        fs.remove_all(directory, NAMES[:1])
+    with monkeypatch.context() as patch:
+        patch.setattr(many_files, "_TO_HOLD", -1)  # which no system accepts
+        fs.remove_all(directory, NAMES[1:2])
+    fs.wait_until_freed()
+    assert (fs.list_files(directory), _held_names()) == (NAMES[2:], [])
+
+
+def test_files_among_many_and_links_are_not_held(directory: Path) -> None:
+    """A descriptor each would be too many, and a link is removed, not what it leads to."""
+    _grow(directory, NAMES[0])
+    (directory / "link").symlink_to(NAMES[0])
+    at = HeldDirectories().inside(directory)
+    held = open_large(at, [*NAMES[:40], "missing", "link"], 8 << 20)
+    assert [os.fstat(each.fileno()).st_ino for each in held] == [(directory / NAMES[0]).stat().st_ino]
+    held[0].close()
+    assert open_large(at, NAMES[:64], 8 << 20) == []
+
+
+def test_room_that_is_being_freed_counts(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round that would be refused for want of room waits first for what the one before has removed."""
+    gate, fs = _Gate(monkeypatch), FileSystem()
+    monkeypatch.setattr(fs, "free_bytes", lambda _path: (1 << 30) * gate.open.is_set())
+    _grow(directory, NAMES[0])
+    fs.remove_all(directory, NAMES[:1])
+    assert gate.came.acquire(timeout=10)
+    opener = threading.Timer(0.05, gate.open.set)
+    opener.start()
+    require_room(fs, directory, 1 << 20)
+    opener.join()
 
 
 @pytest.mark.parametrize("threads", [1, 3])

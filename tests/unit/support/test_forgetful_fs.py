@@ -29,6 +29,7 @@ READS = {
     "space",
     "stat",
     "stat_followed",
+    "wait_until_freed",
     "write_atomically",
 }
 # Of the state directory and its socket: no crash of a log's own steps comes by this.

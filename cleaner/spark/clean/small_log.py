@@ -55,7 +55,7 @@ def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFS
     sip, murmur, codes, numbers = (np.concatenate(column) for column in zip(*held, strict=True))
     if rule.numbers is not None:
         return _codes_by_number(DigestRows(sip, murmur, codes, numbers), rule)
-    order = np.lexsort((codes, murmur, sip))
+    order = _by_key(sip, murmur)
     sip, murmur, codes = sip[order], murmur[order], codes[order]
     begins = np.flatnonzero(np.concatenate(([True], (sip[1:] != sip[:-1]) | (murmur[1:] != murmur[:-1]))))
     puts: npt.NDArray[np.bool_] = codes & 1 == 1
@@ -63,6 +63,15 @@ def surviving_codes(held: Sequence[DigestRows], rule: SurvivorRule = LATEST_OFFS
     last_of_key = np.maximum.reduceat(np.where(puts, ranks, _NO_RANK), begins)
     last = np.repeat(last_of_key, np.diff(np.append(begins, len(codes))))
     return np.sort(codes[(puts & (ranks == last)) | (~puts & (ranks < last))])
+
+
+def _by_key(sip: npt.NDArray[np.int64], murmur: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """Return an order in which rows of one key are neighbours."""
+    order = np.argsort(sip)
+    first, second = sip[order], murmur[order]
+    if ((first[1:] == first[:-1]) & (second[1:] != second[:-1])).any():  # as good as never
+        return np.lexsort((murmur, sip))
+    return order
 
 
 def _codes_by_number(rows: DigestRows, rule: SurvivorRule) -> Codes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cleaner.policy.survivor_rule import survivor_rule_of
+from cleaner.spark.clean import spark_jobs
 from cleaner.spark.clean.digest_task import DigestRows
 from cleaner.spark.clean.plan import GROUP_SHIFT, JobSettings
 from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_rows, split_rows
@@ -71,3 +74,19 @@ def test_group_without_codes_has_no_bits(tmp_path: Path) -> None:
     (saved,) = gather_codes(FileSystem(), tmp_path, (0, 9), iter([(1, (1 << GROUP_SHIFT | 3).to_bytes(8, "little"))]))
     assert saved is not None
     assert (saved.group, saved.count) == (1, 1)
+
+
+def test_there_may_be_more_reducers_than_16_bits_number() -> None:
+    """Whoever fixes their number may have chosen any."""
+    rows = rows_of([((n, 0), n << 1 | 1) for n in (0, 1, 65_536, 69_999)])
+    assert [number for number, _ in split_rows(rows, 70_000)] == [0, 1, 65_536, 69_999]
+
+
+def test_a_worker_is_frozen_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector, which Spark calls after each task, then passes over what the first task has loaded."""
+    calls: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(1))
+    spark_jobs._spare_the_collector.cache_clear()
+    for _ in range(2):
+        assert list(spark_jobs._reduce_shares(_settings(), iter(split_rows(rows_of([((1, 1), 3)]), 1))))
+    assert calls == [1]

@@ -75,7 +75,7 @@ class TableIndex:
         self.end_offset = 0
         self._by_base: dict[int, Numbered] = {}
         self._next_number = self._look_ns = 0
-        self._signal, self._seen = view.signal, -1
+        self._signal, self._seen, self._seen_high_watermark = view.signal, -1, -1
         self._monotonic_ns = files.clock.monotonic_ns
         self._epoch = -1
         self._view_epoch: int | None = None
@@ -101,7 +101,13 @@ class TableIndex:
     def is_fresh(self) -> bool:
         """Tell, at little cost, that the log's writer in this process has changed nothing since the last look."""
         signal = self._signal
-        return signal is not None and signal.version == self._seen and self._monotonic_ns() < self._look_ns
+        return (
+            signal is not None
+            and signal.version == self._seen
+            # A flush in the background signals after the log says how far it reaches.
+            and self._view.high_watermark == self._seen_high_watermark
+            and self._monotonic_ns() < self._look_ns
+        )
 
     def catch_up(self, *, now: bool = False) -> None:
         """
@@ -112,7 +118,7 @@ class TableIndex:
             LogTruncatedError: the topic was deleted and made again.
             LogChangedError: the files change all the time.
         """
-        seen = -1 if self._signal is None else self._signal.version
+        seen = -1 if self._signal is None else self._signal.version, self._view.high_watermark
         is_caught_up = self._view.last_stable_offset == self.end_offset and self._view.leader_epoch == self._view_epoch
         if is_caught_up and not now and self._monotonic_ns() < self._look_ns:
             return
@@ -120,7 +126,8 @@ class TableIndex:
         for _ in range(_MAX_TRIES):
             try:
                 if self._is_caught_up():
-                    self._look_ns, self._seen = self._monotonic_ns() + _LOOK_NS, seen
+                    self._look_ns = self._monotonic_ns() + _LOOK_NS
+                    self._seen, self._seen_high_watermark = seen
                     return
             except _SwappedError:
                 self._listing = None

@@ -286,7 +286,8 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
             if retired:
                 raise Wrong(f"{stem}.log is there, and its indexes are retired: {sorted(has)}")
         if ".log" in has and ".log.swap" not in has and indexes and is_decided:
-            if ".log.deleted" not in has:
+            # Also one that an earlier round has left, of which only this cut took the new names back.
+            if f"{stem}.log.deleted" not in there:
                 raise Wrong(f"{stem}: the old log is removed before the new names are final: {sorted(has)}")
             if indexes & has:
                 raise Wrong(f"{stem}.log is new beside old indexes: {sorted(has)}")

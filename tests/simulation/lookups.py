@@ -50,6 +50,9 @@ class Lookups:
         # The book: offset to key and value, without what is in transactions; the number of the last value.
         self._sent: dict[int, tuple[bytes, bytes | None]] = {}
         self._durable_end = self._cleaned_to = self._number = 0
+        self._has_cleaned = False
+        self._batches: dict[int, int] = {}  # base offset to the offset behind the last record
+        self._cut_from: int | None = None  # a cut began there, and it is not known whether it ended
 
     def run(
         self,
@@ -80,15 +83,18 @@ class Lookups:
             if _TOPIC not in manager.topics():
                 manager.create_topic(_TOPIC, 1)
             log = manager.log(_TOPIC)
+            if self._has_cleaned:  # up to where the log ended then; as it closed, it may have aborted a transaction
+                self._cleaned_to, self._has_cleaned = log.log_end_offset, False
             if log.log_end_offset < self._durable_end:
                 raise Wrong(f"the log ends at {log.log_end_offset}, durable was {self._durable_end}")
             self._forget_from(log.log_end_offset)
+            self._look_after_a_cut(log)
             self._serve(log)
             end = log.log_end_offset
             manager.close()
             process.closed_in_order = True
             if self._rng.random() < 0.6:
-                self._durable_end = self._cleaned_to = end
+                self._durable_end, self._has_cleaned = end, True
                 self._clean(fs)
         except (CleanerError, OSError) as error:
             bench.count(f"table: {type(error).__name__}")
@@ -147,7 +153,11 @@ class Lookups:
             value = None if rng.random() < 0.2 else b"value-%d" % self._number
             pairs.append((rng.choice(_KEYS), value))
         self._sent.update(enumerate(pairs, at))
-        log.append([Record(*pair) for pair in pairs])
+        first = log.append([Record(*pair) for pair in pairs]).base_offset
+        if first != at:  # a marker of a transaction that took too long came between
+            self._forget_from(at)
+            self._sent.update(enumerate(pairs, first))
+        self._batches[first] = first + len(pairs)
         if rng.random() < 0.5:
             self._durable_end = max(self._durable_end, log.flush())
 
@@ -167,11 +177,25 @@ class Lookups:
         offset = self._rng.randrange(max(self._cleaned_to, end - 6), end + 1)
         # A batch goes whole, and while this is under way any of it may be there.
         self._durable_end = min(self._durable_end, max(self._cleaned_to, offset - 6))
+        # Where a transaction is open again, its marker takes the place of a record that went.
+        self._cut_from = next((at for at, end in self._batches.items() if at < offset < end), offset)
         log.truncate_to(offset)
-        self._forget_from(log.log_end_offset)
+        self._forget_from(self._cut_from)
+        self._cut_from = None
+
+    def _look_after_a_cut(self, log: Log) -> None:
+        """Forget what an interrupted cut has removed: what is not there any more."""
+        if self._cut_from is not None:
+            there: dict[int, tuple[bytes | None, bytes | None]] = {}
+            for columns in log.columns(max(self._cut_from, log.log_start_offset)):
+                pairs = zip(columns.keys(), columns.values(), strict=True)
+                there.update(zip(columns.offsets.tolist(), pairs, strict=True))
+            self._sent = {at: pair for at, pair in self._sent.items() if at < self._cut_from or there.get(at) == pair}
+            self._cut_from = None
 
     def _forget_from(self, end: int) -> None:
         self._sent = {at: pair for at, pair in self._sent.items() if at < end}
+        self._batches = {at: behind for at, behind in self._batches.items() if at < end}
 
     # ---- judgement -------------------------------------------------------------------------------------------------
 

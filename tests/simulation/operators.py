@@ -338,13 +338,15 @@ class Operators(Questions):
             for name in topics.compacted:
                 if viewed.judge(name, Found.of(bench.directory(name))):
                     bench.count("view: judged")
+        replaced = {path.parent.name.rpartition("-")[0] for path in self._kept.glob(f"*/{names.KEPT_MANIFEST}")}
         if not self._carry_out(quiet if is_in_round else rest, undo):
             return
         for name in topics.compacted:
             now, line = self._files_of(name), checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint")
             if _logs(now) != _logs(before[name]):
                 raise Wrong(f"{name}: undo has not brought {sorted(before[name])} back: {sorted(now)}")
-            if line != lines[name]:
+            # A round that found nothing to change has moved the line alone, and nothing is undone.
+            if line != lines[name] and name in replaced:
                 raise Wrong(f"{name}: after undo it is cleaned up to {line}, before the round up to {lines[name]}")
         bench.topics = truth
         self._damaged.clear()

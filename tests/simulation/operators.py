@@ -281,7 +281,8 @@ class Operators(Questions):
 
     def _view(self, rest: Rest) -> None:
         bench = self._bench
-        if not self._has_daemon and self._is_closed and self._is_settled:
+        is_well = bench.world.disk.trouble is None  # else the round may end half-way, and cannot be undone
+        if not self._has_daemon and self._is_closed and self._is_settled and is_well:
             plain = Rest(rest.kind)  # first, in half of them, a round that compares bytes
             if rest.number % 2 and not self._carry_out(plain, partial(self._clean, self._sources)):
                 return

@@ -110,6 +110,14 @@ class Partition:
             self._reaches[committed] = (self._clock.monotonic_ns(), found)
         return found
 
+    def has(self, offset: int, reach: Reach) -> bool:
+        """
+        Tell whether an offset is one of the log's, or the next one.
+
+        When a writer was killed, readers know the checkpoint's high watermark, below what some of them have read.
+        """
+        return reach.start <= offset and (offset <= reach.high_watermark or offset <= self._view.log_end_offset)
+
     def extent(
         self, offset: int, reach: Reach, max_bytes: int, *, committed: bool, whole_batch: bool
     ) -> tuple[Extent | None, Sequence[tuple[int, int]]]:

@@ -198,7 +198,7 @@ def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched
             "logStartOffset": reach.start,
             "abortedTransactions": [] if committed else None,
         }
-        if not reach.start <= wanted.offset <= reach.high_watermark:
+        if not partition.has(wanted.offset, reach):
             fetched.has_error = True
             return {**row, "errorCode": Code.OFFSET_OUT_OF_RANGE}
         room = min(wanted.max_bytes, max_bytes - fetched.bytes)

@@ -76,6 +76,22 @@ def test_agrees_with_latest(tmp_path: Path, seed: int) -> None:
         table.close()
 
 
+def test_a_key_is_found_as_soon_as_the_log_says_it_reaches_so_far(manager: LogManager) -> None:
+    """Between a flush and its signal, too: a thread that flushes in the background may be held up there."""
+    log = manager.log("t")
+    log.append([Record(b"k0", b"old")])
+    log.flush()
+    with log.table() as table:
+        assert table.get(b"k0") == b"old"
+        seen: list[tuple[int, bytes | None]] = []
+        # Called before the one that signals.
+        log._writer.on_append.insert(0, lambda: seen.append((log.high_watermark, table.get(b"k0"))))
+        log.append([Record(b"k0", b"new")])
+        log.flush()
+        del log._writer.on_append[0]
+    assert seen == [(1, b"old"), (2, b"new")]
+
+
 @pytest.fixture
 def manager(tmp_path: Path) -> Iterator[LogManager]:
     """A log dir with a compacted topic."""

@@ -169,7 +169,10 @@ def test_open_transaction_and_high_watermark(tmp_path: Path) -> None:
     with serving(tmp_path) as port, WireClient(port) as client:
         assert client.fetch("prices", 0).error_code == Code.OFFSET_OUT_OF_RANGE
         assert offsets_in(client.fetch("prices", 1)) == [1, 2]
-        assert client.fetch("prices", 4).error_code == Code.OFFSET_OUT_OF_RANGE
+        # Somebody may have read so far before a crash lowered the high watermark: there is nothing yet, as in a broker.
+        beyond = client.fetch("prices", 4)
+        assert (beyond.error_code, beyond.records) == (0, b"")
+        assert client.fetch("prices", 5).error_code == Code.OFFSET_OUT_OF_RANGE
         committed = client.fetch("prices", 1, isolation_level=1)
         assert (offsets_in(committed), committed.last_stable_offset) == ([], 1)
         assert [latest(client, level) for level in (0, 1)] == [3, 1]

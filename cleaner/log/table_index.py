@@ -121,6 +121,7 @@ class TableIndex:
         seen = -1 if self._signal is None else self._signal.version, self._view.high_watermark
         is_caught_up = self._view.last_stable_offset == self.end_offset and self._view.leader_epoch == self._view_epoch
         if is_caught_up and not now and self._monotonic_ns() < self._look_ns:
+            self._seen, self._seen_high_watermark = seen
             return
         self._look_ns = 0  # until it has succeeded
         for _ in range(_MAX_TRIES):

@@ -79,7 +79,7 @@ def test_commands_of_the_page_do_what_it_says_and_take_it_back(log_dir: Path, tm
     assert contents(log_dir) == before
     code, _, said = run(*clean)
     assert code == 0
-    assert "2 later records went, which Kafka would keep" in said
+    assert "2 last records went, which Kafka would keep" in said
     assert values(log_dir) == {0: b"new", 1: b"first"}
     assert run(*undo)[0] == 0
     assert contents(log_dir) == before

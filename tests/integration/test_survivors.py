@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -210,3 +211,33 @@ def test_verify_begins_at_the_log_start_if_the_checkpoint_was_above_the_end(log_
     report = cleaner.verify(before, log_dir, PARTITION, COMPACT, now_ms=NOW)
     assert report.is_proven, report.findings
     assert (report.first_dirty_offset, report.end_offset) == (0, 4)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_estimate_knows_the_rules(tmp_path: Path, sampled: bool) -> None:
+    """What is freed is what a round frees: the greatest versions are small here, and half of them expire."""
+    log, lot = LogBuilder(TopicPartition.parse(PARTITION), segment_bytes=1 << 20), Random(1)
+    for _ in range(1500):
+        versions = [lot.randrange(1000) for _ in range(8)]
+        log.append(
+            *[
+                versioned(
+                    b"key-%d" % lot.randrange(3000), bytes(1000 - each), b"%d" % each, NOW - lot.choice((0, DAY_MS))
+                )
+                for each in versions
+            ]
+        )
+    log.roll()
+    log.append((b"last", b"v"))
+    write_log_dir(tmp_path, log)
+    total = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    settings = BY_VERSION | {"cleaner.record.ttl.ms": str(HOUR_MS)}
+    freed = []
+    for each in (settings, {"cleanup.policy": "compact"}):
+        [entry] = cleaner.plan(tmp_path, each, now_ms=NOW, sampling=cleaner.Sampling(total // 3 if sampled else None))
+        assert entry.estimate is not None
+        freed.append(entry.estimate.bytes_freed)
+    report = cleaner.clean(tmp_path, PARTITION, settings, now_ms=NOW)
+    truth = report.bytes_read - report.bytes_written
+    assert freed[0] == pytest.approx(truth, abs=(0.05 if sampled else 0.01) * total)
+    assert abs(freed[1] - truth) > 0.1 * total

@@ -18,7 +18,7 @@ from cleaner.cli.advice import advice
 from cleaner.errors import ConfigError, PolicyRefusedError, UsageError
 from tests.integration.log_dirs import NOW, Run, contents, offsets, record_offsets
 from tests.reference.batches import Rec, read_batches, read_records
-from tests.support.batch_builder import Record
+from tests.support.batch_builder import Record, legacy_batch
 from tests.support.log_builder import HIGH_WATERMARKS, LogBuilder, offset_checkpoint, write_log_dir
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "survivors.md"
@@ -241,3 +241,24 @@ def test_estimate_knows_the_rules(tmp_path: Path, sampled: bool) -> None:
     truth = report.bytes_read - report.bytes_written
     assert freed[0] == pytest.approx(truth, abs=(0.05 if sampled else 0.01) * total)
     assert abs(freed[1] - truth) > 0.1 * total
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_last_batch_of_an_old_format_may_lose_all_its_records(tmp_path: Path, codec: str) -> None:
+    """Its place is kept by an empty batch of format 2; by Kafka's rule the same log is cleaned as ever (R-546)."""
+    log = LogBuilder(TopicPartition.parse(PARTITION))
+    log.append(versioned(b"k", b"newer", None, NOW), versioned(b"other", b"v", None, NOW))
+    log.append_raw(legacy_batch([Record(b"k", b"older", 2 + i, NOW - DAY_MS) for i in range(2)], 2, 1, codec=codec))
+    log.roll()
+    log_dir, before = tmp_path / "logs", tmp_path / "before"
+    log_dir.mkdir()
+    write_log_dir(log_dir, log)
+    shutil.copytree(log_dir, before)
+    by_time = COMPACT | {"cleaner.survivor": "timestamp"}
+    report = cleaner.clean(log_dir, PARTITION, by_time, now_ms=NOW)
+    assert (report.removed.superseded, report.outranked_records) == (2, 1)
+    assert values(log_dir) == {0: b"newer", 1: b"v"}
+    [last] = read_batches(next((log_dir / PARTITION).glob("*.log")).read_bytes())[1:]
+    assert (last.magic, last.count, last.last_offset) == (2, 0, 3)
+    proof = cleaner.verify(before, log_dir, PARTITION, by_time, now_ms=NOW)
+    assert proof.is_proven, proof.findings

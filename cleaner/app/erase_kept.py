@@ -12,8 +12,9 @@ erase, or bytes that are no sound batch, which may hold one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +75,14 @@ class KeptErasure:
         found = [name for name in self._fs.list_dir(self.directory) if name not in own and not _is_group(name)]
         return found + [f"{place.name}/{name}" for place in self.places for name in left_overs(self._fs, place).unknown]
 
-    def erase(
+    def search(
         self, eraser: SegmentEraser, *, index_bytes: int, dry_run: bool
-    ) -> tuple[list[Segment], list[ErasedFile]]:
+    ) -> tuple[list[Segment], list[ErasedFile], Callable[[], None]]:
         """
-        Erase records from the kept segments.
+        Search the kept segments.
 
         Returns:
-            all kept segments, and those with something to erase.
+            all kept segments, those with something to erase, and what erases it.
         Raises:
             CorruptLogError, UncleanableError: as for a log; nothing was changed.
         """
@@ -92,17 +93,20 @@ class KeptErasure:
             here = list_segments(self._fs, place)
             todo.append((place, eraser.search(here, _any_end)))
             segments += here
-        found = [each for _, some in todo for each in some]
+        found = [erased_file(each) for _, some in todo for each in some]
+        return segments, found, partial(self._erase, eraser, todo)
+
+    def _erase(self, eraser: SegmentEraser, todo: Sequence[tuple[Path, Sequence[FoundInSegment]]]) -> None:
         kept = self._kept
-        if not dry_run and (found or (kept is not None and kept.erasing)):
-            if kept is not None:
-                self._save(replace(kept, erasing=True))
-            for place, some in todo:
-                with self._fs.hold(place):
-                    eraser.erase(some, _any_end, eraser.into_directory(place))
-            if kept is not None:
-                self._save(replace(kept, groups=tuple(map(self._as_found, kept.groups)), erasing=False))
-        return segments, list(map(erased_file, found))
+        if not any(some for _, some in todo) and (kept is None or not kept.erasing):
+            return
+        if kept is not None:
+            self._save(replace(kept, erasing=True))
+        for place, some in todo:
+            with self._fs.hold(place):
+                eraser.erase(some, _any_end, eraser.into_directory(place))
+        if kept is not None:
+            self._save(replace(kept, groups=tuple(map(self._as_found, kept.groups)), erasing=False))
 
     def _as_found(self, group: KeptGroup) -> KeptGroup:
         """Return a group with its kept files as they are now; a swap that a load completes takes snapshots away."""
@@ -165,20 +169,19 @@ def erased_file(found: FoundInSegment) -> ErasedFile:
     return ErasedFile(str(found.segment.log_path), found.batches, found.records, size, found.bytes_after)
 
 
-def erase_cut(
-    fs: FileSystem, directory: Path, wanted: ErasedRecords, limit_bytes: int, *, dry_run: bool
+def search_cut(
+    fs: FileSystem, directory: Path, wanted: ErasedRecords, limit_bytes: int
 ) -> tuple[int, int, list[ErasedFile]]:
     """
-    Remove the files of cut bytes that hold, or may hold, a record to erase.
+    Find the files of cut bytes that hold, or may hold, a record to erase.
 
     Args:
         fs: the file system.
         directory: of the partition, in the directory that `--save-cut` named.
         wanted: what is erased.
         limit_bytes: most bytes a batch may unpack to.
-        dry_run: remove nothing.
     Returns:
-        how many files there are, their bytes, and those that are removed.
+        how many files there are, their bytes, and those to remove.
     """
     found, count, total = list[ErasedFile](), 0, 0
     for name in fs.list_files(directory):
@@ -189,9 +192,6 @@ def erase_cut(
         count, total = count + 1, total + size
         if not is_sound or survivors.touched_batches:
             found.append(ErasedFile(str(path), survivors.touched_batches, survivors.erased_records, size, 0))
-    if found and not dry_run:
-        fs.remove_all(directory, [Path(each.path).name for each in found])
-        fs.fsync_dir(directory)
     return count, total, found
 
 

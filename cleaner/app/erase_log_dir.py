@@ -9,6 +9,7 @@ producers and its checkpoints are as before.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.app import load_partition
 from cleaner.app.clean_log_dir import with_key_indexes
-from cleaner.app.erase_kept import KeptErasure, erase_cut, erased_file
+from cleaner.app.erase_kept import KeptErasure, erased_file, search_cut
 from cleaner.app.erase_places import LogPlace, Place, find_places, left_overs
 from cleaner.app.erase_reports import ErasedFile, EraseOptions, EraseReport
 from cleaner.app.keep_old import check_outside
@@ -145,7 +146,7 @@ class _Erasure:
             keepers = self._erase_elsewhere(place, topic, eraser, limit_bytes, others)
             segments = list(log.segments)
             found = eraser.search(segments, partial(_end_of, log))
-            linked = [path for each in found if fs.stat(path := each.segment.log_path).st_nlink > 1]
+            linked = self._linked(place, map(erased_file, found))
             if not self._options.dry_run:
                 self._replace(place, log, eraser, found, keepers, context)
         report = self._report(place.place, str(place.topic_partition), place.directory, map(erased_file, found), began)
@@ -156,7 +157,7 @@ class _Erasure:
             left_over_files=beside.files,
             left_over_bytes=beside.bytes,
             unknown_files=beside.unknown,
-            linked_files=tuple(map(str, (*linked, *beside.linked))),
+            linked_files=(*linked, *map(str, beside.linked)),
         )
 
     def _report(
@@ -264,7 +265,9 @@ class _Erasure:
         for above in self._options.kept:
             directory = real_path(above) / name
             if self._fs.exists(directory):
-                kept = attempt(place.topic_partition, directory, partial(self._erase_kept, directory, topic, eraser))
+                kept = attempt(
+                    place.topic_partition, directory, partial(self._erase_kept, place, directory, topic, eraser)
+                )
                 if isinstance(kept, Refusal):
                     others.append(Refusal(str(directory), kept.error))
                 else:
@@ -273,29 +276,58 @@ class _Erasure:
         for above in self._options.cut:
             directory = real_path(above) / name
             if self._fs.exists(directory):
-                cut = attempt(place.topic_partition, directory, partial(self._erase_cut, name, directory, limit_bytes))
+                cut = attempt(place.topic_partition, directory, partial(self._erase_cut, place, directory, limit_bytes))
                 others.append(Refusal(str(directory), cut.error) if isinstance(cut, Refusal) else cut)
         return keepers
 
     def _erase_kept(
-        self, directory: Path, topic: TopicConfig, eraser: SegmentEraser
+        self, place: LogPlace, directory: Path, topic: TopicConfig, eraser: SegmentEraser
     ) -> tuple[EraseReport, KeptErasure]:
         began = time.monotonic()
         with self._fs.hold(directory):
             keeper = KeptErasure(self._fs, directory)
             dry_run = self._options.dry_run
-            segments, files = keeper.erase(eraser, index_bytes=topic.segment_index_bytes, dry_run=dry_run)
+            segments, files, replace_found = keeper.search(
+                eraser, index_bytes=topic.segment_index_bytes, dry_run=dry_run
+            )
+            linked = self._linked(place, files)
+            if not dry_run:
+                replace_found()
             unknown = tuple(keeper.unknown_files)
         report = self._report("kept", directory.name, directory, files, began)
         size = sum(segment.size for segment in segments)
-        return replace(report, segments=len(segments), bytes=size, unknown_files=unknown), keeper
+        return replace(report, segments=len(segments), bytes=size, unknown_files=unknown, linked_files=linked), keeper
 
-    def _erase_cut(self, name: str, directory: Path, limit_bytes: int) -> EraseReport:
+    def _erase_cut(self, place: LogPlace, directory: Path, limit_bytes: int) -> EraseReport:
         began = time.monotonic()
         with self._fs.hold(directory):
             dry_run = self._options.dry_run
-            count, size, files = erase_cut(self._fs, directory, self._wanted, limit_bytes, dry_run=dry_run)
-        return replace(self._report("cut", name, directory, files, began), segments=count, bytes=size)
+            count, size, files = search_cut(self._fs, directory, self._wanted, limit_bytes)
+            linked = self._linked(place, files)
+            if files and not dry_run:
+                self._fs.remove_all(directory, [Path(each.path).name for each in files])
+                self._fs.fsync_dir(directory)
+        report = self._report("cut", directory.name, directory, files, began)
+        return replace(report, segments=count, bytes=size, linked_files=linked)
+
+    def _linked(self, place: LogPlace, found: Iterable[ErasedFile]) -> tuple[str, ...]:
+        """
+        Return which of some files, not yet replaced, have another name elsewhere, under which their records live on.
+
+        A kept file may be a hard link of a segment of the log: both are searched, and both names get other files.
+        """
+        fs, name = self._fs, str(place.topic_partition)
+        above = [real_path(each) / name for each in (*self._options.kept, *self._options.cut)]
+        searched = [place.directory, *(each for each in above if fs.exists(each))]
+        searched += [each / inner for each in searched[1:] for inner in fs.list_dirs(each)]
+        states = (fs.stat(each / inner) for each in searched for inner in fs.list_files(each))
+        names = Counter((state.st_dev, state.st_ino) for state in states if state.st_nlink > 1)
+        linked = []
+        for each in found:
+            state = fs.stat(Path(each.path))
+            if state.st_nlink > max(1, names[state.st_dev, state.st_ino]):
+                linked.append(each.path)
+        return tuple(linked)
 
 
 def _end_of(log: LoadedLog, segment: Segment) -> int:

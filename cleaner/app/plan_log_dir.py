@@ -266,8 +266,7 @@ class _View:
             return entry
         from cleaner.cleaning.round.quiet import find_quiet_work  # loads kernels, which other topics do not need
 
-        check_done, ttl_ms = self.session.check_done, topic.expires_after_ms
-        work = find_quiet_work(log, look.found, entry.now_ms, None, check_done, record_ttl_ms=ttl_ms)
+        work = find_quiet_work(log, look.found, topic, entry.now_ms, None, self.session.check_done)
         if not work.segments:
             return replace(entry, next_horizon_ms=work.next_ms)
         why = Reason.HORIZON_PASSED

@@ -88,7 +88,7 @@ class CleanReport:
             None: not looked for.
         key_view: the topic's `cleaner.key.view`; empty without one: keys were compared as Kafka does.
         survivor: the topic's `cleaner.survivor`; empty if it is `offset`, as with Kafka.
-        outranked_records: left out though they came later than the record of their key that stays; Kafka keeps them.
+        outranked_records: last records of their keys that went, because an earlier one stays; Kafka keeps them.
         record_ttl_ms: the topic's `cleaner.record.ttl.ms`; None without one.
         expired_records: became tombstones, because they were older than that; Kafka keeps them.
         merged_keys: keys that were only another writing of a key with a later record, whose records Kafka's cleaner

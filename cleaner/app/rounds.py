@@ -303,10 +303,10 @@ def _clean_quiet(work: Work, report: CleanReport) -> CleanReport:
     quiet = find_quiet_work(
         work.log,
         work.found,
+        work.topic,
         now_ms,
         work.settled_ms,
         work.session.check_done,
-        record_ttl_ms=work.topic.expires_after_ms,
     )
     if not quiet.segments:
         work.settle_uncleaned()

@@ -31,8 +31,11 @@ from cleaner.cleaning.estimate.who import (
     WhoTarget,
     whose_bytes,
 )
+from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.errors import CleanerError
+from cleaner.policy.cleanable import range_of_round
 from cleaner.policy.key_prefixes import choose_prefixes
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.read.summary import list_log_files
 from cleaner.settings.sources import Sources
 from cleaner.storage.log_dir import CachedLogDir
@@ -60,7 +63,8 @@ class WhoRow:
         least_bytes, most_bytes: the range of `bytes`.
         live_bytes: a round keeps them.
         superseded_bytes: a round now would remove them.
-        tombstone_bytes: last records of their keys without a value: they go when their delete horizon has passed.
+        tombstone_bytes: last records of their keys without a value, or that lose it for their age: they go when
+            their delete horizon has passed.
         aborted_bytes: of aborted transactions.
         marker_bytes: transaction markers, and batches that are kept without records.
         waiting_bytes: beyond what a round may clean now.
@@ -230,14 +234,18 @@ class _Work:
             Segment(context.fs, directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
             for seen in look.log.segments
         ]
+        taken = range_of_round(look.log, look.found, topic, now_ms)
+        expire_before_ms = topic.expire_before_ms(now_ms)
         found = whose_bytes(
             WhoTarget(
                 segments,
-                look.found.first_dirty_offset,
-                look.found.first_uncleanable_offset,
+                taken.first_dirty_offset,
+                taken.first_uncleanable_offset,
                 topic.compact,
                 session.settings.cleaner.batch_limit_bytes(topic),
                 now_ms,
+                survivor_rule_of(topic.survivor),
+                None if expire_before_ms is None else Expiry(expire_before_ms, taken.first_uncleanable_offset - 1),
                 namer_of(topic_partition.topic),
                 NAMED_BY.get(topic_partition.topic, (PREFIX,)),
             ),

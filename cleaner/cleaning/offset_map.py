@@ -54,7 +54,7 @@ class OffsetMap:
         entries: distinct keys in the map.
         latest_offset: last offset the map covers; -1 before the first (R-513).
         latest: a bit for each offset from `latest_base` on: set when it is its key's latest so far.
-        outranked: records put that a record before them supersedes, by its number.
+        outranked: keys whose last record put is not the one that stays, because of its number.
     """
 
     def __init__(self, key_limit: int, slots: int, rule: SurvivorRule = LATEST_OFFSET) -> None:
@@ -96,7 +96,9 @@ class OffsetMap:
     def _allocate(self, slots: int) -> None:
         self.table: Words = self._memory.take(slots * MAP_ENTRY_BYTES)
         self._numbers: Words = (
-            np.frombuffer(zero_pages(slots * _NUMBER_BYTES), np.uint64) if self._is_numbered else _NONE
+            np.frombuffer(zero_pages(valued_map.numbered_words(slots) * _NUMBER_BYTES), np.uint64)
+            if self._is_numbered
+            else _NONE
         )
         self.slots = slots
 
@@ -197,6 +199,12 @@ class OffsetMap:
     def numbers(self, slots: npt.NDArray[np.int64]) -> Words:
         """Return the numbers of the entries at some slots; only with a rule that compares numbers."""
         return self._numbers[slots]
+
+    def are_outranking(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell of the entries at some slots whether a later record of their key has lost against them; likewise."""
+        bits = self._numbers[self.slots + (slots >> 6)] >> (slots & 63).astype(np.uint64)
+        outranking: npt.NDArray[np.bool_] = bits & np.uint64(1) != 0
+        return outranking
 
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the offsets of all entries, in no order."""

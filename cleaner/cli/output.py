@@ -150,11 +150,11 @@ def survivor_words(rule: str, outranked: int | None = None) -> str:
 
     Args:
         rule: `cleaner.survivor`.
-        outranked: records left out that came after the one that stays; None: not counted.
+        outranked: last records of their keys that went; None: not counted.
     """
     what = {"timestamp": "the record with the latest timestamp"}
     stays = what.get(rule, f"the record with the greatest number in its header {rule.partition(':')[2]!r}")
-    counted = "" if outranked is None else f"; {outranked} later records went, which Kafka would keep"
+    counted = "" if outranked is None else f"; {outranked} last records went, which Kafka would keep"
     return f"cleaner.survivor={rule}: of each key {stays} stays, not the last one{counted}"
 
 

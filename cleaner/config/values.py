@@ -80,6 +80,10 @@ class TopicConfig(TopicSettings):
         """Return the age at which records become tombstones; None: they do not."""
         return None if self.record_ttl_ms < 0 else self.record_ttl_ms
 
+    def expire_before_ms(self, now_ms: int) -> int | None:
+        """Return the last timestamp of records that become tombstones at a moment; None: they do not."""
+        return None if self.expires_after_ms is None else now_ms - self.expires_after_ms
+
     @property
     def map_entry_bytes(self) -> int:
         """Return the bytes of an entry in the offset map."""

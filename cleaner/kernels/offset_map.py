@@ -392,6 +392,7 @@ def move_entries(source, source_numbers, target, target_numbers, target_slots, f
     Args:
         source_numbers, target_numbers: uint64 a slot, as in `kernels/valued_map.py`; empty without numbers.
     """
+    source_slots = source.size // WORDS
     for slot in range(first, last):
         at = WORDS * slot
         if source[at + 2] != uint64(0):
@@ -404,6 +405,8 @@ def move_entries(source, source_numbers, target, target_numbers, target_slots, f
                 target[WORDS * place + word] = source[at + word]
             if source_numbers.size:
                 target_numbers[place] = source_numbers[slot]
+                bit = source_numbers[source_slots + (slot >> 6)] >> uint64(slot & 63) & uint64(1)
+                target_numbers[target_slots + (place >> 6)] |= bit << uint64(place & 63)
 
 
 @jit

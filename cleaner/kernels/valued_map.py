@@ -2,7 +2,8 @@
 The offset map of a survivor rule that compares numbers of records, not their offsets (`cleaner.survivor`, D-19).
 
 The table is that of `kernels/offset_map.py`. Beside it is an array with the number of each entry's record, 8 bytes a
-slot: so an entry has 32 bytes, and the map of all other topics its 24. Numbers are unsigned: signed ones + 2^63.
+slot: so an entry has 32 bytes, and the map of all other topics its 24. Numbers are unsigned: signed ones + 2^63. Behind
+the numbers is a bit a slot: whether a later record of the key has lost against the one that stays.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ _MOST_DIGITS = 19
 _LONG_MAX = (1 << 63) - 1
 
 
+def numbered_words(slots: int) -> int:
+    """Return how many words the numbers of a table take, with their bits."""
+    return slots + (slots >> 6) + 1
+
+
 @jit
 def put_numbered(table, numbers, slots, digests, given, count, entries, limit, latest, latest_base):
     """
@@ -30,10 +36,10 @@ def put_numbered(table, numbers, slots, digests, given, count, entries, limit, l
 
     Args:
         table, slots, digests, count, entries, limit, latest, latest_base: as for `put_digests`.
-        numbers: uint64 a slot.
+        numbers: uint64 a slot, and the bits, as `numbered_words` counts them.
         given: uint64 a record.
     Returns:
-        (keys put, entries afterwards, records put that a record with a lower offset supersedes).
+        (keys put, entries afterwards, by how many more or fewer keys the last record is not the one that stays).
     """
     one, last_slot = uint64(1), uint64(slots - 1)
     bits, base = uint64(latest.size) * uint64(8), uint64(latest_base + 1)
@@ -54,6 +60,10 @@ def put_numbered(table, numbers, slots, digests, given, count, entries, limit, l
                 break
             if table[at] == first and table[at + one] == second:
                 stays = given[i] >= numbers[slot]
+                bits_at, bit = uint64(slots) + (slot >> uint64(6)), one << (slot & uint64(63))
+                was_outranked = numbers[bits_at] & bit != uint64(0)
+                outranked += int64(not stays) - int64(was_outranked)
+                numbers[bits_at] = numbers[bits_at] & ~bit if stays else numbers[bits_at] | bit
                 if stays:
                     place = found - base
                     if place < bits:
@@ -61,7 +71,6 @@ def put_numbered(table, numbers, slots, digests, given, count, entries, limit, l
                 break
             slot = uint64(0) if slot == last_slot else slot + one
         if not stays:
-            outranked += 1
             continue
         table[at + uint64(2)] = marked
         numbers[slot] = given[i]

@@ -197,11 +197,11 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
             "horizon passed",
             Tone.DUE,
             "nothing dirty, but tombstones or markers that may go",
-            "Nothing in it is dirty, but a delete horizon has passed, or none is known yet since the start: a worker "
-            "looks for tombstones and markers that may go; it is {place}.",
+            "Nothing in it is dirty, but a delete horizon has passed, or a marker without data has none, or none is "
+            "known yet since the start: a worker looks for tombstones and markers that may go; it is {place}.",
             ("cleaner.quiet.cleaning", "delete.retention.ms"),
             (_WORKERS,),
-            line="nothing dirty; tombstones or markers may be past their delete horizon",
+            line="nothing dirty; tombstones or markers may be past their delete horizon, or markers may need one",
         ),
         Reason.CHECKPOINT_RESET: ReasonWords(
             "checkpoint reset",

@@ -15,6 +15,7 @@ from cleaner.config.values import CleanerConfig
 from cleaner.errors import CorruptLogError, LogDirOfflineError, SparkJobError
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule, survivor_rule_of
 from cleaner.spark.clean.digest_task import DigestRows
+from cleaner.spark.clean.plan import OUTRANKING
 from cleaner.spark.clean.small_log import surviving_codes
 from cleaner.spark.clean.spark_jobs import (
     DigestResult,
@@ -202,8 +203,8 @@ def test_error_of_a_task_is_the_last_of_its_traceback() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_reductions_ask_the_survivor_rule(local_spark: SessionJobs, rule: SurvivorRule) -> None:
     """With one reduction or with a join: for each key the code that stays, and the superseded ones that only ask."""
-    codes = (2 << 1, 3 << 1 | 1, 4 << 1 | 1, 5 << 1)
-    expected = [2 << 1, 4 << 1 | 1] if rule == LATEST_OFFSET else [3 << 1 | 1, 5 << 1]
+    codes = (2 << 2, 3 << 2 | 1, 4 << 2 | 1, 5 << 2)
+    expected = [2 << 2, 4 << 2 | 1] if rule == LATEST_OFFSET else [3 << 2 | 1, 5 << 2]
     rows = local_spark._spark.createDataFrame([(1, 1, code) for code in codes], _SCHEMA)
     for found in (_reduced(rows, rule, has_asking=True), _joined(rows, rule)):
         assert sorted(row.code for row in found.collect()) == expected
@@ -212,11 +213,11 @@ def test_reductions_ask_the_survivor_rule(local_spark: SessionJobs, rule: Surviv
 
 
 def test_reduction_by_numbers_asks_the_greatest_first(local_spark: SessionJobs) -> None:
-    """Of equal numbers the later; a record that only asks is superseded by any other of its key, and else is not."""
-    rows = [(1, 1, 3 << 1 | 1, 7), (1, 1, 4 << 1 | 1, 9), (1, 1, 5 << 1 | 1, -3), (1, 1, 6 << 1, 0)]
-    rows += [(2, 1, 7 << 1 | 1, 4), (2, 1, 8 << 1 | 1, 4), (3, 1, 9 << 1, 0)]
+    """Of equal numbers the later, with a mark if a later one lost; any other of its key supersedes one that asks."""
+    rows = [(1, 1, 3 << 2 | 1, 7), (1, 1, 4 << 2 | 1, 9), (1, 1, 5 << 2 | 1, -3), (1, 1, 6 << 2, 0)]
+    rows += [(2, 1, 7 << 2 | 1, 4), (2, 1, 8 << 2 | 1, 4), (3, 1, 9 << 2, 0)]
     frame = local_spark._spark.createDataFrame(rows, f"{_SCHEMA}, number bigint")
     found = sorted(row.code for row in _by_number(frame, survivor_rule_of("timestamp")).collect())
-    assert found == [4 << 1 | 1, 6 << 1, 8 << 1 | 1]
+    assert found == [4 << 2 | OUTRANKING | 1, 6 << 2, 8 << 2 | 1]
     columns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     assert surviving_codes([DigestRows(*columns)], survivor_rule_of("timestamp")).tolist() == found

@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cleaner
 from cleaner.base.model import TopicPartition
+from cleaner.cleaning.recopy.erasure import ErasingSurvivors
 from cleaner.errors import CleanerError, CorruptBatchError, InputError, NotCleanlyShutDownError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
@@ -186,6 +188,57 @@ def test_files_that_may_still_have_them_are_named(log_dir: Path, tmp_path: Path,
     assert "notes.txt: not a file of a log" in err
     assert "has another name elsewhere" in err
     assert (topic / "notes.txt").read_bytes() == SECRET
+
+
+def test_kept_and_cut_files_with_another_name_elsewhere_are_named(
+    log_dir: Path, tmp_path: Path, keys: Path, run: Run
+) -> None:
+    """Under that name the records live on; a kept file that is a segment of the log under a second name is none."""
+    kept, cut, topic = tmp_path / "kept", tmp_path / "cut" / "topic-0", log_dir / "topic-0"
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    cut.mkdir(parents=True)
+    group = kept / "topic-0" / "000002"
+    group.mkdir()
+    for path in topic.glob("*.log"):
+        os.link(path, group / path.name)
+    shutil.copy(topic / FIRST, cut / "0-1")
+    arguments = ("erase", log_dir, "topic", "--keys", keys, "--kept", kept, "--cut", cut.parent)
+    code, out, _ = run(*arguments, "--dry-run", "--format", "json")
+    assert (code, [json.loads(line)["linked_files"] for line in out.splitlines()]) == (0, [[], [], []])
+    os.link(kept / "topic-0" / "000001" / FIRST, tmp_path / "link.log")
+    os.link(cut / "0-1", tmp_path / "link.cut")
+    before = {name: (tmp_path / name).read_bytes() for name in ("link.log", "link.cut")}
+    for options in (("--dry-run",), ()):
+        code, out, err = run(*arguments, *options, "--format", "json")
+        assert code == 1
+        linked = {each["place"]: each["linked_files"] for each in map(json.loads, out.splitlines())}
+        assert linked == {
+            "kept": [str((kept / "topic-0" / "000001" / FIRST).resolve())],
+            "cut": [str((cut / "0-1").resolve())],
+            "log": [],
+        }
+        assert err.count("has another name elsewhere") == 2
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    assert secrets_in(log_dir, kept, cut) == [name for name in secrets_in(log_dir, kept, cut) if "other-0" in name]
+
+
+def test_batches_without_anything_to_erase_are_unpacked_once(
+    log_dir: Path, keys: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the search; the second pass copies them."""
+    judged, real = list[int](), ErasingSurvivors.judge
+
+    def counting(self: ErasingSurvivors, path: Path, block: Any, retention: Any, verdicts: Any) -> None:
+        judged.append(int((retention.unread == 0).sum()))
+        real(self, path, block, retention, verdicts)
+
+    monkeypatch.setattr(ErasingSurvivors, "judge", counting)
+    code, out, _ = run("erase", log_dir, "topic", "--keys", keys, "--dry-run", "--format", "json")
+    searched, touched = sum(judged), json.loads(out)["batches"]
+    assert code == 0 and 0 < touched < searched
+    judged.clear()
+    assert run("erase", log_dir, "topic", "--keys", keys)[0] == 0
+    assert sum(judged) == searched + touched
 
 
 def test_a_linked_directory_is_not_followed(log_dir: Path, tmp_path: Path, keys: Path, run: Run) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from cleaner.cli.advice import advice
 from cleaner.errors import ConfigError, PolicyRefusedError, UsageError
 from tests.integration.log_dirs import NOW, Run, contents, offsets, record_offsets
 from tests.reference.batches import Rec, read_batches, read_records
-from tests.support.batch_builder import Record
+from tests.support.batch_builder import Record, legacy_batch
 from tests.support.log_builder import HIGH_WATERMARKS, LogBuilder, offset_checkpoint, write_log_dir
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "survivors.md"
@@ -79,7 +80,7 @@ def test_commands_of_the_page_do_what_it_says_and_take_it_back(log_dir: Path, tm
     assert contents(log_dir) == before
     code, _, said = run(*clean)
     assert code == 0
-    assert "2 later records went, which Kafka would keep" in said
+    assert "2 last records went, which Kafka would keep" in said
     assert values(log_dir) == {0: b"new", 1: b"first"}
     assert run(*undo)[0] == 0
     assert contents(log_dir) == before
@@ -210,3 +211,54 @@ def test_verify_begins_at_the_log_start_if_the_checkpoint_was_above_the_end(log_
     report = cleaner.verify(before, log_dir, PARTITION, COMPACT, now_ms=NOW)
     assert report.is_proven, report.findings
     assert (report.first_dirty_offset, report.end_offset) == (0, 4)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_estimate_knows_the_rules(tmp_path: Path, sampled: bool) -> None:
+    """What is freed is what a round frees: the greatest versions are small here, and half of them expire."""
+    log, lot = LogBuilder(TopicPartition.parse(PARTITION), segment_bytes=1 << 20), Random(1)
+    for _ in range(1500):
+        versions = [lot.randrange(1000) for _ in range(8)]
+        log.append(
+            *[
+                versioned(
+                    b"key-%d" % lot.randrange(3000), bytes(1000 - each), b"%d" % each, NOW - lot.choice((0, DAY_MS))
+                )
+                for each in versions
+            ]
+        )
+    log.roll()
+    log.append((b"last", b"v"))
+    write_log_dir(tmp_path, log)
+    total = sum(path.stat().st_size for path in tmp_path.rglob("*.log"))
+    settings = BY_VERSION | {"cleaner.record.ttl.ms": str(HOUR_MS)}
+    freed = []
+    for each in (settings, {"cleanup.policy": "compact"}):
+        [entry] = cleaner.plan(tmp_path, each, now_ms=NOW, sampling=cleaner.Sampling(total // 3 if sampled else None))
+        assert entry.estimate is not None
+        freed.append(entry.estimate.bytes_freed)
+    report = cleaner.clean(tmp_path, PARTITION, settings, now_ms=NOW)
+    truth = report.bytes_read - report.bytes_written
+    assert freed[0] == pytest.approx(truth, abs=(0.05 if sampled else 0.01) * total)
+    assert abs(freed[1] - truth) > 0.1 * total
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_last_batch_of_an_old_format_may_lose_all_its_records(tmp_path: Path, codec: str) -> None:
+    """Its place is kept by an empty batch of format 2; by Kafka's rule the same log is cleaned as ever (R-546)."""
+    log = LogBuilder(TopicPartition.parse(PARTITION))
+    log.append(versioned(b"k", b"newer", None, NOW), versioned(b"other", b"v", None, NOW))
+    log.append_raw(legacy_batch([Record(b"k", b"older", 2 + i, NOW - DAY_MS) for i in range(2)], 2, 1, codec=codec))
+    log.roll()
+    log_dir, before = tmp_path / "logs", tmp_path / "before"
+    log_dir.mkdir()
+    write_log_dir(log_dir, log)
+    shutil.copytree(log_dir, before)
+    by_time = COMPACT | {"cleaner.survivor": "timestamp"}
+    report = cleaner.clean(log_dir, PARTITION, by_time, now_ms=NOW)
+    assert (report.removed.superseded, report.outranked_records) == (2, 1)
+    assert values(log_dir) == {0: b"newer", 1: b"v"}
+    [last] = read_batches(next((log_dir / PARTITION).glob("*.log")).read_bytes())[1:]
+    assert (last.magic, last.count, last.last_offset) == (2, 0, 3)
+    proof = cleaner.verify(before, log_dir, PARTITION, by_time, now_ms=NOW)
+    assert proof.is_proven, proof.findings

@@ -58,11 +58,16 @@ def _erase(batch: Batch, wanted: Wanted) -> bytes:
     if len(kept) == len(records) and (wrapper_key is None or not wanted.is_key(wrapper_key)):
         return batch.raw
     stays = batch.last_offset in wanted.kept_ends or batch.base_offset in wanted.kept_starts
+    horizon = -1 if batch.delete_horizon is None else batch.delete_horizon
+    if stays:
+        return kept_end(batch, records, kept, horizon)
+    return rebuild(batch, kept, horizon) if kept else b""
+
+
+def kept_end(batch: Batch, records: list[Rec], kept: list[Rec], horizon: int) -> bytes:
+    """Build what reaches as far as a batch, of what stays of its records, also of magic 0 and 1."""
     if kept:
-        rebuilt = rebuild(batch, kept, -1 if batch.delete_horizon is None else batch.delete_horizon)
-        return _reaching(rebuilt, batch.last_offset) if stays else rebuilt
-    if not stays:
-        return b""
+        return _reaching(rebuild(batch, kept, horizon), batch.last_offset)
     if batch.magic == 2:
         return rebuild_empty(batch)
     last = max(records[-1].offset, batch.last_offset)

@@ -27,8 +27,16 @@ class Part(NamedTuple):
     time_ms: int
 
 
-def parts_of(state: LogState, end: int, *, is_compacted: bool = True) -> Iterator[Part]:
-    """Take a log apart; of records below `end` the last of each key stays."""
+def parts_of(
+    state: LogState, end: int, *, is_compacted: bool = True, by_time: bool = False, expired_ms: int = -1
+) -> Iterator[Part]:
+    """
+    Take a log apart; of records below `end` the last of each key stays.
+
+    Args:
+        by_time: or the one with the latest timestamp, of equals the last.
+        expired_ms: records with a timestamp up to it become tombstones.
+    """
     aborts = [abort for segment in state.segments for abort in segment.aborts]
 
     def is_aborted(batch: Batch) -> bool:
@@ -38,14 +46,13 @@ def parts_of(state: LogState, end: int, *, is_compacted: bool = True) -> Iterato
         )
 
     batches = [batch for segment in state.segments for batch in segment.batches]
-    last: dict[bytes, int] = {}
+    last: dict[bytes, tuple[int, int]] = {}
     for batch in batches:
         if not batch.control and not is_aborted(batch):
-            last |= {
-                record.key: record.offset
-                for record in read_records(batch)
-                if record.key is not None and record.offset < end
-            }
+            for record in read_records(batch):
+                if record.key is not None and record.offset < end:
+                    rank = (record.timestamp if by_time else 0, record.offset)
+                    last[record.key] = max(rank, last.get(record.key, rank))
     for batch in batches:
         producer = "(no producer id)" if batch.producer_id < 0 else str(batch.producer_id)
         waits = is_compacted and batch.base_offset >= end
@@ -59,9 +66,9 @@ def parts_of(state: LogState, end: int, *, is_compacted: bool = True) -> Iterato
             kind = "live"
             if waits:
                 kind = "waiting"
-            elif is_compacted and (record.key is None or last[record.key] != record.offset):
+            elif is_compacted and (record.key is None or last[record.key][1] != record.offset):
                 kind = "superseded"
-            elif is_compacted and record.value is None:
+            elif is_compacted and (record.value is None or 0 <= record.timestamp <= expired_ms):
                 kind = "tombstone"
             name = "(no key)" if record.key is None else record.key.decode()
             yield Part(kind, size, 1, name, producer, record.timestamp)

@@ -51,12 +51,28 @@ class QuietLog(NamedTuple):
             producer = next(producer for at, producer, _ in after.found.markers if at == offset)
             if offset < max(last_marker[producer], last_data.get(producer, 0)):
                 raise Wrong(f"{self.name}: the marker at {offset} might go at {horizon}, and is there at {due_ms}")
+        for offset in self._markers_alone(clean_end):
+            if after.found.horizons.get(offset, 0) is None:
+                raise Wrong(f"{self.name}: the marker at {offset} has lost its data, and never gets a horizon")
         for name, (inode, data, indexes) in self.files.items():
             now_inode, now, now_indexes = after.files.get(name, (0, b"", []))
             if is_whole and (now, now_indexes) == (data, indexes) and now_inode != inode:
                 raise Wrong(f"{self.name}: {name} was written again, and is the same")
             if not _may_change(read_batches(data)) and now != data:
                 raise Wrong(f"{self.name}: {name} has nothing whose time may come, and was changed")
+
+    def _markers_alone(self, end: int) -> list[int]:
+        """Return the markers below an offset without data between them and the one before of their producers."""
+        last: dict[int, int] = {}
+        alone = []
+        for offset, producer, _ in sorted(self.found.markers):
+            begin = last.get(producer, -1)
+            last[producer] = offset
+            if offset < end and not any(
+                begin < at < offset for at, mine in self.found.in_transactions if mine == producer
+            ):
+                alone.append(offset)
+        return alone
 
 
 def _indexes(log: Path) -> list[bytes]:

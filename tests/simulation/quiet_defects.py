@@ -24,6 +24,11 @@ def quiet_rounds_forget_transactions(real: Any, self: Any, rows: Any) -> None:
     self.is_transactional = False
 
 
+@breaks(quiet._Found, "_follow")
+def quiet_rounds_wait_for_horizons_that_nobody_sets(real: Any, self: Any, rows: Any) -> None:
+    """A marker whose data has gone is not due as long as it has no horizon."""
+
+
 @breaks(MapBuilder, "build")
 def quiet_rounds_judge_no_record(real: Any, self: Any) -> Any:
     """The map of an empty range covers nothing: all records are above it."""

@@ -20,7 +20,8 @@ import numpy.typing as npt
 from cleaner.errors import CorruptIndexError
 from cleaner.format.batch import Batches, ReadBuffer, SegmentReader
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Flags, control_batches
-from cleaner.format.key_digests import FIRST, OFFSET_PLUS_1, KeyDigests, Words
+from cleaner.format.key_digests import FIRST, NUMBER, OFFSET_PLUS_1, KeyDigests, Words
+from cleaner.format.record_numbers import RecordNumbers
 from cleaner.format.records import Block, Unpacker
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.storage.fs.file_system import File
@@ -70,6 +71,7 @@ class Cells:
         now_ms: markers whose horizon is at or below it are removed.
         sample_bytes: how much will be drawn; if that is everything, cells are larger.
         record_limit_bytes: most bytes of a record in a compressed batch; see `Unpacker.blocks`.
+        numbers: what the survivor rule compares before offsets; None: nothing.
         uses_last_entry: use the last entry of each offset index, which a round may pass over (R-538).
 
     Attributes:
@@ -85,6 +87,7 @@ class Cells:
         sample_bytes: int,
         record_limit_bytes: int = LARGEST_RECORD_BYTES,
         *,
+        numbers: RecordNumbers | None = None,
         uses_last_entry: bool = True,
     ) -> None:
         self._segments = segments
@@ -103,7 +106,7 @@ class Cells:
         self._buffer = ReadBuffer()
         self._file: File | None = None
         self._unpacker = Unpacker(limit_bytes)
-        self._digests = KeyDigests()
+        self._digests = KeyDigests(numbers=numbers)
 
     def draw(self, first: int, end: int, max_bytes: int, chance: random.Random) -> list[Cell]:
         """Draw at least two cells of segments [first, end), up to `max_bytes` in all; returns them in order."""
@@ -166,11 +169,15 @@ class Cells:
             self._file.close()
             self._file = None
 
-    def digest(self, part: CellBlock, secret: Words) -> tuple[Words, Words]:
-        """Return the digests of a block's records with a key, and their offsets plus 1; valid until the next call."""
+    def digest(self, part: CellBlock, secret: Words) -> tuple[Words, Words, Words]:
+        """
+        Return the digests of a block's records with a key, their offsets plus 1, and their numbers, or none.
+
+        They are valid until the next call.
+        """
         path, block, gone = part
         rows = self._digests.of(path, block, gone | control_batches(block.batches), secret)
-        return rows[:, FIRST], rows[:, OFFSET_PLUS_1]
+        return rows[:, FIRST], rows[:, OFFSET_PLUS_1], rows[:, NUMBER:].reshape(-1)
 
     def _gone(self, batches: Batches) -> Flags:
         """Return which batches are data of aborted transactions, or markers past their horizon."""

@@ -14,6 +14,7 @@ import numpy as np
 from cleaner.cleaning.estimate.cells import CellBlock
 from cleaner.cleaning.estimate.shares import RECORDS, VALUES, Kind
 from cleaner.cleaning.estimate.unseen_keys import Counts, Floats
+from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.format.chunks import control_batches
 from cleaner.format.key_digests import NO_OFFSET, Words
 from cleaner.format.layout import Layout, lay_out
@@ -50,7 +51,9 @@ class Entries(NamedTuple):
     layout: Layout
 
 
-def entries_of(part: CellBlock, digests: Words, stays: Floats | None, kind: Kind, now_ms: int) -> Entries:
+def entries_of(
+    part: CellBlock, digests: Words, stays: Floats | None, kind: Kind, now_ms: int, expiry: Expiry | None = None
+) -> Entries:
     """
     List a block's records and batches.
 
@@ -60,6 +63,7 @@ def entries_of(part: CellBlock, digests: Words, stays: Floats | None, kind: Kind
         stays: for each of these the chance to stay; None: no round takes them.
         kind: what the records are without `stays`: LIVE, or WAITING, which aborted batches then are, too.
         now_ms: the moment from which ages are counted.
+        expiry: which records become tombstones for their age, and count as such; None: none does.
     Raises:
         CorruptBatchError: a damaged record.
     """
@@ -85,6 +89,8 @@ def entries_of(part: CellBlock, digests: Words, stays: Floats | None, kind: Kind
         chance = np.zeros(count)  # a round removes what has no key
         chance[keyed] = stays
         is_tombstone = layout.value_sizes < 0
+        if expiry is not None:
+            is_tombstone |= expiry.finds(layout)
         sums[:count, Kind.LIVE] = sizes * chance * ~is_tombstone
         sums[:count, Kind.TOMBSTONES] = sizes * chance * is_tombstone
         sums[:count, Kind.SUPERSEDED] = sizes * (1 - chance)

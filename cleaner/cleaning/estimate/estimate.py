@@ -35,6 +35,7 @@ from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.estimate import Estimate
 from cleaner.policy.grouping import group_segments
 from cleaner.policy.rounds_ahead import RoundsAhead, rounds_ahead
+from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.storage.segment.segment import Segment
 
 MIN_SAMPLE_BYTES = 256 << 20
@@ -80,6 +81,7 @@ def estimate(
         context.now_ms,
         sample_bytes,
         topic.max_decompressed_message_bytes,
+        numbers=survivor_rule_of(topic.survivor).numbers,
         uses_last_entry=context.kafka.reads_every_index,
     )
     with closing(cells):
@@ -124,7 +126,11 @@ class _Estimator:
             for block in self._cells.blocks(cell, leaves_cache=number in recopied):
                 sample.add(number, *self._cells.digest(block, sample.secret))
         sample.judge()
-        rules = RecopyRules(0, True, 0, context.now_ms, context.now_ms, self._topic.delete_retention_ms)
+        now_ms = context.now_ms
+        expire_before_ms = self._topic.expire_before_ms(now_ms)
+        retention_ms = self._topic.delete_retention_ms
+        rules = RecopyRules(0, True, 0, now_ms, now_ms, retention_ms, expire_before_ms=expire_before_ms)
+        self._expiry = rules.expiry(OFFSETS_END)
         self._writer = RetainedWriter(rules.new_horizon_ms)
         # For each drawn cell: bytes read, records that stay, bytes that stay.
         counted = np.zeros((len(drawn), 3))
@@ -172,7 +178,7 @@ class _Estimator:
         records, before = 0, self._writer.counts.bytes_written
         for part in self._cells.blocks(cell):
             path, block, gone = part
-            digests, offsets = self._cells.digest(part, self._sample.secret)
+            digests, offsets, _ = self._cells.digest(part, self._sample.secret)
             goes = self._lots.random(len(digests)) >= self._sample.chances(digests, offsets, is_dirty)
             records += len(goes) - int(goes.sum())
             places = offsets[goes].astype(np.int64) - 1
@@ -182,6 +188,8 @@ class _Estimator:
             known = BlockRetention(kept_as, gone, gone, np.zeros_like(gone), legacy_deletes_stay=True)
             verdicts = np.zeros(block.record_count(gone), np.uint8)
             BitmapSurvivors(bits, OFFSETS_END, OFFSETS_END, self._context.now_ms).judge(path, block, known, verdicts)
+            if self._expiry is not None:
+                block, _ = self._expiry.apply(path, block, known, verdicts)
             self._writer.begin(len(block.batches))
             self._writer.write(path, block, known, verdicts)
             self._writer.end()

@@ -2,8 +2,10 @@
 The keys in drawn cells of a log, and the chance of each of their records to stay.
 
 The two sections of a log differ. In the dirty section, the last record of a key stays. In the clean section, a record
-stays if its key does not occur in the dirty section. Neither is known unless all cells were drawn: the number of
-records that stay is estimated (`unseen_keys.py`), and the sampled candidates get chances that add up to it.
+stays if its key does not occur in the dirty section. Where a survivor rule compares numbers, all is dirty, and the last
+record is the one with the greatest number; its place is that of its number among all. Neither is known unless all cells
+were drawn: the number of records that stay is estimated (`unseen_keys.py`), and the sampled candidates get chances that
+add up to it.
 
 If there are very many keys, only those with a digest below a threshold are kept, with all their records: a random part
 of the keys, so that memory is bounded (Wegman's adaptive sampling; Flajolet, 1990).
@@ -55,7 +57,7 @@ class KeySample:
         self.shares = self._shares(-1)
         self._threshold = np.uint64(_ALL)
         nothing = np.zeros(0, np.uint64)
-        self._parts: list[tuple[int, Words, Words]] = [(0, nothing, nothing)]
+        self._parts: list[tuple[int, Words, Words, Words]] = [(0, nothing, nothing, nothing)]
         self._kept = 0
 
     @property
@@ -63,30 +65,37 @@ class KeySample:
         """The part of all keys that the sample keeps."""
         return (float(self._threshold) + 1) / 2**64
 
-    def add(self, cell: int, digests: Words, offsets: Words) -> None:
-        """Add records of a cell, in order: digests of their keys, and their offsets plus 1."""
-        self._keep(cell, digests, offsets)
+    def add(self, cell: int, digests: Words, offsets: Words, numbers: Words) -> None:
+        """Add records of a cell, in order: digests of their keys, offsets plus 1, and numbers, if they are compared."""
+        self._keep(cell, digests, offsets, numbers)
         while self._kept > _MAX_RECORDS:
             self._threshold >>= np.uint64(1)
             parts, self._parts, self._kept = self._parts, [], 0
             for part in parts:
                 self._keep(*part)
 
-    def _keep(self, cell: int, digests: Words, offsets: Words) -> None:
+    def _keep(self, cell: int, digests: Words, offsets: Words, numbers: Words) -> None:
         is_kept = digests <= self._threshold
-        self._parts.append((cell, digests[is_kept], offsets[is_kept]))
+        self._parts.append(
+            (cell, digests[is_kept], offsets[is_kept], numbers[is_kept] if len(numbers) else numbers.copy())
+        )
         self._kept += int(is_kept.sum())
 
     def judge(self) -> None:
         """Estimate what stays, after all cells were added."""
-        cells, digests, offsets = zip(*self._parts, strict=True)
+        cells, digests, offsets, found_numbers = zip(*self._parts, strict=True)
+        numbers = np.concatenate(found_numbers)
         cell, offset = np.repeat(cells, list(map(len, offsets))), np.concatenate(offsets)
         # Add one digest that no record has, so that a lookup always finds one.
         self._digests, row = np.unique(np.append(np.concatenate(digests), np.uint64(_ALL)), return_inverse=True)
         row, is_dirty = row[:-1], self._is_dirty[cell]
         last_offset, last_place = np.zeros(len(self._digests), np.uint64), np.zeros(len(self._digests))
-        # A key's last record wins: they come in log order.
-        last_offset[row[is_dirty]], last_place[row[is_dirty]] = offset[is_dirty], self._place[cell[is_dirty]]
+        # A key's last record wins: they come in log order, or are put in that of their numbers.
+        by, place = np.flatnonzero(is_dirty), self._place[cell]
+        if len(numbers):
+            by = by[np.lexsort((offset[by], numbers[by]))]
+            place[by] = np.arange(len(by)) / max(1, len(by))
+        last_offset[row[by]], last_place[row[by]] = offset[by], place[by]
         # A key of the dirty section counts once for each cell, however often it occurs there.
         # Sorted here: `np.unique` hashes, which takes several times as long for millions of different numbers.
         pairs = np.sort(row[is_dirty] * len(self._sizes) + cell[is_dirty])

@@ -42,11 +42,13 @@ from cleaner.cleaning.estimate.shares import (
     Tally,
 )
 from cleaner.cleaning.estimate.unseen_keys import Counts, Floats
+from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import control_batches
 from cleaner.format.key_digests import Words, new_secret
 from cleaner.format.layout import cut_out
 from cleaner.policy.key_prefixes import prefixes_of
+from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.read.latest import Digest, LatestByKey, keys_within
 from cleaner.storage.segment.segment import Segment
 
@@ -105,6 +107,8 @@ class WhoTarget:
         is_compacted: else nothing is ever superseded.
         limit_bytes: most bytes a batch may unpack to.
         now_ms: the moment from which ages are counted.
+        rule: which record of a key stays.
+        expiry: which records become tombstones for their age; None: none does.
         namer: names keys; None: by prefixes.
         named_by: what the namer's names are names of.
     """
@@ -115,6 +119,8 @@ class WhoTarget:
     is_compacted: bool
     limit_bytes: int
     now_ms: int
+    rule: SurvivorRule = LATEST_OFFSET
+    expiry: Expiry | None = None
     namer: Namer | None = None
     named_by: tuple[str, ...] = (PREFIX,)
 
@@ -136,7 +142,7 @@ def whose_bytes(
     """
     if not sum(segment.size for segment in target.segments):
         return Whose(Row(np.zeros(VALUES), 0, np.zeros(2)), {}, 0, 0, is_exact=True)
-    cells = Cells(target.segments, target.limit_bytes, target.now_ms, sample_bytes)
+    cells = Cells(target.segments, target.limit_bytes, target.now_ms, sample_bytes, numbers=target.rule.numbers)
     with closing(cells):
         return _Reading(target, cells, sample_bytes, check_done, progress).read()
 
@@ -181,6 +187,7 @@ class _Reading:
                 self._target.first_uncleanable_offset,
                 _FIRST_KEYS,
                 keys_within(_MAP_BYTES),
+                self._target.rule,
             )
         elif (section != REST).any():
             ranged = section != REST
@@ -230,8 +237,8 @@ class _Reading:
         self._secret = sample.secret
         for number, cell in enumerate(drawn):
             self._check_done()
-            for digests, offsets in self._each(cell, lambda part: self._cells.digest(part, sample.secret), again=True):
-                sample.add(number, digests, offsets)
+            for rows in self._each(cell, lambda part: self._cells.digest(part, sample.secret), again=True):
+                sample.add(number, *rows)
         sample.judge()
         return sample
 
@@ -353,7 +360,7 @@ class _Reading:
 
     def _judged(self, part: CellBlock, section: int) -> Entries:
         """Judge the records of a block."""
-        digests, offsets = self._cells.digest(part, self._secret)
+        digests, offsets, _ = self._cells.digest(part, self._secret)
         if section == REST:
             kind = Kind.WAITING if self._target.is_compacted else Kind.LIVE
             return entries_of(part, digests, None, kind, self._target.now_ms)
@@ -362,4 +369,4 @@ class _Reading:
             stays = self._latest.has(offsets.astype(np.int64) - 1).astype(np.float64)
         elif self._sample is not None:
             stays = self._sample.chances(digests, offsets, section == DIRTY)
-        return entries_of(part, digests, stays, Kind.LIVE, self._target.now_ms)
+        return entries_of(part, digests, stays, Kind.LIVE, self._target.now_ms, self._target.expiry)

@@ -101,11 +101,14 @@ class ErasingSurvivors:
 
     Args:
         wanted: what is erased.
+    Attributes:
+        positions: of the batches so far with something to erase.
     """
 
     def __init__(self, wanted: ErasedRecords) -> None:
         self._wanted = wanted
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
+        self.positions = list[Longs]()
 
     @property
     def touched_batches(self) -> int:
@@ -138,6 +141,9 @@ class ErasingSurvivors:
             self._state,
         )
         require_good(status, path, block, self._state)
+        is_touched = (retention.unread == 0) & (retention.batches != retain.BATCH_COPY)
+        if is_touched.any():
+            self.positions.append(block.batches["position"][is_touched])
 
 
 class TrialSegment(CleanedSegment):
@@ -176,6 +182,9 @@ class ErasingRecopier(GroupRecopier):
             each active producer.
         kept_starts: base offsets of such batches: the first one of each open transaction.
         lanes, before_read, before_chunk, after_write, most_bytes: as for `GroupRecopier`.
+    Attributes:
+        touched: where the batches of the next segment are that have something to erase, if a search has found them: all
+            others are copied without being unpacked; None: all are judged.
     """
 
     def __init__(
@@ -196,6 +205,7 @@ class ErasingRecopier(GroupRecopier):
             survivors.append(ErasingSurvivors(wanted))
             return survivors[-1]
 
+        self.touched: Longs | None = None
         super().__init__(
             rules=_NEVER,
             make_survivors=make,
@@ -205,12 +215,13 @@ class ErasingRecopier(GroupRecopier):
             **named,  # type: ignore[arg-type]  # named as there
         )
 
-    def take_counts(self) -> tuple[int, int]:
-        """Return how many batches were touched, and how many records erased, since the last call."""
+    def take_counts(self) -> tuple[int, int, Longs]:
+        """Return how many batches were touched, how many records erased, and where, since the last call."""
         touched = sum(each.touched_batches for each in self._survivors)
         erased = sum(each.erased_records for each in self._survivors)
+        positions = [np.zeros(0, np.int64), *(each for one in self._survivors for each in one.positions)]
         self._survivors.clear()
-        return touched, erased
+        return touched, erased, np.sort(np.concatenate(positions))
 
     def _enter(self, number: int) -> None:
         """Follow no transactions: aborted records are records like all others here."""
@@ -227,6 +238,9 @@ class ErasingRecopier(GroupRecopier):
             raise CorruptBatchError(claim.path, position, "a batch that has bytes of records, and says it has none")
         stays = np.isin(rows["last_offset"], self._kept_ends) | np.isin(rows["base_offset"], self._kept_starts)
         unread = self._wanted.passed_over(chunk)
+        if self.touched is not None:
+            at = np.minimum(np.searchsorted(self.touched, rows["position"]), len(self.touched) - 1)
+            unread |= self.touched[at] != rows["position"]
         batches = np.where(stays, retain.BATCH_KEEP_END, retain.BATCH_KEEP_IF_NOT_EMPTY).astype(np.int8)
         batches[unread != 0] = retain.BATCH_COPY
         return replace(BlockRetention.undecided(len(rows), legacy_deletes_stay=True), batches=batches, unread=unread)

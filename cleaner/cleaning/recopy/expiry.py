@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.format.chunks import DELETE_HORIZON_FLAG, Flags, control_batches
-from cleaner.format.layout import lay_out
+from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels.expire import GROWTH_BYTES, remove_values
@@ -36,6 +37,12 @@ class Expiry:
     before_ms: int
     latest_offset: int
 
+    def finds(self, layout: Layout) -> npt.NDArray[np.bool_]:
+        """Tell which records are too old, whether or not they stay; markers too."""
+        found: npt.NDArray[np.bool_] = (layout.value_sizes >= 0) & (layout.key_sizes >= 0)
+        found &= (layout.timestamps_ms >= 0) & (layout.timestamps_ms <= self.before_ms)
+        return found & (layout.offsets <= self.latest_offset)
+
     def apply(self, path: Path, block: Block, retention: BlockRetention, verdicts: Flags) -> tuple[Block, int]:
         """
         Remove the values of the block's expired records, and change their verdicts to those of tombstones.
@@ -53,9 +60,7 @@ class Expiry:
         layout = lay_out(path, block, retention.unread, *_ALL)
         is_read = retention.unread == 0
         of = np.repeat(np.flatnonzero(is_read), rows["count"][is_read])
-        expired = (verdicts[: len(layout)] == KEEP) & (layout.value_sizes >= 0) & (layout.key_sizes >= 0)
-        expired &= (layout.timestamps_ms >= 0) & (layout.timestamps_ms <= self.before_ms)
-        expired &= (layout.offsets <= self.latest_offset) & ~control_batches(rows)[of]
+        expired = self.finds(layout) & (verdicts[: len(layout)] == KEEP) & ~control_batches(rows)[of]
         if not expired.any():
             return block, 0
         verdicts[: len(layout)][expired] = KEEP_TOMBSTONE

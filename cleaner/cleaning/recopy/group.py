@@ -32,6 +32,8 @@ from cleaner.cleaning.recopy.survivors import BlockRetention, Survivors
 from cleaner.errors import CorruptBatchError, CorruptLogError, UncleanableError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Chunk, Flags
 from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.kernels.batch_header import MAGIC
+from cleaner.kernels.retain import BATCH_KEEP_END
 from cleaner.kernels.scan_status import KIND_PRODUCER, LARGEST_RECORD_BYTES
 from cleaner.policy.grouping import unread_sources
 from cleaner.state.digest_runs import Digests
@@ -59,6 +61,8 @@ class RecopyRules:
         settled_ms: horizons up to it have had their effect after this round.
         removes_nothing: every batch is copied as it is.
         expire_before_ms: records up to this timestamp lose their values; None: none does.
+        keeps_legacy_end: a batch of magic 0 or 1 that ends at `kept_end_offset` reaches as far afterwards, if need be
+            as an empty one of magic 2; Kafka refuses that (R-546).
     """
 
     kept_end_offset: int
@@ -72,6 +76,7 @@ class RecopyRules:
     settled_ms: int = -(2**63)
     removes_nothing: bool = False
     expire_before_ms: int | None = None
+    keeps_legacy_end: bool = False
 
     def expiry(self, latest_offset: int) -> Expiry | None:
         """Return which records expire in a round whose map ends there; None: none does."""
@@ -307,6 +312,9 @@ class GroupRecopier:
             removal_ms=self._rules.removal_ms,
             legacy_deletes_stay=legacy_deletes_stay,
         )
+        if is_last and self._rules.keeps_legacy_end:
+            is_legacy_end = (rows["magic"] < MAGIC) & (rows["last_offset"] == self._rules.kept_end_offset - 1)
+            retention.batches[is_legacy_end] = BATCH_KEEP_END
         if self._rules.held_from is not None:
             # Called by one lane at a time, and only here.
             self._writers[0].counts.held_markers += hold_markers(rows, retention, self._rules.held_from)

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.passes.lane_memory import LaneMemory
 from cleaner.cleaning.passes.pipeline import threads_of
@@ -71,6 +74,7 @@ class FoundInSegment:
         batches, records: with something to erase, and to erase.
         bytes_after: of its `.log` afterwards.
         messages_after: records that stay.
+        touched: the positions of these batches.
     """
 
     segment: Segment
@@ -78,6 +82,7 @@ class FoundInSegment:
     records: int
     bytes_after: int
     messages_after: int
+    touched: npt.NDArray[np.int64]
 
 
 Install = Callable[[Segment, CleanedSegment], None]
@@ -147,12 +152,12 @@ class SegmentEraser:
             before = recopier.counts.messages_written
             recopier.recopy([segment], end_of(segment), trial)
             trial.close()
-            batches, records = recopier.take_counts()
+            batches, records, touched = recopier.take_counts()
             if batches:
                 if trial.refusal is not None:
                     raise trial.refusal
                 after = recopier.counts.messages_written - before
-                found.append(FoundInSegment(segment, batches, records, trial.size, after))
+                found.append(FoundInSegment(segment, batches, records, trial.size, after, touched))
         return found
 
     def erase(self, found: Sequence[FoundInSegment], end_of: Callable[[Segment], int], install: Install) -> None:
@@ -183,6 +188,7 @@ class SegmentEraser:
 
     def _write(self, recopier: ErasingRecopier, each: FoundInSegment, target: CleanedSegment, end_offset: int) -> None:
         context, topic = self._context, self._topic
+        recopier.touched = each.touched
         aborts = recopier.recopy([each.segment], end_offset, target)
         target.finish(aborts, mtime_ns=each.segment.mtime_ms * 1_000_000)
         verify_cleaned(

@@ -24,7 +24,8 @@ from cleaner.storage.fs.memory_limits import MemoryLimit
 
 # Measured: a command with its kernels has 160 MB resident; a few thousand logs add some kilobytes each.
 BASE_BYTES = 192 * MIB
-# The bits of the latest offsets, at most 16 MiB, and the smaller tables, up to 16 MiB, that a map has grown through.
+# The bits of the latest offsets, at most 16 MiB, the smaller tables, up to 16 MiB, that a map has grown through, and
+# the bits of outranked keys, at most 8 MiB.
 _BESIDE_MAP_BYTES = 40 * MIB
 # One run of `state/digest_runs.py`, and what sorting the parts of several takes.
 _KEY_INDEX_BYTES = 12 * MIB

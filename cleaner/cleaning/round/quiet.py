@@ -5,7 +5,9 @@ Kafka removes tombstones and markers whose time has come only in a round, and a 
 dirty: in a quiet topic they stay forever. A walk by batch headers finds the segments that hold such batches; the round
 recopies these alone.
 
-Records that expire (`cleaner.record.ttl.ms`, D-19) are due in the same way: a batch when its newest record does.
+Records that expire (`cleaner.record.ttl.ms`, D-19) are due in the same way: a batch when its newest record does. And a
+marker is due at once if a round has removed its data, but the marker came before it in time and has no horizon: nobody
+else would give it one.
 
 A horizon stays in a batch after its tombstones have gone. So horizons that a round has dealt with are told from others
 by the time of that round.
@@ -18,6 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cleaner.config.values import TopicConfig
 from cleaner.format.chunks import CONTROL_FLAG, DELETE_HORIZON_FLAG, TRANSACTIONAL_FLAG, Batches
 from cleaner.format.headers import HeaderReader
 from cleaner.policy.cleanable import Cleanable
@@ -43,11 +46,10 @@ class QuietWork(NamedTuple):
 def find_quiet_work(
     log: LoadedLog,
     cleanable: Cleanable,
+    topic: TopicConfig,
     now_ms: int | None,
     settled_ms: int | None = None,
     before_segment: Callable[[], None] = lambda: None,
-    *,
-    record_ttl_ms: int | None = None,
 ) -> QuietWork:
     """
     Walk the segments of a log's clean section.
@@ -58,10 +60,10 @@ def find_quiet_work(
     Args:
         log: loaded.
         cleanable: its range; segments below `first_dirty_offset` count.
+        topic: its settings; a batch is due, too, when its newest record expires.
         now_ms: horizons up to it are due; None: none is.
         settled_ms: horizons up to it have had their effect; None: unknown.
         before_segment: called before each; raises to stop.
-        record_ttl_ms: of the topic: a batch is due, too, when its newest record expires; None: records do not.
     Raises:
         CorruptBatchError: a header that cannot be one.
     """
@@ -71,11 +73,12 @@ def find_quiet_work(
     settled_ms = _BEFORE_ALL if settled_ms is None else settled_ms
     next_ms, is_transactional_due = NO_HORIZON, False
     last_data = {int(producer_id): int(offset) for producer_id, offset, _ in np.asarray(log.last_records)}
+    open_producers = set[int]()
     for segment in log.segments_between(0, cleanable.first_dirty_offset):
         if log.end_of([segment]) > cleanable.first_dirty_offset:
             continue
         before_segment()
-        found = _Found(now_ms, settled_ms, last_data, cleanable.first_dirty_offset - 1, record_ttl_ms)
+        found = _Found(now_ms, settled_ms, last_data, cleanable.first_dirty_offset - 1, topic, open_producers)
         with segment.open_log() as file:
             for chunk in HeaderReader(file, size=segment.size):
                 found.add(chunk.batches)
@@ -92,9 +95,17 @@ class _Found:
     """What the batches of one segment say."""
 
     def __init__(
-        self, now_ms: int, settled_ms: int, last_data: dict[int, int], last_offset: int, record_ttl_ms: int | None
+        self,
+        now_ms: int,
+        settled_ms: int,
+        last_data: dict[int, int],
+        last_offset: int,
+        topic: TopicConfig,
+        open_producers: set[int],
     ) -> None:
-        self._record_ttl_ms = record_ttl_ms
+        self._record_ttl_ms = topic.expires_after_ms
+        self._sets_horizons = now_ms + topic.delete_retention_ms <= NO_HORIZON  # R-568
+        self._open_producers = open_producers
         self.is_due = self.is_transactional = False
         self.next_ms = NO_HORIZON
         self._now_ms, self._settled_ms = now_ms, settled_ms
@@ -104,7 +115,10 @@ class _Found:
         """Add the next batches."""
         attributes = rows["attributes"]
         is_new = rows["magic"] == 2
-        self.is_transactional |= bool((is_new & (attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)).any())
+        of_transactions = rows[is_new & (attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG) != 0)]
+        if len(of_transactions):
+            self.is_transactional = True
+            self._follow(of_transactions)
         horizons = rows["base_timestamp"][is_new & (attributes & DELETE_HORIZON_FLAG != 0)]
         if self._record_ttl_ms is not None:
             has_records = is_new & (attributes & CONTROL_FLAG == 0) & (rows["count"] > 0) & (rows["max_timestamp"] >= 0)
@@ -118,3 +132,14 @@ class _Found:
             last = self._last_data.get(int(row["producer_id"]))
             is_kept = int(row["last_offset"]) in (last, self._last_offset) or (last == -1)
             self.is_due |= not is_kept
+
+    def _follow(self, rows: Batches) -> None:
+        """Follow transactions by headers: a marker none of whose data was seen gets its horizon in a round (R-542)."""
+        columns = (rows[name].tolist() for name in ("producer_id", "attributes", "count"))
+        for producer_id, attributes, count in zip(*columns, strict=True):
+            if not attributes & CONTROL_FLAG:
+                self._open_producers.add(producer_id)
+            elif count and producer_id >= 0:
+                is_empty = producer_id not in self._open_producers
+                self._open_producers.discard(producer_id)
+                self.is_due |= is_empty and not attributes & DELETE_HORIZON_FLAG and self._sets_horizons

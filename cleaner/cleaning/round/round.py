@@ -77,7 +77,7 @@ class RoundResult:
         removed: removed records, by reason.
         held_tombstones, held_markers: stayed only because of `RoundContext.held_from`.
         expired_records: became tombstones, by `cleaner.record.ttl.ms`.
-        outranked_records: left out for a record before them, by `cleaner.survivor`.
+        outranked_records: last records of their keys left out for one before them, by `cleaner.survivor`.
         map_seconds, copy_seconds: durations.
         kept_damage: damaged batches that were copied unchanged.
         bytes_in_place: of `bytes_written`, those of segments in which nothing changed: nothing was written for them.

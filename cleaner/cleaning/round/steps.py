@@ -105,7 +105,8 @@ def rules_of(log: LoadedLog, cleanable: Cleanable, topic: TopicConfig, context: 
         held_from=context.held_from,
         settled_ms=_NEVER_MS if context.keep_tombstones or context.held_from is not None else context.now_ms,
         removes_nothing=context.removes_nothing,
-        expire_before_ms=None if topic.expires_after_ms is None else context.now_ms - topic.expires_after_ms,
+        expire_before_ms=topic.expire_before_ms(context.now_ms),
+        keeps_legacy_end=bool(topic.own_survivor),
     )
 
 

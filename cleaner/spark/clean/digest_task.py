@@ -35,7 +35,7 @@ from cleaner.format.records import Unpacker
 from cleaner.kernels import offset_map as kernel
 from cleaner.kernels import transactions as transaction_kernel
 from cleaner.spark.clean.damage import REPORTED, ErrorValue, to_value
-from cleaner.spark.clean.plan import Codes, JobSettings, Range
+from cleaner.spark.clean.plan import OUTRANKING, Codes, JobSettings, Range
 from cleaner.spark.clean.transactions import PassState, PassSummary
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.segment import Segment, SegmentIndexes
@@ -260,7 +260,8 @@ class RangeDigester:
                 some = used[first : first + _ROWS_AT_A_TIME]
                 rows = self._rows(table[some], puts=True)
                 if self._settings.rule.numbers is not None:
-                    rows = rows._replace(numbers=(self._map.numbers(some) ^ _BIAS).view(np.int64))
+                    codes = rows.codes | self._map.are_outranking(some) * np.int64(OUTRANKING)
+                    rows = rows._replace(codes=codes, numbers=(self._map.numbers(some) ^ _BIAS).view(np.int64))
                 yield rows
         self._map.clear()
         self._map.keys = self._keys

@@ -2,7 +2,8 @@
 How a round is split: one task digests a range of batches, one task recopies a group of segments.
 
 The plan consists of plain values that are sent to tasks. A row that a task emits carries an *offset code*: the group's
-number, the record's offset relative to the group's first one, and whether the record counts for its key's last offset.
+number, the record's offset relative to the group's first one, whether a later record of its key has lost against it
+(`OUTRANKING`), and whether the record counts for its key's last offset.
 Codes ascend with offsets, so comparing codes compares offsets.
 """
 
@@ -26,7 +27,8 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.segment import Segment
 
 _PLACE_BITS = 40
-PLACE_SHIFT = 1
+OUTRANKING = 2
+PLACE_SHIFT = 2
 GROUP_SHIFT = _PLACE_BITS + PLACE_SHIFT
 _MAX_GROUPS = 1 << (63 - GROUP_SHIFT)
 PLACE_MASK = (1 << _PLACE_BITS) - 1

@@ -240,7 +240,9 @@ class _Round:
             "delete.retention.ms": topic.delete_retention_ms,
             "max.decompressed.message.bytes": self._record_limit_bytes,
             "cleaner.survivor": topic.survivor,
+            "cleaner.record.ttl.ms": topic.record_ttl_ms,
             "keep.tombstones": int(self._context.keep_tombstones),
+            "held.from": -1 if self._context.held_from is None else self._context.held_from,
             "kafka.version": self._context.kafka.name,
             "map.entries": self._options.map_entries or 0,
         }
@@ -410,6 +412,7 @@ def _result(job: Job, counts: CopyCounts, copy_seconds: float, cleanable: Cleana
         map_bytes_read=job.figures.bytes_read,
         map_messages_read=job.figures.messages,
         map_entries=0,
+        outranked_records=sum(work.bits.outranked for work in job.works if work.bits is not None),
         **vars(counts),
         map_seconds=job.figures.seconds,
         copy_seconds=copy_seconds,

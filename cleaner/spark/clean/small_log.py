@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.spark.clean.digest_task import DigestRows, RangeStart, digest_range
-from cleaner.spark.clean.plan import GROUP_SHIFT, Codes, JobSettings
+from cleaner.spark.clean.plan import GROUP_SHIFT, OUTRANKING, Codes, JobSettings
 from cleaner.spark.clean.verdicts import GroupBits, Verdicts
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -80,7 +80,10 @@ def _codes_by_number(rows: DigestRows, rule: SurvivorRule) -> Codes:
     order = np.lexsort((rule.rank(rows.codes), rows.numbers, puts, rows.murmur, rows.sip))
     sip, murmur, codes, puts = rows.sip[order], rows.murmur[order], rows.codes[order], puts[order] == 1
     ends = np.concatenate(((sip[1:] != sip[:-1]) | (murmur[1:] != murmur[:-1]), [True]))
-    has_any = np.repeat(puts[ends], np.diff(np.append(-1, np.flatnonzero(ends))))
+    counts = np.diff(np.append(-1, np.flatnonzero(ends)))
+    has_any = np.repeat(puts[ends], counts)
+    latest = np.maximum.reduceat(np.where(puts, codes, -1), np.cumsum(counts) - counts)
+    codes[ends] |= (latest > codes[ends]) * np.int64(OUTRANKING)
     return np.sort(codes[(ends & puts) | (~puts & has_any)])
 
 

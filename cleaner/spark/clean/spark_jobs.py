@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from cleaner.errors import CleanerError, SparkJobError
 from cleaner.policy.survivor_rule import SurvivorRule
 from cleaner.spark.clean.digest_task import RangeStart, digest_range
-from cleaner.spark.clean.plan import GROUP_SHIFT, CopyRules, JobSettings
+from cleaner.spark.clean.plan import GROUP_SHIFT, OUTRANKING, CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work, require_probes
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
 from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_rows, split_rows
@@ -46,7 +46,7 @@ Result = TypeVar("Result")
 Work = TypeVar("Work")
 
 _COLUMNS = ("sip", "murmur", "code", "number")
-_GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, skewed bigint"
+_GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, outranked bigint, skewed bigint"
 _KEY = ("sip", "murmur")
 
 _REDUCER_BYTES = 32 << 20
@@ -200,7 +200,9 @@ class SessionJobs:
             .mapInArrow(partial(_gather_batches, work.settings, work.base_offsets), _GROUP_SCHEMA)
             .collect()
         )
-        bits = tuple(GroupBits(row.group, row.name, row["count"], row.checksum) for row in found if row.name)
+        bits = tuple(
+            GroupBits(row.group, row.name, row["count"], row.checksum, row.outranked) for row in found if row.name
+        )
         return DigestResult(bits, is_skewed=any(row.skewed for row in found))
 
     def _reducers(self, work: DigestWork) -> int:
@@ -331,8 +333,8 @@ def _gather_batches(
     for batch in batches:
         verdicts.add(batch.column(0).to_numpy())
     saved = verdicts.save(fs, settings.work_dir) or GroupBits(-1, "", 0, 0)
-    row = (saved.group, saved.name, saved.count, saved.checksum, verdicts.skewed)
-    names = ["group", "name", "count", "checksum", "skewed"]
+    row = (saved.group, saved.name, saved.count, saved.checksum, saved.outranked, verdicts.skewed)
+    names = ["group", "name", "count", "checksum", "outranked", "skewed"]
     yield pa.RecordBatch.from_arrays([pa.array([value]) for value in row], names)
 
 
@@ -393,9 +395,11 @@ def _by_number(rows: DataFrame, rule: SurvivorRule) -> DataFrame:
 
     puts = f.col("code").bitwiseAND(1) == 1
     greatest = f.max(f.struct(f.col("number"), rule.rank(f.col("code")).alias("rank")))
-    last = rows.where(puts).groupBy(*_KEY).agg(greatest.alias("last"))
+    last = rows.where(puts).groupBy(*_KEY).agg(greatest.alias("last"), f.max("code").alias("latest"))
     asking = rows.where(~puts).join(last, list(_KEY))
-    return last.select(rule.offset_of(f.col("last.rank")).alias("code")).union(asking.select("code"))
+    code = rule.offset_of(f.col("last.rank"))
+    outranking = f.when(f.col("latest") > code, f.lit(OUTRANKING)).otherwise(f.lit(0))
+    return last.select(code.bitwiseOR(outranking).alias("code")).union(asking.select("code"))
 
 
 def _reason(error: Exception) -> str:

@@ -12,10 +12,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from cleaner.cleaning.recopy.offset_bits import OffsetBits
 from cleaner.errors import CorruptCheckpointError
 from cleaner.kernels.checksums import crc32c
-from cleaner.spark.clean.plan import GROUP_SHIFT, PLACE_MASK, PLACE_SHIFT, Codes, GroupPlan
+from cleaner.spark.clean.plan import GROUP_SHIFT, OUTRANKING, PLACE_MASK, PLACE_SHIFT, Codes, GroupPlan
 from cleaner.storage.fs.file_system import FileSystem
 
 SKEWED = -1
@@ -34,12 +36,14 @@ class GroupBits:
         name: of the file, in the job's directory.
         count: bits set.
         checksum: CRC-32C of the file.
+        outranked: records that stay though a later one of their key came, which lost by its number.
     """
 
     group: int
     name: str
     count: int
     checksum: int
+    outranked: int = 0
 
 
 @dataclass
@@ -54,6 +58,7 @@ class Verdicts:
     base_offsets: tuple[int, ...]
     group: int = -1
     skewed: int = 0
+    outranked: int = 0
     bits: OffsetBits | None = None
 
     def add(self, codes: Codes) -> None:
@@ -63,6 +68,7 @@ class Verdicts:
         codes = codes[is_code]
         if not len(codes):
             return
+        self.outranked += int(np.count_nonzero(codes & OUTRANKING))
         group = int(codes[0]) >> GROUP_SHIFT
         if self.bits is None:
             self.group, self.bits = group, OffsetBits(self.base_offsets[group])
@@ -79,7 +85,7 @@ class Verdicts:
         with fs.create(work_dir / name, like=work_dir) as file:
             file.write(data, 0)
             file.fsync()
-        return GroupBits(self.group, name, self.bits.count, crc32c(data))
+        return GroupBits(self.group, name, self.bits.count, crc32c(data), self.outranked)
 
 
 def read_bits(fs: FileSystem, work_dir: Path, group: GroupPlan, saved: GroupBits | None) -> OffsetBits:

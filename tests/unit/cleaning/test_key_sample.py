@@ -16,10 +16,11 @@ def sample_of(keys: Keys, drawn: Keys) -> KeySample:
     sample = KeySample(
         np.ones(len(drawn), np.bool_), drawn / CELLS, np.ones(len(drawn), np.int64), np.array([0, CELLS])
     )
+    none = np.zeros(0, np.uint64)
     digests = (keys.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for number, cell in enumerate(drawn):
         mine = slice(cell * RECORDS // CELLS, (cell + 1) * RECORDS // CELLS)
-        sample.add(number, digests[mine], np.arange(mine.start, mine.stop, dtype=np.uint64) + np.uint64(1))
+        sample.add(number, digests[mine], np.arange(mine.start, mine.stop, dtype=np.uint64) + np.uint64(1), none)
     sample.judge()
     return sample
 

@@ -173,18 +173,21 @@ def test_map_that_grows_overwrites_what_it_moved() -> None:
 
 
 def test_map_that_grows_keeps_every_number() -> None:
-    """By numbers: the entries that stay, and what they are compared with, are those of a plain dict."""
+    """By numbers: the entries that stay, what they are compared with, and the last ones that lose, as in dicts."""
     offset_map, rng = OffsetMap(100_000, 100_000, SurvivorRule(kernel.GREATEST_NUMBER, RecordNumbers())), Random(1)
     greatest: dict[int, tuple[int, int]] = {}
+    latest: dict[int, int] = {}
     for base in range(0, 120_000, 30_000):
         rows = np.zeros((30_000, NUMBER + 1), np.uint64)
         for place in range(30_000):
             key, number, offset = rng.randrange(70_000), rng.randrange(50), base + place
             rows[place] = (key * 0x9E3779B97F4A7C15 % 2**64, key, offset + 1, 0, number)
             greatest[key] = max((number, offset), greatest.get(key, (0, -1)))
+            latest[key] = offset
         assert offset_map.put(rows) == len(rows)
     assert offset_map.slots > 65_536
     assert sorted(offset_map.offsets().tolist()) == sorted(offset for _, offset in greatest.values())
+    assert offset_map.outranked == sum(latest[key] != offset for key, (_, offset) in greatest.items())
 
 
 def test_cleared_map_is_small_empty_and_has_a_new_key() -> None:

@@ -17,7 +17,7 @@ from cleaner.kernels import offset_map as kernel
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.read.latest import Digest, LatestByKey
 from cleaner.spark.clean.digest_task import DigestRows, RangeDigester, RangeStart
-from cleaner.spark.clean.plan import JobSettings, Range
+from cleaner.spark.clean.plan import PLACE_SHIFT, JobSettings, Range
 from cleaner.spark.clean.small_log import surviving_codes
 from cleaner.spark.clean.transactions import PassState
 from cleaner.storage.fs.file_system import FileSystem
@@ -112,7 +112,7 @@ def test_digest_tasks_ask_the_rule(log: Path, rule: SurvivorRule) -> None:
     settings = JobSettings(log.parent, log.parent, "", 1, 0, len(KEYS) - 1, 1 << 20, 1 << 20, 10, 1e12, rule)
     whole = Range(0, 0, 0, 0, size, 0, size, 0, is_dirty=True, checks_index=False)
     digester = RangeDigester(FileSystem(), settings, RangeStart(whole, PassState(), None))
-    offsets = [code >> 1 for rows in digester.rows() for code in rows.codes.tolist()]
+    offsets = [code >> PLACE_SHIFT for rows in digester.rows() for code in rows.codes.tolist()]
     assert sorted(offsets) == SURVIVORS[rule]
 
 
@@ -120,8 +120,8 @@ def test_digest_tasks_ask_the_rule(log: Path, rule: SurvivorRule) -> None:
 def test_small_logs_on_spark_ask_the_rule(rule: SurvivorRule) -> None:
     """What one task reduces: the code that stays, and those that only ask and are superseded."""
     words = np.zeros(5, np.int64)
-    codes = np.array([2 << 1, 3 << 1 | 1, 4 << 1 | 1, 5 << 1, 6 << 1], np.int64)
-    expected = [2 << 1, 4 << 1 | 1] if rule == LATEST_OFFSET else [3 << 1 | 1, 5 << 1, 6 << 1]
+    codes = np.array([2 << 2, 3 << 2 | 1, 4 << 2 | 1, 5 << 2, 6 << 2], np.int64)
+    expected = [2 << 2, 4 << 2 | 1] if rule == LATEST_OFFSET else [3 << 2 | 1, 5 << 2, 6 << 2]
     assert surviving_codes([DigestRows(words, words, codes)], rule).tolist() == expected
 
 

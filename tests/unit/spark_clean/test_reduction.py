@@ -44,7 +44,7 @@ def test_shares_reduced_alone_leave_what_one_reduction_leaves(
         numbers = np.array(given_numbers[first::step], np.int64)
         return found if rule.numbers is None else found._replace(numbers=numbers)
 
-    rows = [(key, group << GROUP_SHIFT | place << 1 | puts) for place, (key, puts, group, _) in enumerate(records)]
+    rows = [(key, group << GROUP_SHIFT | place << 2 | puts) for place, (key, puts, group, _) in enumerate(records)]
     shares: dict[int, list[Shared]] = defaultdict(list)
     for first in range(parts):
         for share in split_rows(rows_from(first, parts), reducers):
@@ -61,7 +61,7 @@ def test_shares_reduced_alone_leave_what_one_reduction_leaves(
 
 def test_reducer_with_too_many_rows_voids_the_result(tmp_path: Path) -> None:
     """Its memory is bounded; Spark's own aggregation spills."""
-    shares = list(split_rows(rows_of([((n, n), n << 1 | 1) for n in range(10)]), 1))
+    shares = list(split_rows(rows_of([((n, n), n << 2 | 1) for n in range(10)]), 1))
     assert [data is None for _, data in reduce_rows(_settings(40), iter(shares))] == [False]
     assert list(reduce_rows(_settings(36), iter(shares))) == [(0, None)]
     assert list(gather_codes(FileSystem(), tmp_path, (0,), iter([(0, None)]))) == [None]

@@ -72,9 +72,8 @@ def starts(log: LogBuilder, every: int) -> set[int]:
 def records(place: str, isolation: Isolation) -> list[tuple[int, bytes | None, bytes | None]]:
     """Read a partition as readers do."""
     with open_reader(place, "topic", 0) as reader:
-        return [
-            (each.offset, each.key, each.value) for each in reader.read(reader.log_start_offset, isolation=isolation)
-        ]
+        found = reader.read(reader.log_start_offset, isolation=isolation)
+        return [(each.offset or 0, each.key, each.value) for each in found]
 
 
 def place_of(root: Path, *, with_tail: bool = True) -> str:

@@ -292,10 +292,11 @@ def test_what_is_not_needed_may_be_missing(log: LogBuilder, tmp_path: Path) -> N
         path.unlink()
     with pytest.raises(LogDirOfflineError, match="no usable moved segment has offset 0 to"):
         records(url, "read_committed")
-    write_log_dir(tmp_path / "start", LogBuilder(), log_start_offsets={TOPIC: log.base_offsets[1]})
-    name = "log-start-offset-checkpoint"
-    (tmp_path / "tail" / name).write_bytes((tmp_path / "start" / name).read_bytes())
-    assert records(url, "read_committed") == [each for each in whole if each[0] >= log.base_offsets[1]]
+    for start in range(log.base_offsets[1], log.base_offsets[1] + 4):  # also in the middle of a batch
+        write_log_dir(tmp_path / "start", LogBuilder(), log_start_offsets={TOPIC: start})
+        name = "log-start-offset-checkpoint"
+        (tmp_path / "tail" / name).write_bytes((tmp_path / "start" / name).read_bytes())
+        assert records(url, "read_committed") == [each for each in whole if each[0] >= start]
 
 
 def test_one_bad_partition_does_not_stop_the_others(log: LogBuilder, tmp_path: Path, capsys: Capture) -> None:

@@ -87,10 +87,10 @@ def cover(pieces: Sequence[Piece[_Segment]], start: int | None, end: int | None)
     A whole segment goes before a part of one; then what reaches farthest.
 
     Args:
-        start: the first offset that is wanted; None: the first there is.
+        start: the first offset that is wanted, which may be inside of a batch; None: the first there is.
         end: the first that is not; None: up to the last there is.
     Returns:
-        Adjoining pieces, ascending; or the first gap between them.
+        Adjoining pieces, ascending, of which the first may begin earlier; or the first gap between them.
     """
     last = max((each.end for each in pieces), default=-1) if end is None else end - 1
     offset = min((each.start for each in pieces), default=last + 1) if start is None else start
@@ -104,6 +104,6 @@ def cover(pieces: Sequence[Piece[_Segment]], start: int | None, end: int | None)
         if not open_pieces:
             return Gap(offset, min(last, waiting[-1].start - 1) if waiting else last)
         best = max(open_pieces, key=lambda each: (each.segment.start_offset == offset, each.end))
-        chosen.append(Piece(best.segment, offset, min(best.end, last)))
+        chosen.append(Piece(best.segment, offset if chosen else best.start, min(best.end, last)))
         offset = chosen[-1].end + 1
     return chosen

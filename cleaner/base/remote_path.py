@@ -4,6 +4,10 @@ Paths into storage that is not mounted: `s3://bucket/prefix`, `gs://bucket/prefi
 
 Such a path is a `Path`, so that everything that names a file's place can hold one; it prints as its URL. The file
 system calls of `Path` itself are of no use for it: its files are read through `storage/fs/remote.py`.
+
+A log whose older segments a broker has moved away is one path too: `tiered+URL::DIR`, where URL is the place of the
+moved segments and DIR the broker's own log dir, which may be missing. Its printed form has a part `::` between the log
+dir so joined and what is in it: `tiered+s3://bucket/prefix::/var/lib/kafka/::/orders-0`.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path, PosixPath
+from typing import NamedTuple
 
 from cleaner.errors import UsageError
 
@@ -20,7 +25,13 @@ SCHEMES = ("s3", "gs", "abfs", "abfss", "webhdfs", "swebhdfs")
 KINDS = "s3://, gs://, abfs://, webhdfs://"
 """The same in words."""
 
+TIERED = "tiered+"
+"""Begins the scheme of a log dir that is joined with its moved segments."""
+
+_INSIDE = "::"
+
 _AZURE = re.compile(r"[a-z0-9$][a-z0-9-]*@[a-z0-9]+(\.[a-z0-9-]+)+")  # which is no user with a host
+_TIERED_DIR = f"{TIERED}file://"
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/(/?)(.*)", re.DOTALL)
 
 
@@ -34,7 +45,8 @@ class RemotePath(PosixPath):
 
     def __str__(self) -> str:
         """Return the URL."""
-        return super().__str__().replace(":/", "://", 1)
+        text = super().__str__().replace(":/", "://", 1)
+        return text.replace(_TIERED_DIR, f"{_TIERED_DIR}/", 1) if text.startswith(_TIERED_DIR) else text
 
     def absolute(self) -> RemotePath:
         """Return the path: it always is."""
@@ -73,6 +85,8 @@ def any_path(text: str | os.PathLike[str]) -> Path:
     if isinstance(text, RemotePath) or not is_remote(given := os.fspath(text)):
         return text if isinstance(text, Path) else Path(text)
     scheme, _, rest = given.partition("://")
+    if scheme.startswith(TIERED):
+        return _tiered_path(scheme.removeprefix(TIERED), rest)
     bucket = rest.partition("/")[0]
     # Whatever stands before an @ may be a password, so it is not shown.
     if "@" in bucket and not _is_azure(scheme, bucket):
@@ -88,6 +102,53 @@ def any_path(text: str | os.PathLike[str]) -> Path:
         wanted = "CONTAINER@ACCOUNT.dfs.core.windows.net" if scheme.startswith("abfs") else "BUCKET"
         raise UsageError(f"{given}: no bucket; give {scheme}://{wanted}/PREFIX")
     return RemotePath(given)
+
+
+class TieredPlace(NamedTuple):
+    """
+    What a path into a joined log dir names.
+
+    Attributes:
+        moved: where the moved segments are, a bucket or a directory.
+        local: the broker's log dir; None without one.
+        inside: the parts of the path below the log dir.
+    """
+
+    moved: Path
+    local: Path | None
+    inside: tuple[str, ...]
+
+    @property
+    def local_file(self) -> Path | None:
+        """The same path in the broker's log dir."""
+        return None if self.local is None else self.local.joinpath(*self.inside)
+
+
+def _tiered_path(kind: str, rest: str) -> RemotePath:
+    root, _, inside = f"{rest}/".partition(f"/{_INSIDE}/")
+    moved, _, local = root.partition("::")
+    if is_remote(local):
+        raise UsageError(f"{TIERED}{kind}://{moved}::: behind the `::` belongs the broker's log dir, on this machine")
+    if kind != "file":
+        any_path(f"{kind}://{moved}")  # refuses what it refuses without `tiered+`
+    elif not moved.startswith("/"):
+        raise UsageError(f"{TIERED}file://{moved}: give the whole path: {TIERED}file:///DIR")
+    joined = f"::{Path(local).absolute()}" if local.strip("/") else ""
+    return RemotePath(f"{TIERED}{kind}:/{moved.rstrip('/')}{joined}/{_INSIDE}/{inside}")
+
+
+def tiered_place(path: Path) -> TieredPlace | None:
+    """Take a path into a joined log dir apart; None for other paths."""
+    if not isinstance(path, RemotePath) or not path.scheme.startswith(TIERED) or _INSIDE not in path.parts:
+        return None
+    at = path.parts.index(_INSIDE)
+    moved, _, local = "/".join(path.parts[1:at]).partition("::")
+    kind = path.scheme.removeprefix(TIERED)
+    return TieredPlace(
+        Path(f"/{moved}") if kind == "file" else RemotePath(f"{kind}:/{moved}"),
+        Path(local) if local else None,
+        path.parts[at + 1 :],
+    )
 
 
 def refuse_remote(path: object, what: str = "needs a directory of this machine") -> None:

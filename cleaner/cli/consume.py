@@ -50,6 +50,7 @@ examples:
   cleaner consume --log-dir /tmp/logs --topic prices --partition 0 --offset 5 --max-messages 10
   cleaner consume --log-dir /tmp/logs --topic prices --from-beginning --isolation-level read_committed --format json
   cleaner consume --log-dir /tmp/logs --topic prices --follow --timeout-ms 5000
+  cleaner consume --log-dir tiered+s3://backups/tiered::/tmp/logs --topic prices --from-beginning
 
 exit status:
   0  printed; with --follow also when it was interrupted      1  damage, an offset that is not there, no such topic

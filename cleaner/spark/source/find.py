@@ -13,7 +13,7 @@ from pathlib import Path
 
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.base.remote_path import KINDS, SCHEMES, RemotePath, any_path
+from cleaner.base.remote_path import KINDS, SCHEMES, TIERED, RemotePath, any_path
 from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.spark.source.options import ReadOptions
 from cleaner.storage.fs.file_system import FileSystem, real_path
@@ -99,7 +99,7 @@ def _plain(pattern: str) -> str:
 
 
 def _is_in_bucket(text: str) -> bool:
-    return text.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+    return text.startswith((TIERED, *(f"{scheme}://" for scheme in SCHEMES)))
 
 
 def _path_of(text: str) -> Path:

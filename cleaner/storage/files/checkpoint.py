@@ -91,10 +91,11 @@ def read_checkpoint(fs: ReadableFiles, path: Path, words: int, limit_bytes: int)
     Raises:
         CorruptCheckpointError: another version, a line with more or fewer words, or a wrong count.
     """
-    return _parse(read_bounded(fs, path, limit_bytes) or b"", path, words)
+    return parse_checkpoint(read_bounded(fs, path, limit_bytes) or b"", path, words)
 
 
-def _parse(data: bytes, path: Path, words: int) -> Iterator[CheckpointLine]:
+def parse_checkpoint(data: bytes, path: Path, words: int) -> Iterator[CheckpointLine]:
+    """List the entries of such a file's content; the path is for errors. Raises as `read_checkpoint`."""
     lines = _lines(data)
     for position, line in lines:
         version = read_number(line, 32, path, position, "the version")
@@ -181,7 +182,7 @@ def parse_offset_checkpoint(data: bytes, path: Path) -> dict[TopicPartition, int
             partitions = map(TopicPartition, flat[::3], map(int, flat[1::3]))
             return dict(zip(partitions, map(int, flat[2::3]), strict=True))
     offsets: dict[TopicPartition, int] = {}
-    for position, (topic, partition, offset) in _parse(data, path, 3):
+    for position, (topic, partition, offset) in parse_checkpoint(data, path, 3):
         name = f"{topic.decode('ascii', 'backslashreplace')}-{partition.decode('ascii', 'backslashreplace')}"
         if not _PARTITION.match(partition):
             raise CorruptCheckpointError(path, position, f"the partition is {_shown(partition)}, not a number")

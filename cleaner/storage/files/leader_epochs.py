@@ -17,7 +17,13 @@ from typing import NamedTuple
 
 from cleaner.base.model import EpochEntry
 from cleaner.errors import CorruptCheckpointError
-from cleaner.storage.files.checkpoint import CHECKPOINT_LIMIT_BYTES, read_checkpoint, read_number, write_checkpoint
+from cleaner.storage.files.checkpoint import (
+    CHECKPOINT_LIMIT_BYTES,
+    parse_checkpoint,
+    read_bounded,
+    read_number,
+    write_checkpoint,
+)
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.readable import ReadableFiles
 
@@ -59,8 +65,13 @@ def read_leader_epochs(fs: ReadableFiles, path: Path) -> list[EpochEntry]:
     Raises:
         CorruptCheckpointError: malformed, or a negative epoch or offset, with which Kafka could not load the log.
     """
+    return parse_leader_epochs(read_bounded(fs, path, CHECKPOINT_LIMIT_BYTES) or b"", path)
+
+
+def parse_leader_epochs(data: bytes, path: Path) -> list[EpochEntry]:
+    """Parse the content of `leader-epoch-checkpoint`; the path is for errors. Raises as `read_leader_epochs`."""
     entries: list[EpochEntry] = []
-    for position, (epoch_word, offset_word) in read_checkpoint(fs, path, 2, CHECKPOINT_LIMIT_BYTES):
+    for position, (epoch_word, offset_word) in parse_checkpoint(data, path, 2):
         epoch = read_number(epoch_word, 32, path, position, "the epoch")
         start_offset = read_number(offset_word, 64, path, position, "the start offset")
         if epoch < 0 or start_offset < 0:

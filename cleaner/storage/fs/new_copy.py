@@ -43,7 +43,7 @@ class NewCopy(RemoteFiles):
             raise UsageError(f"{place}: copies are written to s3:// only")
         self._writer = _S3Writer(limits or LIMITS)
         super().__init__(limits, clock, self._writer)
-        if self._listing(place):
+        if self.listing(place):
             raise UsageError(
                 f"{place}: there is something already; name another prefix, or remove what an unfinished copy has left "
                 f"(without cleaner-copy.json it is none): aws s3 rm --recursive {place}"

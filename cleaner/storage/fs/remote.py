@@ -9,7 +9,8 @@ What a disk gives and a bucket does not:
 - Cheap listings: one request lists a directory with sizes and ETags, and is used for `Limits.listing_seconds`.
 - Reads that work or fail: a request is repeated a few times with growing pauses if its answer may change.
 
-`s3.py`, `gs.py`, `abfs.py` and `webhdfs.py` make the requests themselves.
+`s3.py`, `gs.py`, `abfs.py` and `webhdfs.py` make the requests themselves. `storage/tiered` answers them for log dirs
+that are joined with the segments a broker has moved away.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import errno
 import functools
 import hashlib
+import importlib
 import os
 import stat
 from collections import OrderedDict
@@ -26,7 +28,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
-from cleaner.base.remote_path import RemotePath, is_remote, refuse_remote
+from cleaner.base.remote_path import RemotePath, is_remote, refuse_remote, tiered_place
 from cleaner.errors import LogChangedError, LogDirOfflineError, UsageError
 from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem, Space
 from cleaner.storage.fs.open_file import File
@@ -39,23 +41,21 @@ _PIECES_EACH = 4  # of one object: its beginning, its end, and two places to rea
 _CHANGES = "a command or call that changes it"
 
 
+# By name, because a kind may be made of others, and then is in a room above this one.
+_STORES = {
+    "s3": "cleaner.storage.fs.s3:S3",
+    "gs": "cleaner.storage.fs.gs:GoogleStorage",
+    "abfs": "cleaner.storage.fs.abfs:AzureStorage",
+    "abfss": "cleaner.storage.fs.abfs:AzureStorage",
+    "webhdfs": "cleaner.storage.fs.webhdfs:WebHdfs",
+    "swebhdfs": "cleaner.storage.fs.webhdfs:WebHdfs",
+    "tiered": "cleaner.storage.tiered.store:TieredStorage",
+}
+
+
 def _store_of(scheme: str, limits: Limits) -> Store:
-    match scheme:
-        case "abfs" | "abfss":
-            from cleaner.storage.fs.abfs import AzureStorage
-
-            return AzureStorage(limits)
-        case "gs":
-            from cleaner.storage.fs.gs import GoogleStorage
-
-            return GoogleStorage(limits)
-        case "webhdfs" | "swebhdfs":
-            from cleaner.storage.fs.webhdfs import WebHdfs
-
-            return WebHdfs(limits)
-    from cleaner.storage.fs.s3 import S3
-
-    return S3(limits)
+    module, _, name = _STORES[scheme.partition("+")[0]].partition(":")
+    return cast(Store, getattr(importlib.import_module(module), name)(limits))
 
 
 def files_for(fs: FileSystem | None, *paths: object) -> FileSystem:
@@ -118,8 +118,8 @@ class RemoteFiles(FileSystem):
 
     # ---- directories -----------------------------------------------------------------------------------------------
 
-    def _listing(self, path: RemotePath) -> dict[str, RemoteObject]:
-        """Return what a directory holds, as listed a moment ago; empty if there is no such directory."""
+    def listing(self, path: RemotePath) -> dict[str, RemoteObject]:
+        """Return what a directory holds, as listed a moment ago, by name; empty if there is no such directory."""
         if not path.bucket:
             raise UsageError(f"{path}: names no bucket")
         with self._guard:
@@ -137,7 +137,7 @@ class RemoteFiles(FileSystem):
         return None
 
     def _listing_of_directory(self, path: Path) -> dict[str, RemoteObject]:
-        found = self._listing(cast(RemotePath, path))
+        found = self.listing(cast(RemotePath, path))
         if not found:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return found
@@ -152,9 +152,9 @@ class RemoteFiles(FileSystem):
             return RemoteObject(0, "", 0)
         if above is None:
             # First as a directory: a caller may be allowed to list what is below a path, and not what is beside it.
-            if self._listing(path) or not path.key:
+            if self.listing(path) or not path.key:
                 return RemoteObject(0, "", 0)
-            above = self._listing(parent)
+            above = self.listing(parent)
         if path.name not in above:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return above[path.name]
@@ -187,7 +187,7 @@ class RemoteFiles(FileSystem):
         """Return the names that exist in a directory."""
         if not is_remote(directory):
             return super().find(directory, names)
-        found = self._listing(cast(RemotePath, directory))
+        found = self.listing(cast(RemotePath, directory))
         return [name for name in names if name in found]
 
     def exists(self, path: Path) -> bool:
@@ -202,6 +202,7 @@ class RemoteFiles(FileSystem):
 
     def stat(self, path: Path) -> os.stat_result:
         """Return the status; a number made of the ETag is the inode. Raises FileNotFoundError."""
+        path = self._on_disk(path)
         return _status(path, self._object(path)) if is_remote(path) else super().stat(path)
 
     def stat_followed(self, path: Path) -> os.stat_result:
@@ -212,10 +213,17 @@ class RemoteFiles(FileSystem):
         """Return that nothing can be written."""
         return Space(0, 0, True) if is_remote(path) else super().space(path)
 
+    def _on_disk(self, path: Path) -> Path:
+        """Return the file of a joined log dir that is in the broker's own; else the path."""
+        place = tiered_place(path)
+        local = None if place is None else place.local_file
+        return path if local is None or not super().exists(local) else local
+
     # ---- files -----------------------------------------------------------------------------------------------------
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """Open a file; of a bucket as it was listed, without a request."""
+        path = path if write else self._on_disk(path)
         if not is_remote(path):
             return super().open(path, write=write)
         if write:

@@ -29,6 +29,7 @@ from cleaner.log.new_batches import NewBatches, build_marker
 from cleaner.log.opening import OpenedLog, cut_log
 from cleaner.log.producers import Fence, KnownProducer, Producers
 from cleaner.log.record import SEQUENCES, ProducerStamp
+from cleaner.read.snapshot import stable_offset_within
 from cleaner.storage.files.producer_snapshot import write_snapshot
 from cleaner.storage.load.leftovers import settle_swap
 from cleaner.storage.lock.partition_lock import HeldByte, partition_lock
@@ -117,7 +118,7 @@ class WritableLog:
     def last_stable_offset(self) -> int:
         """The offset at which readers of committed records stop (R-407)."""
         unstable = self.producers.first_unstable_offset()
-        return self.flushed_offset if unstable is None else min(unstable, self.flushed_offset)
+        return stable_offset_within(unstable, self.log_start_offset, self.flushed_offset)
 
     @property
     def log_start_checkpoint(self) -> int | None:

@@ -25,7 +25,7 @@ from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
 from cleaner.read.log_end import LogEnd, end_after, end_of
 from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
-from cleaner.read.snapshot import first_offset_of, high_watermark_within
+from cleaner.read.snapshot import first_offset_of, high_watermark_within, stable_offset_within
 from cleaner.read.transactions import Transactions
 from cleaner.read.view import Signal
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
@@ -125,7 +125,8 @@ class DirectoryView:
     def _last_stable(self, log: PartitionListing) -> int:
         published = self._published_offset()
         high_watermark = self._checkpointed(log) if published is None else published
-        return min(high_watermark, self._transactions.first_open(self._log_start(log), high_watermark))
+        start = self._log_start(log)
+        return stable_offset_within(self._transactions.first_open(start, high_watermark), start, high_watermark)
 
     def _of_one_log(self, find_out: Callable[[PartitionListing], int]) -> int:
         """Return what several files say, all of one log: a topic may be deleted and made again in between."""

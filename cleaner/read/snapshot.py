@@ -46,6 +46,22 @@ def first_offset_of(places: tuple[SegmentFiles, ...], start_line: int | None) ->
     return max(start_line or 0, places[0].base_offset if places else 0)
 
 
+def stable_offset_within(first_unstable_offset: int | None, log_start_offset: int, high_watermark: int) -> int:
+    """
+    Return where readers of committed records stop, without a look into the log.
+
+    A transaction may have begun below the log start, where retention has removed its first batches: it counts from the
+    log start on.
+
+    Args:
+        first_unstable_offset: None: everything is stable.
+        log_start_offset, high_watermark: the log's.
+    """
+    if first_unstable_offset is None:
+        return high_watermark
+    return min(high_watermark, max(first_unstable_offset, log_start_offset))
+
+
 def high_watermark_within(line: int | None, start_offset: int, end_offset: int) -> int:
     """Return the high watermark for readers; without a line in the checkpoint, the whole log is valid."""
     return end_offset if line is None else min(max(line, start_offset), end_offset)
@@ -118,7 +134,7 @@ class LogSnapshot:
         transactions = Transactions.at_snapshot(self.fs, self.directory, self.snapshots, begin, end)
         for path, chunk in self._chunks(transactions.begin, end, read, transactions):
             transactions.take(path, chunk, end)
-        return transactions.first_open(end)
+        return stable_offset_within(transactions.first_open(end), begin, end)
 
     def aborted_within(self, first_offset: int, end_offset: int, read: ReadChunks) -> Aborts:
         """

@@ -50,8 +50,8 @@ EXCEPTIONS = {
     r"cleaner serve |kcat ": "tests/integration/test_serve_command.py has a server, and clients",
     r".*\$(\w*LOG_DIR|KEPT)\b": "tests/integration/test_way_back_page.py makes logs for it",
 }
-# Here each command is a process of its own: what a newcomer types first, and what happens in a mount namespace.
-_WITH_PROCESSES = ("README.md", "operations.md")
+# Here each command is a process of its own, because it is in a mount namespace.
+_WITH_PROCESSES = ("operations.md",)
 # Pages whose examples of Python have tests with a session of their own.
 # Its program needs a server: tests/integration/test_serve_command.py has one.
 PAGES_OF_PYTHON = [page for page in PAGES if page.name != "serve.md" and "```python\n" in page.read_text()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,18 +37,26 @@ def run(
     )
 
 
+_TELL_LOADED = """\
+import sys
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
+import cleaner
+cleaner.warm()
+print(*(path for path in opened if path.endswith(".kernel")), sep="\\n")
+"""
+
+
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a cache with all kernels, made by `cleaner warm`; that it worked is part of the promise."""
+    """Give a cache with the kernels that `cleaner.warm()` loads, and no others: copies of those other tests use."""
+    assert main(["warm"]) == 0
+    done = subprocess.run([sys.executable, "-c", _TELL_LOADED], capture_output=True, text=True, check=True)
     directory: Path = tmp_path_factory.mktemp("cache")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = run(directory, "warm")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert " kernels compiled (" in done.stdout
-    assert done.stdout.endswith(f"kept in {next(directory.iterdir())}\n")
-    # Of the processor's time: other tests may run at the same time, and make it longer by a third.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 40
+    for path in map(Path, done.stdout.splitlines()):
+        (directory / path.parent.name).mkdir(exist_ok=True)
+        if path.exists():  # it may be in another of the places
+            shutil.copy(path, directory / path.parent.name)
     return directory
 
 
@@ -102,8 +111,25 @@ def test_warm_as_a_call_compiles_what_is_missing_without_a_warning(cache: Path) 
     assert run(cache, interpreted=program).stdout.split() == ["0", "0"]
 
 
-def test_warm_again_finds_everything(cache: Path) -> None:
-    """It compiles what is not there, and nothing else."""
+@pytest.mark.slow
+def test_warm_compiles_all_kernels_within_its_time(tmp_path: Path) -> None:
+    """From an empty directory, as `make warm` does once before all tests."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = run(tmp_path, "warm")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (done.returncode, done.stderr) == (0, "")
+    # Of the processor's time: other tests may run at the same time, and make it longer by a third.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 40
+
+
+def test_warm_compiles_what_is_missing_and_then_finds_everything(cache: Path) -> None:
+    """It compiles what is not there, and nothing else; each time it says where all is kept."""
+    (path,) = next(cache.iterdir()).glob("batches.count_good_checksums-*.kernel")
+    path.unlink()
+    done = run(cache, "warm")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " kernels compiled (" in done.stdout
+    assert done.stdout.endswith(f"kept in {next(cache.iterdir())}\n")
     done = run(cache, "warm")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("all kernels were compiled already (")
@@ -113,7 +139,7 @@ def test_warm_again_finds_everything(cache: Path) -> None:
 def test_machine_code_of_all_kernels_counts_no_references(cache: Path) -> None:
     """No kernel calls numba's runtime: with its locked counters rounds took half as long again."""
     kernels = list(cache.glob("kernels-*/*.kernel"))
-    assert len(kernels) > 100
+    assert len(kernels) > 50
     assert [path.name for path in kernels if b"NRT_" in path.read_bytes()] == []
 
 

@@ -13,9 +13,12 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError, LogTruncatedError, OffsetOutOfRangeError, UnknownTopicError, UsageError
 from cleaner.log.epochs import EpochEnd
+from cleaner.log.log import Log
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader, open_reader
 from cleaner.log.record import Record
+from cleaner.read.snapshot import LogSnapshots
+from cleaner.spark.source.damage import transactions_reader
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
 from tests.support import batch_builder
@@ -236,6 +239,35 @@ def test_last_stable_offset_follows_the_high_watermark(tmp_path: Path) -> None:
         log_dir = tmp_path / str(mark)
         with reader_of(log_dir, transactions(), high_watermarks={TOPIC: mark}) as reader:
             assert reader.last_stable_offset == stable
+
+
+def test_last_stable_offset_is_not_below_a_log_start_within_an_open_transaction(tmp_path: Path) -> None:
+    """R-407: to the writer, a reader that knew the log before retention, a new one, and Spark."""
+    settings = {"retention.bytes": "1", "file.delete.delay.ms": "0", "cleanup.policy": "delete"}
+
+    def stable_offsets(*logs: Log | LogReader) -> set[int]:
+        found = LogSnapshots(FileSystem()).take(TOPIC, tmp_path / "logs" / str(TOPIC))
+        with open_reader(tmp_path / "logs", *TOPIC) as new:
+            offsets_found = {log.last_stable_offset for log in (*logs, new)}
+        return {*offsets_found, found.last_stable_offset(transactions_reader("fail"))}
+
+    with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic(TOPIC.topic, 1, settings)
+        log = manager.log(TOPIC.topic)
+        log.append([Record(b"a", b"1")] * 3)
+        producer = log.producer("writer")
+        producer.begin()
+        for _ in range(2):
+            producer.append([Record(b"b", b"2")] * 4)
+            log.roll()
+        log.append([Record(b"c", b"3")] * 2)
+        log.flush()
+        manager.upkeep.note_all()
+        with open_reader(tmp_path / "logs", *TOPIC) as old:
+            assert stable_offsets(log, old, log.reader) == {3}
+            manager.upkeep.retain()
+            manager.upkeep.note_all()
+            assert (log.log_start_offset, stable_offsets(log, old, log.reader)) == (11, {11})
 
 
 def test_offset_for_time_is_that_of_the_first_record_not_older(tmp_path: Path) -> None:

@@ -187,7 +187,8 @@ class Lookups:
         """Forget what an interrupted cut has removed: what is not there any more."""
         if self._cut_from is not None:
             there: dict[int, tuple[bytes | None, bytes | None]] = {}
-            for columns in log.columns(max(self._cut_from, log.log_start_offset)):
+            first = max(self._cut_from, log.log_start_offset)
+            for columns in log.columns(first) if first < log.log_end_offset else ():
                 pairs = zip(columns.keys(), columns.values(), strict=True)
                 there.update(zip(columns.offsets.tolist(), pairs, strict=True))
             self._sent = {at: pair for at, pair in self._sent.items() if at < self._cut_from or there.get(at) == pair}

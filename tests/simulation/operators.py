@@ -291,10 +291,9 @@ class Operators(Questions):
                 name: checkpoints_of(bench.log_dir, name).get("log-start-offset-checkpoint", 0) for name in names_
             }
             # Without an accident: until the undo, the book's rule is not that of the log.
-            self._undo(
-                Rest(rest.kind, rest.number),
-                ViewedRound({name: Found.of(bench.directory(name)) for name in names_}, starts),
-            )
+            viewed = ViewedRound({name: Found.of(bench.directory(name)) for name in names_}, starts)
+            with self._undisturbed():
+                self._undo(Rest(rest.kind, rest.number), viewed)
 
     def _undo(self, rest: Rest, viewed: ViewedRound | None = None) -> None:
         bench = self._bench

@@ -29,6 +29,7 @@ from tests.simulation.processes import Process
 
 _TOPIC = "state"
 _KEYS = tuple(b"key-%d" % number for number in range(12))
+_UNCOMMITTED = b"never committed"
 _LIVES = 5
 _MOST_CHANGES = 90
 _STEPS = 16
@@ -52,7 +53,7 @@ class Lookups:
         self._durable_end = self._cleaned_to = self._number = 0
         self._has_cleaned = False
         self._batches: dict[int, int] = {}  # base offset to the offset behind the last record
-        self._cut_from: int | None = None  # a cut began there, and it is not known whether it ended
+        self._doubtful_from: int | None = None  # an append or a cut began there, and it is not known whether it ended
 
     def run(
         self,
@@ -88,7 +89,7 @@ class Lookups:
             if log.log_end_offset < self._durable_end:
                 raise Wrong(f"the log ends at {log.log_end_offset}, durable was {self._durable_end}")
             self._forget_from(log.log_end_offset)
-            self._look_after_a_cut(log)
+            self._settle_doubts(log)
             self._serve(log)
             end = log.log_end_offset
             manager.close()
@@ -153,11 +154,13 @@ class Lookups:
             value = None if rng.random() < 0.2 else b"value-%d" % self._number
             pairs.append((rng.choice(_KEYS), value))
         self._sent.update(enumerate(pairs, at))
+        self._doubtful_from = at
         first = log.append([Record(*pair) for pair in pairs]).base_offset
         if first != at:  # a marker of a transaction that took too long came between
             self._forget_from(at)
             self._sent.update(enumerate(pairs, first))
         self._batches[first] = first + len(pairs)
+        self._doubtful_from = None
         if rng.random() < 0.5:
             self._durable_end = max(self._durable_end, log.flush())
 
@@ -165,7 +168,7 @@ class Lookups:
         """Append in a transaction that is aborted, or that the end of this life leaves open."""
         producer = log.producer("lookups")
         producer.begin()
-        producer.append([Record(self._rng.choice(_KEYS), b"never committed")])
+        producer.append([Record(self._rng.choice(_KEYS), _UNCOMMITTED)])
         self._durable_end = max(self._durable_end, log.flush())
         if self._rng.random() < 0.9:
             producer.abort()
@@ -178,21 +181,22 @@ class Lookups:
         # A batch goes whole, and while this is under way any of it may be there.
         self._durable_end = min(self._durable_end, max(self._cleaned_to, offset - 6))
         # Where a transaction is open again, its marker takes the place of a record that went.
-        self._cut_from = next((at for at, end in self._batches.items() if at < offset < end), offset)
+        self._doubtful_from = next((at for at, end in self._batches.items() if at < offset < end), offset)
         log.truncate_to(offset)
-        self._forget_from(self._cut_from)
-        self._cut_from = None
+        self._forget_from(self._doubtful_from)
+        self._doubtful_from = None
 
-    def _look_after_a_cut(self, log: Log) -> None:
-        """Forget what an interrupted cut has removed: what is not there any more."""
-        if self._cut_from is not None:
-            there: dict[int, tuple[bytes | None, bytes | None]] = {}
-            first = max(self._cut_from, log.log_start_offset)
+    def _settle_doubts(self, log: Log) -> None:
+        """After an interrupted append or cut the book has what is there."""
+        if self._doubtful_from is not None:
+            self._forget_from(self._doubtful_from)
+            first = max(self._doubtful_from, log.log_start_offset)
             for columns in log.columns(first) if first < log.log_end_offset else ():
                 pairs = zip(columns.keys(), columns.values(), strict=True)
-                there.update(zip(columns.offsets.tolist(), pairs, strict=True))
-            self._sent = {at: pair for at, pair in self._sent.items() if at < self._cut_from or there.get(at) == pair}
-            self._cut_from = None
+                for at, (key, value) in zip(columns.offsets.tolist(), pairs, strict=True):
+                    if key is not None and value != _UNCOMMITTED:
+                        self._sent[at] = key, value
+            self._doubtful_from = None
 
     def _forget_from(self, end: int) -> None:
         self._sent = {at: pair for at, pair in self._sent.items() if at < end}

@@ -176,7 +176,7 @@ def check_large_reads_are_kept(rig: Rig) -> None:
 def check_nothing_is_changed(rig: Rig) -> None:
     """Every call of the file system that changes something refuses the bucket before the disk is asked."""
     reading = {"open", "exists", "stat", "stat_followed", "list_dir", "list_files", "scan_dir", "list_dirs", "find"}
-    reading |= {"read_bytes", "shredding", "accept", "is_in_place", "space", "free_bytes"}
+    reading |= {"read_bytes", "shredding", "accept", "is_in_place", "space", "free_bytes", "wait_until_freed"}
     for name in set(vars(FileSystem)) - reading:
         if not name.startswith("_") and callable(vars(FileSystem)[name]):
             arguments: list[Any] = [rig.object] * (2 if name in ("rename", "link") else 1)

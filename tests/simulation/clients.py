@@ -304,7 +304,9 @@ def clean_once(bench: Bench, fs: SimFiles) -> None:
     for name in topics.compacted:
         if bench.directory(name).exists():
             checkpoint = checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0)
-            bench.rounds_began[name] = RoundBegun(checkpoint, frozenset(left_overs(bench.directory(name))))
+            bench.rounds_began[name] = RoundBegun(
+                checkpoint, frozenset(left_overs(bench.directory(name))), "delete" in SETTINGS[name]["cleanup.policy"]
+            )
     if bench.stops_clock:
         # If there is one, a millisecond before a tombstone or a marker may go.
         horizons = topics.now[MAIN].horizons()

@@ -233,7 +233,8 @@ def judge_cut_checkpoints(directory: Path, checkpoints: dict[str, int]) -> None:
         data = path.read_bytes()
         end = max(end, int(path.stem))
         at = 0
-        while (raw := _sound_batch(data, at)) is not None:
+        # No checksum covers a base offset: a batch whose offset was lost is not above those before it.
+        while (raw := _sound_batch(data, at)) is not None and batch_info(raw).base_offset >= end:
             end, at = batch_info(raw).last_offset + 1, at + len(raw)
         if at < len(data):
             break
@@ -251,10 +252,15 @@ def _sound_batch(data: bytes, at: int) -> bytes | None:
 
 
 class RoundBegun(NamedTuple):
-    """What was there when a round began: the cleaner's checkpoint, and files of unfinished work."""
+    """
+    What was there when a round began: the cleaner's checkpoint, and files of unfinished work.
+
+    `expires`: retention may retire segments meanwhile.
+    """
 
     checkpoint: int
     left_overs: frozenset[str]
+    expires: bool
 
 
 def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None:
@@ -276,7 +282,8 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
         has = {name[20:] for name in names if name.startswith(stem)}
         indexes = {suffix for suffix in (".index", ".timeindex", ".txnindex") if suffix + ".swap" in has}
         is_decided = not any(name.endswith(".cleaned") for name in names)
-        if ".log" not in has and any(name.endswith(".cleaned") for name in has):
+        is_retired = ".log" not in has and not (begun.expires and ".log.deleted" in has)
+        if is_retired and any(name.endswith(".cleaned") for name in has):
             raise Wrong(f"{stem}.log is retired before the swap is decided: {sorted(has)}")
         # Of a swap that was interrupted after its logs had their names, a power cut may bring the logs' suffixes back.
         if ".log.swap" in has and is_decided and not {f"{stem}.index.swap", f"{stem}.timeindex.swap"} <= there:

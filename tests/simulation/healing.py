@@ -19,7 +19,7 @@ from tests.simulation.bench import Bench
 from tests.simulation.clients import make_topic, records_of, require_closed
 from tests.simulation.daemon import SimDaemon
 from tests.simulation.disk import SimFiles, Trouble
-from tests.simulation.found import Found, Wrong, checkpoints_of, left_overs
+from tests.simulation.found import Found, Wrong, checkpoints_of, first_base, left_overs
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Task
 from tests.simulation.sent import Transaction
@@ -312,7 +312,11 @@ class Healing:
         """Return the compacted logs that are not cleaned to their ends, and up to where they are."""
         log_dir, topics = self._bench.log_dir, self._bench.topics
         clean_to = {
-            name: checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0)
+            # Retention may have removed all that was due.
+            name: max(
+                checkpoints_of(log_dir, name).get("cleaner-offset-checkpoint", 0),
+                first_base(self._bench.directory(name)) or 0,
+            )
             for name in topics.compacted
             if name in ends
         }

@@ -145,11 +145,18 @@ class Oracle:
         self.has_shrunk = True
 
     def _note_cleaned(self) -> None:
-        if self.is_deleted_soon and topic_id_of(self._directory) != self._topic_id:
-            return
-        self.start.look()
+        directory = self._directory
+        if self.is_deleted_soon and topic_id_of(directory) != self._topic_id:
+            # It waits for its removal under another name; a power cut may bring the old name back.
+            others = sorted(directory.parent.glob(f"{directory.name}.*"))
+            found = [path for path in others if topic_id_of(path) == self._topic_id]
+            if not found:
+                return
+            directory = found[0]
+        else:
+            self.start.look()
         if self._rounds:
-            bases = [int(path.name.partition(".")[0]) for path in self._directory.glob("*.log")]
+            bases = [int(path.name.partition(".")[0]) for path in directory.glob("*.log")]
             self._cleaned_to = max([self._cleaned_to, *bases])
 
     # ---- what readers are shown ------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ class SoundChunks:
     """
     The batches of a segment up to the first one that is damaged, or whose offset is not above those before it.
 
-    No checksum covers a batch's base offset: if a power cut has lost the sector that ended with it, it reads as zeros
-    in a batch that is sound otherwise. The first batch cannot lose it so: its header is in one sector. If that batch is
+    No checksum covers a batch's base offset: if a power cut has lost the sector that ended with it, or a write that
+    ended there, it reads as zeros in a batch that is sound otherwise. If the segment's first batch has another offset
     below the segment's base, something else is wrong, and Kafka does not load the log either (R-612).
 
     Attributes:
@@ -69,7 +69,7 @@ class SoundChunks:
             return
         stop = self._segment.size
         with self._segment.open_log() as file:
-            next_offset = base_offset_of(file.read(LOG_OVERHEAD_BYTES, 0))
+            next_offset = base_offset_of(file.read(LOG_OVERHEAD_BYTES, 0)) or self._segment.base_offset
             while True:
                 try:
                     for chunk in checked_batches(

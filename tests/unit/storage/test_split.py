@@ -10,7 +10,7 @@ import pytest
 
 from cleaner.base.model import AbortedTxn
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, TruncationRefusedError
 from cleaner.format.batch import ReadBuffer
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.indexes import txn_index_bytes
@@ -100,6 +100,15 @@ def test_segment_that_begins_below_its_base_is_not_split(tmp_path: Path) -> None
     with pytest.raises(CorruptBatchError):
         load(directory, clean=False)
     assert list(logs(directory)) == [100]
+
+
+def test_first_batch_whose_offset_was_lost_is_cut(tmp_path: Path) -> None:
+    """No checksum covers the base offset: a power cut that has lost a short write leaves zeros there."""
+    directory = overflowed(tmp_path, 0, base=100)
+    with pytest.raises(TruncationRefusedError):
+        load(directory, clean=False, allow_truncate=False)
+    finish(load(directory, clean=False))
+    assert logs(directory) == {100: b""}
 
 
 def test_new_segments_are_announced_from_the_highest_and_named_from_the_lowest(tmp_path: Path) -> None:

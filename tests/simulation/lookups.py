@@ -52,8 +52,10 @@ class Lookups:
         self._sent: dict[int, tuple[bytes, bytes | None]] = {}
         self._durable_end = self._cleaned_to = self._number = 0
         self._has_cleaned = False
+        self._was_closed = True
         self._batches: dict[int, int] = {}  # base offset to the offset behind the last record
         self._doubtful_from: int | None = None  # an append or a cut began there, and it is not known whether it ended
+        self._read_back = range(0)  # offsets whose records were read from the log: their batches are not known
 
     def run(
         self,
@@ -88,12 +90,17 @@ class Lookups:
                 self._cleaned_to, self._has_cleaned = log.log_end_offset, False
             if log.log_end_offset < self._durable_end:
                 raise Wrong(f"the log ends at {log.log_end_offset}, durable was {self._durable_end}")
+            if not self._was_closed:
+                # Where records were lost, the marker of a transaction that was open may be.
+                doubtful = self._durable_end if self._doubtful_from is None else self._doubtful_from
+                self._doubtful_from = min(doubtful, self._durable_end)
+            self._was_closed = False
             self._forget_from(log.log_end_offset)
-            self._settle_doubts(log)
+            self._settle_doubts(log, log.log_end_offset)
             self._serve(log)
             end = log.log_end_offset
             manager.close()
-            process.closed_in_order = True
+            process.closed_in_order = self._was_closed = True
             if self._rng.random() < 0.6:
                 self._durable_end, self._has_cleaned = end, True
                 self._clean(fs)
@@ -160,6 +167,7 @@ class Lookups:
             self._forget_from(at)
             self._sent.update(enumerate(pairs, first))
         self._batches[first] = first + len(pairs)
+        self._read_back = range(self._read_back.start, min(first, self._read_back.stop))
         self._doubtful_from = None
         if rng.random() < 0.5:
             self._durable_end = max(self._durable_end, log.flush())
@@ -182,20 +190,22 @@ class Lookups:
         self._durable_end = min(self._durable_end, max(self._cleaned_to, offset - 6))
         # Where a transaction is open again, its marker takes the place of a record that went.
         self._doubtful_from = next((at for at, end in self._batches.items() if at < offset < end), offset)
+        if offset in self._read_back:
+            self._doubtful_from = self._read_back.start
         log.truncate_to(offset)
-        self._forget_from(self._doubtful_from)
-        self._doubtful_from = None
+        self._settle_doubts(log, offset if offset in self._read_back else self._doubtful_from)
 
-    def _settle_doubts(self, log: Log) -> None:
-        """After an interrupted append or cut the book has what is there."""
+    def _settle_doubts(self, log: Log, end: int) -> None:
+        """After an interrupted append or cut, or an end out of order, the book has what is there below an offset."""
         if self._doubtful_from is not None:
             self._forget_from(self._doubtful_from)
             first = max(self._doubtful_from, log.log_start_offset)
-            for columns in log.columns(first) if first < log.log_end_offset else ():
+            for columns in log.columns(first) if first < min(end, log.log_end_offset) else ():
                 pairs = zip(columns.keys(), columns.values(), strict=True)
                 for at, (key, value) in zip(columns.offsets.tolist(), pairs, strict=True):
-                    if key is not None and value != _UNCOMMITTED:
+                    if at < end and key is not None and value != _UNCOMMITTED:
                         self._sent[at] = key, value
+            self._read_back = range(min(first, self._read_back.start) if self._read_back else first, end)
             self._doubtful_from = None
 
     def _forget_from(self, end: int) -> None:

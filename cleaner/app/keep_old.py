@@ -20,6 +20,7 @@ from cleaner.errors import UsageError
 from cleaner.state.kept_manifest import GROUP_DIGITS, KeptFile, KeptGroup, KeptPartition, manifest
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
+from cleaner.storage.fs.new_dir import make_durable_dir
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment import names
 from cleaner.storage.segment.segment import Segment
@@ -48,11 +49,11 @@ def check_outside(session: Session, directory: Path, option: str) -> None:
 def make_directory(fs: FileSystem, path: Path) -> None:
     """Make a directory and its parents durably; existing ones are fine. The path must be free of links."""
     missing = list(itertools.takewhile(lambda each: not each.is_dir(), (path, *path.parents)))
-    if missing:
-        with fs.hold(missing[-1].parent):
-            for each in reversed(missing):
-                fs.make_dir(each, _DIRECTORY_MODE)
-                fs.fsync_dir(each.parent)
+    there = missing[-1].parent if missing else path
+    make_durable_dir(fs, there, _DIRECTORY_MODE)
+    with fs.hold(there):
+        for each in reversed(missing):
+            make_durable_dir(fs, each, _DIRECTORY_MODE)
 
 
 class CutSaver:

@@ -37,6 +37,7 @@ from cleaner.log.latest import Latest
 from cleaner.log.reader import open_reader
 from cleaner.log.topics import Topics
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.new_dir import make_durable_dir
 from cleaner.storage.fs.remote import files_for
 from cleaner.storage.lock.byte_ranges import TO_THE_END, WRITE, try_lock
 from cleaner.storage.log_dir import LogDir
@@ -154,12 +155,10 @@ def _held(fs: FileSystem, target: Path, log_dir: Path) -> Iterator[Path]:
     around = place_around(fs, place) or (log_dir if place.is_relative_to(real_path(log_dir)) else None)
     if around is not None:
         raise UsageError(f"{place}: inside of {around}, where each directory is a partition; name one outside")
-    if not fs.exists(place):
-        mode = _REMOTE_MODE if is_remote(log_dir) else stat.S_IMODE(fs.stat_followed(log_dir).st_mode)
-        if not fs.exists(place.parent):
-            raise UsageError(f"{place}: {place.parent} is not there, to make it in")
-        fs.make_dir(place, mode & 0o777)
-        fs.fsync_dir(place.parent)
+    if not fs.exists(place.parent):
+        raise UsageError(f"{place}: {place.parent} is not there, to make it in")
+    mode = _REMOTE_MODE if is_remote(log_dir) else stat.S_IMODE(fs.stat_followed(log_dir).st_mode)
+    make_durable_dir(fs, place, mode & 0o777)
     with ExitStack() as stack:
         stack.enter_context(fs.hold(place))
         try:

@@ -33,6 +33,7 @@ from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from cleaner.storage.files.published import Publisher
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.new_dir import make_durable_dir
 from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
 from cleaner.storage.segment.generation import Generations
@@ -74,12 +75,10 @@ def make_log_dir(fs: FileSystem, path: Path, identity: MetaProperties) -> MetaPr
         CorruptCheckpointError: its `meta.properties` is damaged.
         LogDirOfflineError, NoSpaceError: the disk.
     """
+    if fs.exists(path) and not path.is_dir():
+        raise UsageError(f"{path}: not a directory")
     try:
-        fs.make_dir(path, _DIRECTORY_MODE)
-        fs.fsync_dir(path.parent)
-    except FileExistsError:
-        if not path.is_dir():
-            raise UsageError(f"{path}: not a directory") from None
+        make_durable_dir(fs, path, _DIRECTORY_MODE)
     except LogDirOfflineError as error:
         if isinstance(error.cause, FileNotFoundError):
             raise UsageError(f"{path}: its parent directory does not exist") from error

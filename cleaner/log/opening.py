@@ -25,6 +25,7 @@ from cleaner.errors import TruncationRefusedError, ZeroTailError
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.producer_snapshot import SEQUENCES, ProducerEntry
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.new_dir import make_durable_dir
 from cleaner.storage.load.leftovers import settle_swap
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.load.loader import load_log
@@ -89,7 +90,7 @@ def open_log(
     """
     fs, directory = log_dir.fs, log_dir.path / str(topic_partition)
     with partition_lock(fs, log_dir.path, topic_partition, clock):
-        _make_directory(fs, directory)
+        make_durable_dir(fs, directory, stat.S_IMODE(fs.stat(log_dir.path).st_mode))
         recovery_point = log_dir.recovery_points.get(topic_partition, 0)
         known_offset = max(recovery_point, log_dir.high_watermarks.get(topic_partition, 0))
         load = partial(
@@ -128,12 +129,6 @@ def find_last_batch(fs: FileSystem, directory: Path, producer_id: int) -> Produc
                 *(int(last["max_timestamp"]), _NO_EPOCH, -1),
             )
     return None
-
-
-def _make_directory(fs: FileSystem, directory: Path) -> None:
-    if not fs.exists(directory):
-        fs.make_dir(directory, stat.S_IMODE(fs.stat(directory.parent).st_mode))
-        fs.fsync_dir(directory.parent)
 
 
 def _load(

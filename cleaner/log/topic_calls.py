@@ -42,6 +42,8 @@ class TopicCalls:
         """
         Create a topic; its logs can be written to when it returns.
 
+        A crash or a disk error in the middle may leave the first of its partitions; `add_partitions` makes the others.
+
         Args:
             name: as Kafka's rules for names allow.
             partitions: how many.

@@ -17,6 +17,7 @@ from cleaner.base.trusted import why_way_is_open_to_others
 from cleaner.errors import ConfigError, LogDirOfflineError
 from cleaner.state.lock_file import LockFile
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.new_dir import make_durable_dir
 
 STATE_DIR_KEY = "cleaner.state.dir"
 LOCK_NAME = "lock"
@@ -123,13 +124,10 @@ def require_private(fs: FileSystem, directory: Path, key: str, value: object) ->
 
 
 def _make(fs: FileSystem, resolved: Path, given: Path) -> None:
-    if fs.exists(resolved):
-        return
     try:
-        fs.make_dir(resolved, MODE)
-        fs.fsync_dir(resolved.parent)
-    except FileExistsError:
-        return  # another starting daemon created it; the lock decides
+        make_durable_dir(fs, resolved, MODE)
     except LogDirOfflineError as error:
+        if isinstance(error.cause, NotADirectoryError):
+            return  # what it is, its owner is told next
         reason = error.cause.strerror or "cannot be created"
         raise ConfigError(STATE_DIR_KEY, given, f"cannot be created: {reason}") from error

@@ -283,11 +283,12 @@ class LogDir:
         Remove the clean-shutdown marker durably, if there is one.
 
         Invariant: the removal is on disk before the first change that makes a log need recovery. A marker that a power
-        cut brings back would let a broker trust a torn log.
+        cut brings back would let a broker trust a torn log. Without a marker the names are forced to disk, too: a
+        process before may have changed them, and got an error when it did so.
         """
         if self.has_clean_shutdown_marker():
             self.fs.remove(self.path / names.CLEAN_SHUTDOWN)
-            self.fs.fsync_dir(self.path)
+        self.fs.fsync_dir(self.path)
 
 
 class CachedLogDir(LogDir):

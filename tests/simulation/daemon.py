@@ -65,6 +65,7 @@ class SimDaemon:
     def __init__(self, bench: Bench, *, has_retention: bool = False, state: str = "state") -> None:
         self._bench = bench
         self._state_dir: Path = bench.log_dir.parent / state
+        self._is_reloading = False
         self._values = bench.settings | _SETTINGS
         self._values |= {
             "cleaner.retention.enable": str(has_retention).lower(),
@@ -207,8 +208,17 @@ class SimDaemon:
         steering.cancel(steering.request(partition, _UID).id, _UID)
 
     def _reload(self, steering: ServiceSteering, number: int) -> None:
-        """Have it read other settings, and then its own again: bad ones change nothing."""
-        before, number = dict(self._values), number % len(_RELOADS)
+        """Have it read other settings, and then its own again: bad ones change nothing. There is one file of them."""
+        if self._is_reloading:
+            return
+        self._is_reloading = True
+        try:
+            self._read_other_settings(steering, number % len(_RELOADS))
+        finally:
+            self._is_reloading = False
+
+    def _read_other_settings(self, steering: ServiceSteering, number: int) -> None:
+        before = dict(self._values)
         self._values |= _RELOADS[number]
         shown = steering.snapshot().config.values
         result = steering.reload(_UID)

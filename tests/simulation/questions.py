@@ -55,9 +55,11 @@ class Questions(OperatorsHand):
         bench, outcomes = self._bench, list[object]()
         if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
             return
-        before = {name: self._files_of(name) for name in bench.topics.names}
+        before = {}
 
         def command(fs: SimFiles) -> None:
+            # Of this try: a power cut in one before may have brought back what was removed earlier.
+            before.update({name: self._files_of(name) for name in bench.topics.names})
             # A part of each log first: only that it says anything at all.
             for sample_bytes in (1, None):
                 asked = who_log_dir(
@@ -84,9 +86,11 @@ class Questions(OperatorsHand):
         bench, outcomes = self._bench, list[object]()
         if not self._is_closed or not self._is_settled or self._has_daemon or bench.has_errors:
             return
-        before = {name: self._files_of(name) for name in bench.topics.names}
+        before = {}
 
         def command(fs: SimFiles) -> None:
+            # Of this try: a power cut in one before may have brought back what was removed earlier.
+            before.update({name: self._files_of(name) for name in bench.topics.names})
             outcomes[:] = gaps_log_dir(bench.log_dir, self._sources, self._context(fs))
 
         if not self._carry_out(rest, command) or bench.world.disk.has_lost_pages:

@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from cleaner.app.clean_log_dir import clean_log_dir
@@ -37,6 +39,8 @@ from cleaner.log.manager import LogManager
 from cleaner.log.reader import LogReader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.settings.sources import Sources
+from cleaner.storage.files.published import ENTRY_BYTES
+from cleaner.storage.segment.names import PUBLISHED
 from tests.simulation.bench import Bench, Kept
 from tests.simulation.disk import SimFiles
 from tests.simulation.fetching import Shown, fetched
@@ -255,7 +259,9 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     """Read a log from its start, as another process that only sees its files; `pause`: seconds, behind some records."""
     oracle, calm = bench.topics.now[topic], bench.calm()
     (expected, stable), start = oracle.must_be_shown(), _log_start(bench, topic, oracle)
-    writer = bench.writer  # without one, readers know an older high watermark
+    # Without a writer readers know an older high watermark, and so they do while he has written half of a new one.
+    writer = bench.writer if _are_whole(bench.log_dir / PUBLISHED) else None
+    torn = bench.world.disk.torn_entries
     shown: list[Shown] = []
     try:
         read = fetched if bench.is_served else _columns
@@ -269,6 +275,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
         return
     require_closed(fs)
     is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.has_errors
+    is_up = is_up and bench.world.disk.torn_entries == torn
     if oracle.is_deleted_soon:
         is_up = False
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
@@ -277,6 +284,13 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("fetched" if bench.is_served else "shown")
     bench.has_read()
+
+
+def _are_whole(published: Path) -> bool:
+    """Tell whether all entries of the high watermarks that are written at once have their checksums."""
+    data = published.read_bytes() if published.exists() else b""
+    entries = [data[at : at + ENTRY_BYTES] for at in range(0, len(data), ENTRY_BYTES)]
+    return all(zlib.crc32(each[:-8]).to_bytes(8, "little") == each[-8:] for each in entries)
 
 
 def _columns(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Shown]:

@@ -23,6 +23,7 @@ from random import Random
 from cleaner.errors import disk_error
 from cleaner.storage.fs.file_system import DirectoryEntry, File, Space
 from cleaner.storage.fs.many_files import open_large
+from cleaner.storage.segment.names import PUBLISHED
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Killed, Scheduler
 from tests.support.forgetful_fs import ForgetfulFileSystem
@@ -89,6 +90,7 @@ class Disk:
         trouble: what is wrong now.
         has_lost_pages: a failed fsync has lost some since this was last set back.
         frees_behind: see `Plan`.
+        torn_entries: how many writes of a published high watermark were short.
     """
 
     def __init__(self, root: Path, scheduler: Scheduler, rng: Random, habits: Random) -> None:
@@ -97,6 +99,7 @@ class Disk:
         self.trouble: Trouble | None = None
         self.has_lost_pages = False
         self.has_moved_directories = self.frees_behind = False
+        self.torn_entries = 0
         self._rng = rng
         self._habits = habits
         self._is_slow = habits.random() < 0.3
@@ -185,7 +188,10 @@ class SimFile(WatchedFile):
 
     def _write_some(self, data: memoryview, position: int) -> int:
         """Write as `File._write_some`."""
-        count = super()._write_some(self._owner.disk.shortened(data), position)
+        disk = self._owner.disk
+        shortened = disk.shortened(data)
+        disk.torn_entries += len(shortened) < len(data) and self.path.name == PUBLISHED
+        count = super()._write_some(shortened, position)
         self._owner.date(self.fileno())
         return count
 

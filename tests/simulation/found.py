@@ -101,6 +101,7 @@ class Found:
         batches = list(sound_batches(data))
         self.damaged_bytes += len(data) - sum(len(batch.raw) for batch in batches)
         self.size += len(data)
+        self.end = max(self.end, int(segment))
         for batch in batches:
             self._take(batch, segment)
 

@@ -383,7 +383,9 @@ class Oracle:
         if sent.offset is None or sent.offset >= self._cleaned_to or not self._is_compacted:
             return False
         is_hidden = self._may_count_wrongly and sent.transaction is not None
-        return sent.value is None or is_hidden or not may_count(sent) or sent.offset < last.get(sent.key, -1)
+        # Of a commit that was not answered the timeout may have made an abort since.
+        may_be_aborted = sent.transaction is not None and sent.transaction.answered is not True
+        return sent.value is None or is_hidden or may_be_aborted or sent.offset < last.get(sent.key, -1)
 
     @property
     def _may_count_wrongly(self) -> bool:
@@ -411,7 +413,7 @@ class Oracle:
             if transaction is None:
                 continue
             outcome = found.outcome(offset)
-            if self.rots.has_hit(".log"):
+            if self.rots.last_ever_hit >= offset:
                 # Its marker may be cut off; while the damage is there, another may seem to be its marker.
                 if outcome is not None and self.rots.last_lost() < 0:
                     transaction.answered = transaction.asked = outcome

@@ -30,6 +30,7 @@ class Rot:
 
     Attributes:
         first, last: offsets of the records of which nobody can say any more what they were; last < first: none.
+        whole: the damaged file; None for a `.log`, of which recovery may cut off the rest.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class Rot:
     after: bytes
     first: int = 0
     last: int = -1
+    whole: bytes | None = None
 
 
 class Rots:
@@ -46,18 +48,22 @@ class Rots:
 
     Args:
         checkpoints: names of the checkpoints that were ever damaged, which all partitions of the log dir have.
+    Attributes:
+        last_ever_hit: the last offset that was ever damaged, also if that was repaired or cut off since; -1: none was.
     """
 
     def __init__(self, checkpoints: set[str]) -> None:
         self._checkpoints = checkpoints
         self._files: set[str] = set()
         self._rots: list[Rot] = []
+        self.last_ever_hit = -1
         self._cut: list[Rot] = []  # recovery has cut the segment there, and kept later ones (R-330)
 
     def copy(self) -> Rots:
         """Return an independent copy."""
         other = Rots(set(self._checkpoints))
         other._files, other._rots, other._cut = set(self._files), list(self._rots), list(self._cut)
+        other.last_ever_hit = self.last_ever_hit
         return other
 
     @property
@@ -117,19 +123,32 @@ class Rots:
         same = next(at for at, (old, new) in enumerate(zip(before, after, strict=True)) if old != new)
         position, before, after = position + same, before[same:], after[same:]
         first, last = 0, -1
+        whole: bytes | None = data[:position] + after + data[position + len(after) :]
         if kind == ".log":
+            whole = None
             # A reader that loses its way finds it again in the next segment.
             hit = (each.base_offset for each in batches if each.position + len(each.raw) > position)
             first = next(hit, batches[-1].base_offset)
             last = int(logs[logs.index(path) + 1].stem) - 1
+            self.last_ever_hit = max(self.last_ever_hit, last)
         (self._checkpoints if kind == _CHECKPOINT else self._files).add(path.name)
-        self._rots.append(Rot(path, position, before, after, first, last))
+        self._rots.append(Rot(path, position, before, after, first, last, whole))
         disk.rot(path, position, after)
 
-    def repair(self, disk: Disk) -> None:
-        """Have the operator put back what was there, from a copy, in files that still have their damage."""
+    def repair(self, disk: Disk, *, is_there: bool) -> None:
+        """
+        Have the operator put back what was there, from a copy, in files that still have their damage.
+
+        Args:
+            disk: the machine's.
+            is_there: the partition is; else only the checkpoints of its log dir are.
+        """
         for rot in reversed(self._rots):
+            if not is_there and not rot.path.name.endswith(_CHECKPOINT):
+                continue
             data = rot.path.read_bytes() if rot.path.exists() else b""
+            if rot.whole not in (None, data):
+                continue  # it was written anew
             if data[rot.position : rot.position + len(rot.after)] == rot.after:
                 disk.rot(rot.path, rot.position, rot.before)
             else:

@@ -205,9 +205,10 @@ class Topics:
             oracle.rots.strike(disk, self._directory(name), number)
 
     def repair(self, disk: Disk) -> None:
-        """Have the operator put back all that was damaged."""
+        """Have the operator put back all that was damaged; a topic that was deleted since has no such files."""
+        there = [self.there(name) for name in self.names]
         for oracle in self._all():
-            oracle.rots.repair(disk)
+            oracle.rots.repair(disk, is_there=oracle in there)
 
     def _find(self, name: str) -> None:
         """Find out which of the topics that had a name is there."""

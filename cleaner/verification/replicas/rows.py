@@ -70,7 +70,7 @@ class ReplicaRows:
                 yield self._rows_of(path, block.batches, lay_out(path, block, _none(block.batches), _FIRST, _END))
 
     def _rows_of(self, path: Path, batches: Batches, layout: Layout) -> Rows:
-        flags = self._flags_of(batches)
+        flags = self._flags_of(batches, layout)
         of = np.repeat(np.arange(len(batches)), batches["count"])
         rows: Rows = np.zeros((len(layout), COLUMNS), np.uint64)
         if not len(layout):
@@ -102,22 +102,27 @@ class ReplicaRows:
         kernel.digest_fields(data, starts, sizes, self._secret, digests)
         return digests.reshape(-1, kernel.DIGEST_WORDS)
 
-    def _flags_of(self, batches: Batches) -> Rows:
+    def _flags_of(self, batches: Batches, layout: Layout) -> Rows:
         """Say of each batch whether its records are visible, and report what became of its transaction."""
         flags: Rows = np.full(len(batches), VISIBLE, np.uint64)
         flags[(batches["magic"] == 2) & (batches["attributes"] & CONTROL_FLAG != 0)] = CONTROL
         numbers = transactional(batches)
         if not numbers:
             return flags
+        # A round may have removed a batch's first records; its base offset stays.
+        first_rows = np.cumsum(batches["count"]) - batches["count"]
         hidden, aborted = self._own.ranges.hidden(batches), self._markers.aborted(batches)
         for number in numbers:
             flags[number] = self._flag_of(
-                batches[number], is_hidden=bool(hidden[number]), is_named=bool(aborted[number])
+                batches[number],
+                int(layout.offsets[first_rows[number]]),
+                is_hidden=bool(hidden[number]),
+                is_named=bool(aborted[number]),
             )
         return flags
 
-    def _flag_of(self, row: np.void, *, is_hidden: bool, is_named: bool) -> int:
-        producer, offset = int(row["producer_id"]), int(row["base_offset"])
+    def _flag_of(self, row: np.void, offset: int, *, is_hidden: bool, is_named: bool) -> int:
+        producer = int(row["producer_id"])
         own = self._own.next_marker(producer, offset)
         true = self._markers.next_marker(producer, offset)
         # An index names more than the transaction where the marker of the one before is lost: markers come first.

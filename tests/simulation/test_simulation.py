@@ -33,7 +33,8 @@ _FOUND = {
     "retention removes a segment too many": 67,
     "checkpoints outlive a topic": 3,
     "recovery believes the page cache": 78,
-    "topics are made without directory fsyncs": 22,
+    "recover cuts what it refused": 23106,
+    "topics are made without directory fsyncs": 45,
     "topics are deleted without directory fsyncs": 28,
     "readers end at damage": 204,
     "segments stay whatever becomes of them": 0,
@@ -125,16 +126,6 @@ def test_world_that_failed_once_fails_no_more(path: Path) -> None:
     world = World.from_json(path.read_text())
     report = run_seed(world.seed, world.plan)
     assert not report.failure, told(report)
-
-
-def test_refused_log_that_is_cut_is_noticed_beside_lost_pages() -> None:
-    """What a failed fsync has lost is no change; what the command changes is one."""
-    world = World.from_json(
-        (_ROOT / "tests/simulation/plans" / "a failed fsync is no change by recover.json").read_text()
-    )
-    with DEFECTS["recover cuts what it refused"]():
-        report = run_seed(world.seed, world.plan)
-    assert "recover has refused log-0, and changed it" in report.failure
 
 
 def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:

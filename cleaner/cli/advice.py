@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 
-from cleaner.base.remote_path import RemotePath
+from cleaner.base.remote_path import RemotePath, tiered_place
 from cleaner.errors import (
     CleanerError,
     CorruptBatchError,
@@ -113,8 +113,13 @@ def _nearest(error: CleanerError) -> Path:
 def _of_disk(error: CleanerError) -> str:
     """Return advice by the operating system's error number: most are no fault of the disk."""
     cause = error.cause if isinstance(error, LogDirOfflineError) else None
-    if isinstance(getattr(error, "path", None), RemotePath):
-        scheme = str(getattr(error, "path", "")).partition(":")[0]
+    path = getattr(error, "path", None)
+    if isinstance(path, RemotePath):
+        tiered = tiered_place(path)
+        moved = path if tiered is None else tiered.moved
+        if not isinstance(moved, RemotePath):
+            return f"`ls -ld {moved}` and `findmnt --target {moved}` show what has become of the moved segments' place"
+        scheme = str(moved).partition(":")[0]
         tool = {"s3": "aws s3 ls", "gs": "gcloud storage ls", "webhdfs": "hdfs dfs -ls"}.get(scheme, "rclone lsf")
         return f"`{tool}` with its URL shows whether this machine may read it, and whether it answers"
     place = _existing_path(error)

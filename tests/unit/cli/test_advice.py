@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.remote_path import any_path
 from cleaner.cli.advice import advice
 from cleaner.cli.output import print_failure, say_refusal
 from cleaner.errors import (
@@ -43,6 +44,20 @@ _LOG = Path("/data/a b-0/00000000000000000000.log")
 def test_advice_names_a_command_for_the_place(error: CleanerError, command: str) -> None:
     """It can be pasted into a shell, whatever the path is like."""
     assert command in advice(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "command"),
+    [
+        ("s3://backups/kafka/orders-0", "`aws s3 ls`"),
+        ("abfs://box@account.dfs.core.windows.net/kafka/orders-0", "`rclone lsf`"),
+        ("tiered+s3://backups/moved::/data/::/orders-0", "`aws s3 ls`"),
+        ("tiered+file:///moved::/data/::/orders-0", "`ls -ld /moved`"),
+    ],
+)
+def test_advice_about_a_bucket_is_of_its_kind(url: str, command: str) -> None:
+    """Tiered storage is where its moved segments are."""
+    assert command in advice(disk_error(any_path(url), OSError(errno.EIO, "I/O error")))
 
 
 @pytest.mark.parametrize("error", [NoSpaceError, lambda path, _: disk_error(path, OSError(errno.EIO, "I/O error"))])

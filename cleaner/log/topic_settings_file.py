@@ -44,6 +44,7 @@ def write_topic_settings(
     path = log_dir / CLEANER_TOPICS
     before = read_cleaner_topics(fs, log_dir, topics, [])
     if before.get(topic, {}) == values:
+        fs.fsync_dir(log_dir)  # an attempt before may have written them, and failed to force the name to disk
         return
     data = fs.read_bytes(path, _LIMIT_BYTES) if fs.exists(path) else _HEAD
     mine = {f"{topic}.{key}" for key in before.get(topic, {})}

@@ -99,6 +99,8 @@ class LogDir:
         # The last results of parsing and listing; each is replaced as a whole.
         self._parsed: dict[OffsetKind, tuple[bytes, Mapping[TopicPartition, int]]] = {}
         self._listed: tuple[Sequence[str], LogDirListing] | None = None
+        # Checkpoints whose last write has failed: what is there may not be on disk, though it is what is wanted.
+        self._doubtful: set[OffsetKind] = set()
 
     def listing(self, on_fault: Callable[[UncleanableError], None] | None = None) -> LogDirListing:
         """
@@ -225,8 +227,13 @@ class LogDir:
             wanted = {**before, **(changes() if callable(changes) else changes)}
             after = {tp: offset for tp, offset in wanted.items() if offset is not None and tp in present}
             if after == before:
+                if kind in self._doubtful:
+                    self.fs.fsync_dir(self.path)
+                    self._doubtful.discard(kind)
                 return False
+            self._doubtful.add(kind)
             self._parsed[kind] = (write_offset_checkpoint(self.fs, self.path / kind.value, after), after)
+            self._doubtful.discard(kind)
             return True
 
     def _listing_of_names(self) -> LogDirListing:

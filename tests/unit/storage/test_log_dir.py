@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError
+from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError, disk_error
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import CachedLogDir, LogDir, OffsetKind, Use, find_conflicts
 
@@ -305,3 +306,31 @@ def test_use_of_a_log_dir_follows_from_marker_and_processes(
     if is_marked:
         log_dir.write_marker()
     assert log_dir.use(has_writer=has_writer, is_held=is_held) is expected
+
+
+class _FailingFence(FileSystem):
+    """Fails to force names to disk, while it is told to."""
+
+    def __init__(self) -> None:
+        self.fails, self.fences = True, 0
+
+    def fsync_dir(self, path: Path) -> None:
+        """Force, or fail."""
+        if self.fails:
+            raise disk_error(path, OSError(errno.EIO, "I/O error"))
+        self.fences += 1
+        super().fsync_dir(path)
+
+
+def test_checkpoint_whose_name_could_not_be_forced_is_forced_by_the_next_attempt(tmp_path: Path) -> None:
+    """The file shows what is wanted; a power cut could still bring the old one back."""
+    (tmp_path / "topic-0").mkdir()
+    fs = _FailingFence()
+    log_dir, partition = LogDir(fs, tmp_path), TopicPartition("topic", 0)
+    for _ in range(2):
+        with pytest.raises(LogDirOfflineError):
+            log_dir.put(OffsetKind.HIGH_WATERMARK, partition, 7)
+    fs.fails = False
+    assert not log_dir.put(OffsetKind.HIGH_WATERMARK, partition, 7)
+    assert not log_dir.put(OffsetKind.HIGH_WATERMARK, partition, 7)
+    assert fs.fences == 1

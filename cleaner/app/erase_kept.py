@@ -99,6 +99,8 @@ class KeptErasure:
     def _erase(self, eraser: SegmentEraser, todo: Sequence[tuple[Path, Sequence[FoundInSegment]]]) -> None:
         kept = self._kept
         if not any(some for _, some in todo) and (kept is None or not kept.erasing):
+            for place, _ in todo:  # an earlier erasure may have removed files, and could not force that to disk
+                self._fs.fsync_dir(place)
             return
         if kept is not None:
             self._save(replace(kept, erasing=True))

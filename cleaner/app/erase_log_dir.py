@@ -241,6 +241,8 @@ class _Erasure:
             log.close(self._fs, context.swapping)
         for keeper in keepers:
             keeper.after(log)
+        # Also where nothing was found: what an earlier erasure has removed, and could not force, is gone for good now.
+        self._fs.fsync_dir(place.directory)
 
     def _forget_key_indexes(self, place: LogPlace, found: Sequence[FoundInSegment]) -> None:
         """Remove the indexes of segments that are about to change, and of the log's table: made of their keys."""
@@ -304,7 +306,7 @@ class _Erasure:
             dry_run = self._options.dry_run
             count, size, files = search_cut(self._fs, directory, self._wanted, limit_bytes)
             linked = self._linked(place, files)
-            if files and not dry_run:
+            if not dry_run:
                 self._fs.remove_all(directory, [Path(each.path).name for each in files])
                 self._fs.fsync_dir(directory)
         report = self._report("cut", directory.name, directory, files, began)

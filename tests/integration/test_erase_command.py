@@ -324,3 +324,25 @@ def test_keys_may_come_one_by_one(log_dir: Path) -> None:
     assert isinstance(report, cleaner.EraseReport)
     assert report.records == 11
     assert report.is_complete
+
+
+def test_what_is_gone_already_is_forced_to_disk(
+    log_dir: Path, tmp_path: Path, run: Run, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An erasure before may have removed it, and could not force that: a power cut would bring it back."""
+    kept, cut = tmp_path / "kept", tmp_path / "cut"
+    (cut / "topic-0").mkdir(parents=True)
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    arguments = ("erase", log_dir, "topic", "--keys", keys, "--kept", kept, "--cut", cut)
+    assert run(*arguments)[0] == 0
+    forced = set[Path]()
+    fsync_dir = FileSystem.fsync_dir
+
+    def noted(fs: FileSystem, path: Path) -> None:
+        forced.add(path)
+        fsync_dir(fs, path)
+
+    monkeypatch.setattr(FileSystem, "fsync_dir", noted)
+    code, out, _ = run(*arguments)
+    assert (code, out.splitlines()[-1]) == (0, "0 records of 0 files erased")
+    assert {log_dir / "topic-0", kept / "topic-0" / "000001", cut / "topic-0"} <= forced

@@ -4,6 +4,9 @@ zstd frames (R-253), read and written with contexts that a thread keeps for its 
 A context takes a megabyte and more to allocate and clear, several times the other costs of a usual batch; a kept one
 holds about 6 MB. Contexts are freed with their thread.
 
+Rounds call the same library from kernels (`kernels/zstd.py`), many batches without a step of Python between them; this
+module gives them its functions and contexts, and takes what they refuse (docs/decisions/zstd-from-kernels.md).
+
     frame: magic 28 b5 2f fd | descriptor | window 1? | dictionary id 0, 1, 2, 4 | content size 0, 1, 2, 4, 8
         | blocks ... | checksum 4?
     descriptor: bits 7-6 width of the content size, 5 no window byte, 4 unused, 3 reserved, 2 checksum present,
@@ -14,12 +17,19 @@ holds about 6 MB. Contexts are freed with their thread.
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import importlib.util
+import weakref
 from typing import IO, cast
 
+import numpy as np
+import numpy.typing as npt
 import zstandard
 
 from cleaner.base import concurrency
 from cleaner.format.buffers import GrowingBuffer
+from cleaner.kernels import zstd as kernel
 
 DEFAULT_LEVEL = 3
 _MAGIC = b"\x28\xb5\x2f\xfd"
@@ -27,9 +37,55 @@ _DICTIONARY_ID, _CHECKSUM, _RESERVED, _NO_WINDOW = 0x03, 0x04, 0x08, 0x20
 _CONTENT_SIZE_BYTES = (0, 2, 4, 8)
 _CONTENT_SIZE_SHIFT = 6
 _BLOCK_REPEATED, _BLOCK_RESERVED = 1, 3
-_MAX_BLOCKS = 1000  # of 128 KiB usually; more, smaller blocks are an attack on processor time
-_LARGEST_WINDOW_BYTES = 8 << 20
+_LARGEST_WINDOW_BYTES = 1 << kernel.LARGEST_WINDOW_LOG
 _PIECE_BYTES = 1 << 17
+
+
+_LEVEL, _CONTENT_SIZE_FLAG = 100, 200  # of ZSTD_cParameter
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """Return libzstd as the package `zstandard` brings it for cffi; None: it cannot be called from there."""
+    found = importlib.util.find_spec("zstandard._cffi")
+    if found is None or found.origin is None:
+        return None
+    try:
+        library = ctypes.CDLL(found.origin)
+        library.ZSTD_createDCtx.restype = library.ZSTD_createCCtx.restype = ctypes.c_void_p
+        library.ZSTD_freeDCtx.argtypes = library.ZSTD_freeCCtx.argtypes = [ctypes.c_void_p]
+        library.ZSTD_CCtx_setParameter.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+        major, minor, patch = zstandard.ZSTD_VERSION
+        is_same = library.ZSTD_versionNumber() == 10_000 * major + 100 * minor + patch
+        for name in ("ZSTD_decompressDCtx", "ZSTD_CCtx_reset", "ZSTD_compressStream2"):
+            getattr(library, name)
+    except (OSError, AttributeError):
+        return None
+    return library if is_same else None
+
+
+class _KernelContexts:
+    """The cells of `kernels/zstd.py` with contexts that live as long as this object; zeros without the library."""
+
+    def __init__(self) -> None:
+        self.cells: npt.NDArray[np.int64] = np.zeros(kernel.CELLS, np.int64)
+        library = _library()
+        if library is None:
+            return
+        unpacks, packs = library.ZSTD_createDCtx(), library.ZSTD_createCCtx()
+        weakref.finalize(self, library.ZSTD_freeDCtx, unpacks).atexit = False
+        weakref.finalize(self, library.ZSTD_freeCCtx, packs).atexit = False
+        if not unpacks or not packs:  # no memory: the other way says so
+            return
+        library.ZSTD_CCtx_setParameter(packs, _LEVEL, DEFAULT_LEVEL)
+        library.ZSTD_CCtx_setParameter(packs, _CONTENT_SIZE_FLAG, 0)
+        self.cells[kernel.DECOMPRESSOR], self.cells[kernel.COMPRESSOR] = unpacks, packs
+        for cell, function in (
+            (kernel.DECOMPRESS, library.ZSTD_decompressDCtx),
+            (kernel.RESET, library.ZSTD_CCtx_reset),
+            (kernel.COMPRESS, library.ZSTD_compressStream2),
+        ):
+            self.cells[cell] = ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 class _Contexts(concurrency.local):
@@ -38,6 +94,7 @@ class _Contexts(concurrency.local):
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self.decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW_BYTES)
+        self.for_kernels = _KernelContexts()
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
         """Return the one for a level: without the content size, which Kafka's streams do not have."""
@@ -65,6 +122,11 @@ class _Sink:
 _contexts = _Contexts()
 
 
+def kernel_cells() -> npt.NDArray[np.int64]:
+    """Return the cells of `kernels/zstd.py` for this thread."""
+    return _contexts.for_kernels.cells
+
+
 def is_one_frame(source: memoryview) -> bool:
     """
     Tell whether the bytes are exactly one frame of the usual kind, by the lengths in it.
@@ -79,7 +141,7 @@ def is_one_frame(source: memoryview) -> bool:
     has_window = not descriptor & _NO_WINDOW
     size_bytes = _CONTENT_SIZE_BYTES[descriptor >> _CONTENT_SIZE_SHIFT]
     at = 5 + has_window + (size_bytes or int(not has_window))
-    for _ in range(_MAX_BLOCKS):
+    for _ in range(kernel.MAX_BLOCKS):
         if len(source) - at < 3:
             return False
         word = int.from_bytes(source[at : at + 3], "little")

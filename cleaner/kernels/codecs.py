@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from numba import int64, uint64
 
-from cleaner.kernels import inflate, lz4, snappy
+from cleaner.kernels import inflate, lz4, snappy, zstd
 from cleaner.kernels.batch_header import COMPRESSION_MASK, HEADER_BYTES
-from cleaner.kernels.codec_table import GZIP, LZ4
+from cleaner.kernels.codec_table import GZIP, LZ4, ZSTD
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes, load_u32_be, load_u64_be, load_u64_le, store_u32_be, store_u64_be
 from cleaner.kernels.scan_status import SMALLEST_RECORD_BYTES
@@ -21,7 +21,7 @@ BAD_STREAM = -1
 
 # Who unpacks a batch.
 NOT_PACKED = 0
-BY_KERNEL = 1  # of magic 2, with snappy or lz4, or a little in gzip
+BY_KERNEL = 1  # of magic 2, with snappy, lz4 or zstd, or a little in gzip
 BY_CALLER = 2
 
 TABLE_WORDS = 1 << max(lz4.TABLE_BITS, snappy.TABLE_BITS)
@@ -206,7 +206,7 @@ def unpack_stream(codec, data, source, end, out, at, room_end):
 
 
 @jit
-def unpack_batches(data, batches, ways, first, out, capacity, used, enough, limit_bytes, work):
+def unpack_batches(data, batches, ways, first, out, capacity, used, enough, limit_bytes, work, zstd_cells):
     """
     Unpack batches one after the other, and note in their rows where their records are.
 
@@ -219,6 +219,7 @@ def unpack_batches(data, batches, ways, first, out, capacity, used, enough, limi
         enough: begin no batch once this many bytes are used.
         limit_bytes: the most a batch may unpack to.
         work: of `inflate.new_work`.
+        zstd_cells: of `zstd.unpack_frame`.
     Returns:
         (the batch it stopped before, bytes used by then). That batch is left to the caller: BY_CALLER, damaged, odd,
         or without enough room; if all are done, it is the number of batches.
@@ -234,6 +235,8 @@ def unpack_batches(data, batches, ways, first, out, capacity, used, enough, limi
         codec = row.attributes & COMPRESSION_MASK
         if codec == GZIP:
             length = inflate.unpack_small_gzip(data, int64(source), int64(end), out, int64(used), int64(room_end), work)
+        elif codec == ZSTD:
+            length = zstd.unpack_frame(data, int64(source), int64(end), out, int64(used), int64(room_end), zstd_cells)
         else:
             length = unpack_stream(codec, data, source, end, out, used, room_end)
         if length < 0 or row.count > length // SMALLEST_RECORD_BYTES:

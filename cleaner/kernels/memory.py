@@ -163,6 +163,28 @@ def multiply_high(typing_context, left, right):
     return types.uint64(types.uint64, types.uint64), generate
 
 
+@intrinsic
+def address_of(typing_context, array, index):
+    """Return the address of `array[index]`, for a C function; the caller has checked what lies behind it."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.ptrtoint(_address(context, builder, signature.args[0], *arguments), _I64)
+
+    return types.int64(array, types.int64), generate
+
+
+@intrinsic
+def call_at(typing_context, address, words):
+    """Call the C function at an address with a tuple of pointers, sizes and small numbers; it returns a word."""
+
+    def generate(context, builder, signature, arguments):
+        values = cgutils.unpack_tuple(builder, arguments[1])
+        shape = ir.FunctionType(_I64, [_I64] * len(values)).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], shape), values)
+
+    return types.uint64(types.int64, words), generate
+
+
 @jit
 def equal_bytes(first, second, size):
     """Tell whether two arrays begin with the same `size` bytes."""

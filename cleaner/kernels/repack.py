@@ -2,7 +2,7 @@
 Writes the surviving parts of a chunk's batches, including compressed ones (R-560..R-578).
 
 `retain_batches` stops at a compressed batch that must be rebuilt. Here it is rebuilt in a separate buffer and packed
-from there: snappy and lz4 immediately, so that a whole chunk needs one call. With other codecs the caller packs, and
+from there: all but gzip immediately, so that a whole chunk needs one call. Otherwise the caller packs, and
 notes that for the next call, which seals the batch and continues.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from numba import int64
 
+from cleaner.kernels import zstd
 from cleaner.kernels.batch_header import COMPRESSION_MASK, HEADER_BYTES
-from cleaner.kernels.codec_table import KERNEL_CODECS
+from cleaner.kernels.codec_table import KERNEL_CODECS, ZSTD
 from cleaner.kernels.codecs import max_packed_bytes, pack_stream
 from cleaner.kernels.compile import jit
 from cleaner.kernels.memory import copy_bytes
@@ -79,7 +80,7 @@ def note_rebuilt(rebuilt_state, end, last_offset, max_timestamp, kept):
 @jit
 def retain_and_pack(
     data, unpacked, batches, retention, is_empty_marker, verdicts, new_horizon_ms, out, capacity, written, state,
-    rebuilt, rebuilt_capacity, rebuilt_state, table,
+    rebuilt, rebuilt_capacity, rebuilt_state, table, zstd_cells,
 ):  # fmt: skip
     """
     Write the surviving parts of some batches, from STATE_BATCH on, until all are done or the caller must help.
@@ -89,6 +90,7 @@ def retain_and_pack(
         rebuilt, rebuilt_capacity: a buffer for one batch, and how much of it may be filled.
         rebuilt_state: int64 cells REBUILT_... If a batch is waiting there, it has been packed to the output.
         table: for `pack_stream`.
+        zstd_cells: of `zstd.pack_frame`.
     Returns:
         a RETAIN_ status; RETAIN_COMPRESS if a batch is waiting to be packed, RETAIN_OUT_FULL if the output or the
         buffer has no room for the batch at STATE_BATCH, others as from `retain_batches`.
@@ -122,11 +124,14 @@ def retain_and_pack(
         if status != RETAIN_DONE:
             return status
         note_rebuilt(rebuilt_state, end, last_offset, max_timestamp, kept)
-        if not KERNEL_CODECS >> codec & 1:
-            return RETAIN_COMPRESS
         body_at = state[STATE_OUT] + HEADER_BYTES
-        if max_packed_bytes(end - HEADER_BYTES) > capacity - body_at:
+        if codec == ZSTD:
+            packed_end = zstd.pack_frame(rebuilt, int64(HEADER_BYTES), end, out, body_at, int64(capacity), zstd_cells)
+            if packed_end < 0:
+                return RETAIN_COMPRESS
+        elif not KERNEL_CODECS >> codec & 1 or max_packed_bytes(end - HEADER_BYTES) > capacity - body_at:
             return RETAIN_COMPRESS
-        packed_end = pack_stream(codec, rebuilt, int64(HEADER_BYTES), end, table, out, body_at)
+        else:
+            packed_end = pack_stream(codec, rebuilt, int64(HEADER_BYTES), end, table, out, body_at)
         rebuilt_state[REBUILT_PACKED_BYTES] = packed_end - body_at
         _seal_packed(batches, rebuilt, rebuilt_state, out, written, state)

@@ -1,8 +1,8 @@
 """
 Writes the retained records of a block of batches into an output buffer (R-560..R-578).
 
-The kernel copies, rebuilds and packs. Python code does the rest: packing with gzip and zstd, records whose bytes a
-rewrite would change, and the errors for batches that Kafka's own builder refuses.
+The kernel copies, rebuilds and packs. Python code does the rest: packing with gzip, records whose bytes a rewrite would
+change, and the errors for batches that Kafka's own builder refuses.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from cleaner.format.chunks import Bytes, Chunk, Flags
 from cleaner.format.compression import compress
 from cleaner.format.records import Block
 from cleaner.format.rewrite import canonical_records
+from cleaner.format.zstd_frame import kernel_cells
 from cleaner.kernels import PAD_BYTES, codecs, repack
 from cleaner.kernels import retain as kernel
 from cleaner.kernels.memory import equal_bytes
@@ -158,6 +159,7 @@ class RetainedWriter:
                 self._rebuilt.capacity,
                 self._rebuilt_state,
                 self._table,
+                kernel_cells(),
             )
             if status == kernel.RETAIN_DONE:
                 return

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cleaner.format import compression
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.format.codec_errors import DecompressionError
+from cleaner.format.zstd_frame import kernel_cells
 from cleaner.kernels import codecs, inflate
 from cleaner.kernels.checksums import xxhash32
 from cleaner.kernels.codec_table import LZ4, SNAPPY
@@ -163,7 +164,7 @@ def test_batches_are_unpacked_up_to_the_one_that_is_not_for_the_kernel() -> None
 
         def run(first: int, used: int, *, capacity: int = out.size, enough: int = 1 << 20) -> tuple[int, int]:
             found = codecs.unpack_batches(
-                log, rows, ways.astype(np.uint8), first, out, capacity, used, enough, 1 << 20, work
+                log, rows, ways.astype(np.uint8), first, out, capacity, used, enough, 1 << 20, work, kernel_cells()
             )  # fmt: skip
             return int(found[0]), int(found[1])
 
@@ -184,6 +185,7 @@ def test_batch_that_claims_more_records_than_it_holds_is_left_to_the_caller() ->
         log = guards.bytes(liar)
         rows = scan(log, len(liar)).rows
         found = codecs.unpack_batches(
-            log, rows, np.ones(1, np.uint8), 0, guards.room(4096), 4096, 0, 1 << 20, 1 << 20, inflate.new_work()
+            log, rows, np.ones(1, np.uint8), 0, guards.room(4096), 4096, 0, 1 << 20, 1 << 20, inflate.new_work(),
+            kernel_cells(),
         )  # fmt: skip
         assert (int(found[0]), int(found[1]), int(rows["unpacked"][0])) == (0, 0, 0)

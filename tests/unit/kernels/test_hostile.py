@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cleaner.format.zstd_frame import kernel_cells
 from cleaner.kernels import batches as scan_kernel
 from cleaner.kernels import codecs as codec_kernel
 from cleaner.kernels import inflate
@@ -21,7 +22,7 @@ from cleaner.kernels import offset_map as map_kernel
 from cleaner.kernels import records as record_kernel
 from cleaner.kernels import repack as repack_kernel
 from cleaner.kernels import retain as retain_kernel
-from cleaner.kernels.codec_table import GZIP, LZ4, SNAPPY
+from cleaner.kernels.codec_table import GZIP, LZ4, SNAPPY, ZSTD
 from cleaner.kernels.digest import SECRET_WORDS
 from cleaner.storage.segment.index_builder import WRITTEN_DTYPE
 from tests.support.batch_builder import Producer, Record, data_batch, marker_batch, varint
@@ -88,13 +89,13 @@ def run_all(log: bytes, first_dirty: int, choices: bytes) -> tuple[int, ...]:
 def _unpack(guards: Guards, data: Bytes, rows: np.ndarray) -> dict[int, bytes]:
     """Unpack what the kernel can; returns the records of the batches it took."""
     codecs = rows["attributes"] & 7
-    wanted = ((codecs == LZ4) | (codecs == SNAPPY) | (codecs == GZIP)) & (rows["count"] > 0)
+    wanted = ((codecs == LZ4) | (codecs == SNAPPY) | (codecs == GZIP) | (codecs == ZSTD)) & (rows["count"] > 0)
     work = guards.room(4 * inflate.WORDS).view(np.int32)
     work[:] = inflate.new_work()
     room, done, first, used = guards.room(20_000), {}, 0, 0
     while True:
         index, used = codec_kernel.unpack_batches(
-            data, rows, wanted.astype(np.uint8), first, room, room.size, used, 1 << 20, 10_000, work
+            data, rows, wanted.astype(np.uint8), first, room, room.size, used, 1 << 20, 10_000, work, kernel_cells()
         )
         for at in range(first, index):
             if wanted[at]:
@@ -178,7 +179,7 @@ def _retain(guards: Guards, data: Bytes, unpacked: Bytes, rows: np.ndarray, verd
         data, unpacked, rows, retention, _flags(guards, len(rows), choices, 4), verdicts, 9, out, capacity, written,
         state,
         guards.room(rebuilt_bytes), rebuilt_bytes, guards.words(repack_kernel.REBUILT_CELLS).view(np.int64),
-        guards.room(2 * codec_kernel.TABLE_WORDS).view(np.uint16),
+        guards.room(2 * codec_kernel.TABLE_WORDS).view(np.uint16), kernel_cells(),
     )  # fmt: skip
     assert status in KNOWN_RETAIN_STATUSES
     end = int(state[retain_kernel.STATE_OUT])

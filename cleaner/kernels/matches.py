@@ -56,6 +56,29 @@ def copy_literal(out, at, end, data, source, size):
         copy_bytes(out, at, data, source, size)
 
 
+@jit
+def _copy_long_match(out, at, offset, size):
+    """Copy `size` bytes, two steps or more, of `out` from `offset` before `at` to `at`, and change nothing behind."""
+    source, stop = at - offset, at + size
+    if offset < _STEP_BYTES:
+        # The bytes come again after any multiple of the offset; a multiple of a step or more allows steps.
+        first = source
+        offset *= (_STEP_BYTES + offset - 1) // offset
+        while at - first < offset:
+            out[at] = load_u8(out, source)
+            at += 1
+            source += 1
+        source = first
+    while stop - at >= _STEP_BYTES:
+        copy_bytes(out, at, out, source, _STEP_BYTES)
+        at += _STEP_BYTES
+        source += _STEP_BYTES
+    while at < stop:
+        out[at] = load_u8(out, source)
+        at += 1
+        source += 1
+
+
 @inlined_jit
 def copy_match(out, at, end, offset, size):
     """
@@ -70,6 +93,8 @@ def copy_match(out, at, end, offset, size):
             copy_bytes(out, at, out, source, _STEP_BYTES)
             at += _STEP_BYTES
             source += _STEP_BYTES
+    elif size >= 2 * _STEP_BYTES:
+        _copy_long_match(out, at, offset, size)
     elif offset >= 8 and end - stop >= 8:
         while at < stop:
             store_u64_be(out, at, load_u64_be(out, source))

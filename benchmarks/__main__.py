@@ -81,7 +81,9 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "latency": lambda scratch: latency_table(3, scratch),
         "frames": lambda scratch: frames_table(scratch, runs),
         "linear": lambda scratch: linear_tables(scratch, large=options.large),
-        "lives": lambda scratch: "\n".join([one_round_table(scratch, 1000.0), lives_table(scratch, 50, 40.0)]),
+        "lives": lambda scratch: "\n".join(
+            [one_round_table(rig, scratch, 10_000.0 if options.large else 1000.0), lives_table(scratch, 50, 40.0)]
+        ),
         "bulk": lambda scratch: bulk_table(rig, scratch),
         "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _report),
     }
@@ -95,7 +97,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of rounds and limits")
     parser.add_argument("--input", default="", help="only inputs of rounds and limits whose names have this pattern")
     parser.add_argument(
-        "--large", action="store_true", help="sections linear and erase: 16 and 10 GB too; takes 40 GB of disk"
+        "--large", action="store_true", help="sections linear, erase, lives: 16 and 10 GB too; takes 40 GB of disk"
     )
     parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
     parser.add_argument("--seed", type=int, default=1, help="of the first random shape")

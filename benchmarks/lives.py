@@ -1,5 +1,5 @@
 """
-What key indexes save over many rounds: `python -m benchmarks.lives`, by itself, without Java.
+What key indexes save over many rounds: `python -m benchmarks.lives`.
 
 A log lives for some rounds, each as soon as its dirty ratio is reached. Records have 16-byte keys and 240-byte values,
 segments are a fortieth of the log. Lives differ in whose keys are written:
@@ -11,12 +11,15 @@ segments are a fortieth of the log. Lives differ in whose keys are written:
 
 Bytes are those of the reports: of the map, of segments, of key indexes, and of the written segments read back. Kafka
 reads the dirty section twice and the clean one once, and writes what stays: the same reports tell how much that is.
+
+One round of a log that is 99 % clean is also timed beside Kafka's own, in a JVM that two such rounds have warmed up.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -26,15 +29,21 @@ from pathlib import Path
 import numpy as np
 
 import cleaner
-from benchmarks.tables import table
+from benchmarks.cleaners import WarmKafka, copy
+from benchmarks.inputs import PARTITION
+from benchmarks.tables import HELD_TO, Bounds, table
 from cleaner.app.reports import CleanReport
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
+from tests.kafka.rig import VERSIONS, Rig
 
 VALUE_BYTES = 240
 RECORD_BYTES = 16 + VALUE_BYTES + 8
 SEGMENTS = 40
 MOST_GROWTH = 16  # of a log of new keys: it doubles with every round at a dirty ratio of 0.5
+MOSTLY_CLEAN = Bounds(40, 80)
+READ_AT_MOST = Bounds(8, at_most=True)
+_TOPIC = PARTITION.rpartition("-")[0]
 _BATCH = 64
 
 Keys = Callable[[int], np.ndarray]
@@ -66,7 +75,8 @@ class Life:
     index_bytes: int = 0
 
     @property
-    def _settings(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
+        """Of its rounds."""
         size = max(1 << 20, self.first_records * RECORD_BYTES // SEGMENTS)
         return {"cleanup.policy": "compact", "segment.bytes": str(size), "log.segment.bytes": str(size)}
 
@@ -78,12 +88,12 @@ class Life:
     @property
     def log_bytes(self) -> int:
         """Bytes of all segments."""
-        return sum(path.stat().st_size for path in self.log_dir.glob("life-0/*.log"))
+        return sum(path.stat().st_size for path in self.log_dir.glob(f"{PARTITION}/*.log"))
 
     def live(self, rounds: int, ratio: float) -> None:
         """Run rounds, each at a dirty ratio; the first, which cleans all that the log begins with, does not count."""
-        with LogManager(self.log_dir, self._settings, cleaner=False, tasks=False, create=True) as manager:
-            manager.create_topic("life", settings={"cleanup.policy": "compact"})
+        with LogManager(self.log_dir, self.settings, cleaner=False, tasks=False, create=True) as manager:
+            manager.create_topic(_TOPIC, settings={"cleanup.policy": "compact"})
         self.append(self.first_records)
         self.clean()
         self.reports.clear()
@@ -99,8 +109,8 @@ class Life:
         """Append records, and begin a segment."""
         names = np.char.mod("k%015d", self.keys(count)).tolist()
         pool = np.random.default_rng(count).bytes(VALUE_BYTES + count)
-        with LogManager(self.log_dir, self._settings, cleaner=False, tasks=False) as manager:
-            log = manager.log("life", 0)
+        with LogManager(self.log_dir, self.settings, cleaner=False, tasks=False) as manager:
+            log = manager.log(_TOPIC, 0)
             for first in range(0, count, _BATCH):
                 some = enumerate(names[first : first + _BATCH], first)
                 log.append([Record(name.encode(), pool[at : at + VALUE_BYTES]) for at, name in some])
@@ -110,7 +120,7 @@ class Life:
         """Run a round, and add up what it did."""
         before, began = _io_bytes(), time.process_time()
         index = self.directory / "index" if self.has_index else None
-        self.reports.append(cleaner.clean(self.log_dir, "life-0", self._settings, index_dir=index))
+        self.reports.append(cleaner.clean(self.log_dir, PARTITION, self.settings, index_dir=index))
         self.io_bytes += _io_bytes() - before
         self.seconds += time.process_time() - began
 
@@ -199,34 +209,46 @@ def _row(name: str, ratio: float, life: Life, log_bytes: int, without: Life) -> 
     ]
 
 
-def one_round_table(scratch: Path, megabytes: float) -> str:
-    """Return what one round reads of a log that is 99 % clean, when 1 % of new keys has come."""
+def _kafka_seconds(rig: Rig, life: Life) -> float:
+    """Return what the same round takes Kafka: the third one on a copy."""
+    size = life.settings["segment.bytes"]
+    target = life.directory / "kafka"
+    with WarmKafka(rig) as kafka:
+        seconds = [kafka.clean(copy(life.log_dir, target), {"segment.bytes": size}).whole for _ in range(3)]
+    shutil.rmtree(target)
+    return seconds[-1]
+
+
+def one_round_table(rig: Rig, scratch: Path, megabytes: float) -> str:
+    """Return what one round reads of a log that is 99 % clean, when 1 % of new keys has come, and how long it takes."""
     records = int(megabytes * 1e6) // RECORD_BYTES
     with tempfile.TemporaryDirectory(dir=scratch) as directory:
         life = Life(Path(directory), new(0.05, again=0), records, has_index=True)
         life.live(2, 0.01)
-        before, size = _io_bytes(), life.log_bytes
         life.append(records // 100)
+        size, kafka_seconds = life.log_bytes, _kafka_seconds(rig, life)
         before = _io_bytes()
         life.clean()
         report, io_bytes = life.reports[-1], _io_bytes() - before
         built = max(life.reports[:-1], key=lambda each: each.index_bytes_written)
         read = report.map_bytes_read + report.bytes_read + report.index_bytes_read
+        free = [""] * len(HELD_TO)
         rows = [
-            ["log", f"{size / 1e6:.0f} MB"],
-            ["read of it, with indexes", f"{100 * read / size:.1f} %"],
-            ["read and written by system calls", f"{100 * io_bytes / size:.1f} %"],
-            ["indexes", f"{100 * life.index_bytes / size:.1f} %"],
-            ["round that builds them", f"{built.elapsed_seconds:.2f} s"],
-            ["round that uses them", f"{report.elapsed_seconds:.2f} s"],
+            ["log", f"{size / 1e6:.0f} MB", *free],
+            ["read of it, with indexes, %", *READ_AT_MOST.cells(100 * read / size, "")],
+            ["read and written by system calls", f"{100 * io_bytes / size:.1f} %", *free],
+            ["indexes", f"{100 * life.index_bytes / size:.1f} %", *free],
+            ["round that builds them", f"{built.elapsed_seconds:.2f} s", *free],
+            ["round that uses them", f"{report.elapsed_seconds:.2f} s", *free],
+            ["Kafka's, warm", f"{kafka_seconds:.2f} s", *free],
+            ["times as fast as Kafka", *MOSTLY_CLEAN.cells(kafka_seconds / report.elapsed_seconds, " x")],
         ]
-        began = time.monotonic()
         life.has_index = False
         life.append(records // 100)
         began = time.monotonic()
         life.clean()
-        rows.append(["round without", f"{time.monotonic() - began:.2f} s"])
-    return table("99 % clean, 1 % new keys", ["", ""], rows)
+        rows.append(["round without", f"{time.monotonic() - began:.2f} s", *free])
+    return table("99 % clean, 1 % new keys", ["", "", *HELD_TO], rows)
 
 
 def main() -> None:
@@ -237,7 +259,7 @@ def main() -> None:
     parser.add_argument("--large-megabytes", type=float, default=1000.0, help="of the log that is 99 %% clean")
     parser.add_argument("--scratch", type=Path, default=Path(os.environ.get("TMPDIR", "/tmp")))  # noqa: S108
     options = parser.parse_args()
-    print(one_round_table(options.scratch, options.large_megabytes))
+    print(one_round_table(Rig.load(VERSIONS[0]), options.scratch, options.large_megabytes))
     print(lives_table(options.scratch, options.rounds, options.megabytes))
 
 

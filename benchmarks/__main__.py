@@ -33,6 +33,7 @@ from benchmarks.processes import cold_table, memory_table
 from benchmarks.read import read_tables
 from benchmarks.restore import restore_table
 from benchmarks.rounds import measure_all, tables
+from benchmarks.serve import serve_table
 from benchmarks.start import start_table
 from benchmarks.status import status_table
 from benchmarks.sweep import sweep_table
@@ -41,7 +42,7 @@ from tests.kafka.rig import VERSIONS, Rig
 
 SECTIONS = (
     *("rounds", "limits", "processes", "memory", "start", "look", "check", "erase", "daemon", "status"),
-    *("append", "commit", "read", "restore", "table", "opening", "latency"),
+    *("append", "commit", "read", "restore", "table", "opening", "latency", "serve"),
     *("frames", "linear", "lives", "bulk", "sweep"),
 )
 
@@ -79,6 +80,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "table": lambda scratch: table_table(runs, scratch),
         "opening": lambda scratch: opening_table(10, runs, scratch),
         "latency": lambda scratch: latency_table(3, scratch),
+        "serve": lambda scratch: serve_table(rig, scratch, runs),
         "frames": lambda scratch: frames_table(scratch, runs),
         "linear": lambda scratch: linear_tables(scratch, large=options.large),
         "lives": lambda scratch: "\n".join(

@@ -4,7 +4,7 @@ Leaves segments unread in the second pass: those of the clean section by their k
 
     first_pass      finds the segments of the dirty section, and writes their indexes
     may_stay        the group's segment cannot change: it is left as it is
-    begin           otherwise it is recopied, and its keys are collected for an index
+    begin           otherwise it is recopied, in either section, and its keys are collected for an index
     left_in_place   nothing in it has changed: the index is written
     changes         it is about to be replaced: its indexes go
     replaced        it was: the new segment's index is written
@@ -172,7 +172,7 @@ class UnreadSegments:
     def _has_nothing_in_common(self, group: Sequence[Segment]) -> bool:
         """Tell whether a group is one segment of the clean section that has no key of the dirty one, by its index."""
         indexes = self._indexes
-        if indexes is None or not self._is_clean(group):
+        if indexes is None or not self._is_one_below(group, self._terms.unchanging_end):
             return False
         segment = group[0]
         try:
@@ -190,9 +190,9 @@ class UnreadSegments:
             self.bytes += segment.size
         return why is None
 
-    def _is_clean(self, group: Sequence[Segment]) -> bool:
-        """Tell whether a group is one segment of the clean section."""
-        return len(group) == 1 and group[0].size > 0 and self._log.end_of(group) <= self._terms.unchanging_end
+    def _is_one_below(self, group: Sequence[Segment], end_offset: int) -> bool:
+        """Tell whether a group is one segment with batches, and ends at or below an offset."""
+        return len(group) == 1 and group[0].size > 0 and self._log.end_of(group) <= end_offset
 
     def _why_read(self, segment: Segment, index: KeyIndexFile) -> WhyRead | None:
         why = why_read(index.facts, self._terms)
@@ -211,8 +211,9 @@ class UnreadSegments:
 
     def begin(self, group: Sequence[Segment]) -> SegmentKeys | None:
         """Return the place for the keys of a group that is about to be recopied; None: it gets no index."""
-        is_clean = self._indexes is not None and self._is_clean(group)
-        self._keys = self._place(group[0]) if is_clean else None
+        # Records above the map's end are not judged (R-550): the next round reads their segment in any case.
+        is_judged = self._is_one_below(group, self._map.latest_offset + 1)
+        self._keys = self._place(group[0]) if is_judged else None
         return self._keys
 
     def _place(self, segment: Segment) -> SegmentKeys | None:
@@ -228,7 +229,7 @@ class UnreadSegments:
     def left_in_place(self, group: Sequence[Segment]) -> None:
         """Write the index of the group that was recopied last, and has not changed."""
         keys = self._keys
-        if keys is not None and keys.facts.last_offset < self._terms.unchanging_end:
+        if keys is not None:
             self._write(group[0], keys, keys.facts)
         self._drop(keys)
 
@@ -241,7 +242,7 @@ class UnreadSegments:
 
     def replaced(self, new: Segment, keys: NewKeys) -> None:
         """Write the index of a group's new segment."""
-        if keys.kept is not None and keys.written.last_offset < self._terms.unchanging_end:
+        if keys.kept is not None:
             self._write(new, keys.kept, keys.written)
         self._drop(keys.kept)
 

@@ -93,6 +93,63 @@ def test_dirty_segment_that_changes_is_read(tmp_path: Path, index: bool) -> None
     assert report.removed.superseded == 2
 
 
+@pytest.mark.parametrize("key", ["k0", "k5", "k9", "k29", "gone"])
+def test_changed_dirty_segment_stays_unread_until_one_of_its_keys_comes_again(tmp_path: Path, key: str) -> None:
+    """It has lost a record, and another has got a horizon; its index has the keys that stay, tombstones too."""
+    log = GrowingLog(tmp_path)
+    log.append([*log.segment(0), ("k5", "new"), ("gone", None)], log.segment(100))
+    assert log.clean().removed.superseded == 1
+    assert len(log.indexes()) == 2
+    assert log.round(200).segments_unread == 2
+    log.append([*log.segment(300), (key, "again")])
+    report = log.clean()
+    assert (report.segments_unread, report.removed.superseded) == (2, 1)
+    assert log.round(400).segments_unread == 4
+
+
+@pytest.mark.parametrize("loses_checkpoint", [False, True])
+def test_changed_dirty_segment_is_read_when_its_horizon_is_due(tmp_path: Path, loses_checkpoint: bool) -> None:
+    """Also if a round finds it dirty, and unchanged, once more, as the checkpoint was lost."""
+    log = GrowingLog(tmp_path)
+    log.append([*log.segment(0), ("k5", "new"), ("gone", None)], log.segment(100))
+    log.clean()
+    if loses_checkpoint:
+        (log.log_dir / "cleaner-offset-checkpoint").unlink()
+        for path in log.indexes():
+            path.unlink()
+        report = log.clean()
+        assert report.bytes_in_place == report.bytes_read > report.bytes_read_once
+        assert len(log.indexes()) == 2
+    log.now_ms += 5 * DAY_MS - 1
+    assert log.round(200).segments_unread == 2
+    log.now_ms += 1
+    report = log.round(300)
+    assert (report.segments_unread, report.removed.tombstones) == (2, 1)
+
+
+def test_changed_dirty_segment_with_an_emptied_batch_gets_no_index(tmp_path: Path) -> None:
+    """The batch is kept as its producer's last, and goes when that has written another one."""
+    log = GrowingLog(tmp_path)
+    sizes_of_first = []
+    for first in (1000, 1200):
+        with log.manager() as manager:
+            manager.log("prices", 0).producer("mine", resume=True).append([_record("k7", "superseded")])
+        log.append(log.segment(first), [*log.segment(first + 100), ("k7", "new")])
+        assert log.clean().segments_unread == 0
+        sizes_of_first.append(sizes(log, FIRST))
+    assert [path.stem for path in log.indexes()] == [f"{31:020d}", f"{93:020d}"]
+    assert sizes_of_first[1] < sizes_of_first[0]
+
+
+def test_segment_beyond_the_end_of_the_map_gets_no_index(tmp_path: Path) -> None:
+    """The next round reads it in any case."""
+    log = GrowingLog(tmp_path)
+    log.append([*log.segment(0), ("k5", "new")], [*log.segment(100), ("k105", "new")])
+    report = log.clean(settings={"log.cleaner.dedupe.buffer.size": str(24 * 50)})
+    assert report.note.startswith(MapEnd.FULL.value)
+    assert [path.stem for path in log.indexes()] == [FIRST]
+
+
 def test_dirty_segment_with_other_indexes_is_read(tmp_path: Path) -> None:
     """Recopying would make them anew."""
     logs = []

@@ -337,8 +337,9 @@ class IcebergTable:
                 names = [snapshot.manifest_list, *(each.manifest_path for each in snapshot.manifests(self._io))]
                 names += [each.file_path for each in self._data_files(snapshot)]
                 kept |= set(map(self._io.path, names))
-        data = self._place / "data"
-        for directory in (metadata, *(data / name for name in fs.list_dirs(data))):
+            data = self._place / "data"
+            directories = [metadata, *(data / name for name in fs.list_dirs(data))]
+        for directory in directories:
             ours = _OF_METADATA if directory == metadata else _OF_DATA
             for path in (directory / name for name in fs.list_dir(directory) if ours.fullmatch(name)):
                 if path not in kept:

@@ -135,6 +135,24 @@ def check_kills(old_dir: Path, new_dir: Path, scratch: Path) -> None:
     assert {state.tables == old for state in seen} == {True, False}
 
 
+def test_first_export_that_breaks_off(log_dir: Path, tmp_path: Path) -> None:
+    """There is no table, or all of it; the next export removes what is left over."""
+    seen = []
+    for left in range(100):
+        target = tmp_path / f"out{left}"
+        try:
+            exported(log_dir, target, StoppingFiles(left))
+            break
+        except Stopped:
+            seen.append(any(target.glob("metadata/v1.metadata.json")))
+        assert exported(log_dir, target).number == 1
+        assert [{number: len(table) for number, table in state.tables.items()} for state in states_in(target)] == [
+            {0: 5, 1: 5}
+        ]
+    assert sorted(seen) == seen
+    assert set(seen) == {False, True}
+
+
 def check_power_cuts(old_dir: Path, new_dir: Path, scratch: Path) -> None:
     """A power cut at any change leaves the old table or the new one, whole, for both kinds of readers."""
     disk = scratch / "disk"
@@ -332,6 +350,9 @@ def test_damaged_table_is_named(log_dir: Path, tmp_path: Path, kind: str) -> Non
             exported(log_dir, target)
     path.write_bytes(data)
     assert exported(log_dir, target).number == 1
+    shutil.rmtree(target / "data")
+    with pytest.raises(CorruptCheckpointError, match="an export into another directory begins anew"):
+        exported(log_dir, target)
 
 
 def test_files_outside_are_not_touched(log_dir: Path, tmp_path: Path) -> None:

@@ -488,4 +488,3 @@ complete -c cleaner -n '_shtab_cleaner_using serve' -l config -xka "(__fish_comp
 complete -c cleaner -n '_shtab_cleaner_using serve' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l as-kafka -xka "auto 4.3 4.4" -d 'the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
-complete -c cleaner -n '_shtab_cleaner_using serve; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'a log dir: one entry of log.dirs'

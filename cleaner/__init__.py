@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from cleaner.base.model import TopicPartition as TopicPartition
     from cleaner.errors import CleanerError as CleanerError
     from cleaner.exporting.manifest import Export as Export
+    from cleaner.exporting.manifest import ExportedTable as ExportedTable
     from cleaner.exporting.topic import export as export
     from cleaner.log.columns import Columns as Columns
     from cleaner.log.epochs import EpochEnd as EpochEnd
@@ -105,7 +106,7 @@ _ROOMS = {
     "base.key_views": "KeyView register_key_view",
     "base.model": "Removed TopicPartition",
     "errors": "CleanerError",
-    "exporting.manifest": "Export",
+    "exporting.manifest": "Export ExportedTable",
     "exporting.topic": "export",
     "log.columns": "Columns",
     "log.epochs": "EpochEnd",

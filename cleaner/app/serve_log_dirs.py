@@ -14,6 +14,7 @@ from cleaner.app.serve_compacted import compacted_copies
 from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Settings
 from cleaner.base.listening import Address, listen
+from cleaner.base.remote_path import refuse_remote
 from cleaner.config.forms import parse_address
 from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.errors import UsageError
@@ -29,10 +30,14 @@ from cleaner.settings.given import DEFAULT
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.remote import files_for
+from cleaner.storage.fs.store import Limits as BucketLimits
 from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
 
 _BACKLOG = 1024
+BUCKET_LIMITS = BucketLimits(attempts=3, silence_seconds=8.0)
+"""How buckets are read that are served: clients give up a fetch without an answer after 30 seconds, by default."""
 
 
 class ServedLogDirs:
@@ -80,6 +85,8 @@ class ServedLogDirs:
             _require_guarded(at, access())
             access = partial(_still_guarded, access, context.warn)
         for directory in directories:
+            if compacted:
+                refuse_remote(directory, "--compacted needs a directory of this machine")
             require_log_dir(fs, directory)
         settings = {path: SettingsResolver(fs, path, sources) for path in map(real_path, directories)}
         with contextlib.ExitStack() as attempt:
@@ -206,7 +213,7 @@ def serve_log_dirs(
             consumer = KafkaConsumer("prices", bootstrap_servers=address)
 
     Args:
-        log_dirs: one or more; no partition may be in two of them.
+        log_dirs: one or more, which may be in buckets; no partition may be in two of them.
         settings: as for `plan`; they are shown to clients, and followed with `compacted`.
         listen: HOST:PORT, loopback only; port 0 is any that is free.
         compacted: serve compacted topics as if they had just been cleaned, from copies below `scratch`.
@@ -220,7 +227,8 @@ def serve_log_dirs(
         CleanerError: it cannot be served; see `ServedLogDirs`.
     """
     single = isinstance(log_dirs, str | PathLike)
-    directories = [arguments.path("log_dirs", log_dirs)] if single else arguments.paths("log_dirs", log_dirs)
+    named = [log_dirs] if single else arguments.several("log_dirs", log_dirs)
+    directories = [arguments.path("log_dirs", each, may_be_remote=True) for each in named]
     address = parse_address(arguments.text("listen", listen))
     if address is None or not directories:
         raise UsageError("listen: must be HOST:PORT" if directories else "log_dirs: none is named")
@@ -228,7 +236,7 @@ def serve_log_dirs(
         ServedLogDirs,
         directories,
         Sources.of_call(None, settings, topics_dir, metadata_dir),
-        CallContext.of(fs, warn=warn),
+        CallContext.of(files_for(fs, *directories, limits=BUCKET_LIMITS), warn=warn),
         listen_at=address,
         compacted=arguments.flag("compacted", compacted),
         scratch=arguments.optional_path("scratch", scratch),

@@ -120,9 +120,14 @@ def path(name: str, value: object, *, may_be_remote: bool = False) -> Path:
 
 def paths(name: str, values: object) -> list[Path]:
     """Return several paths; a single one is refused, as it would be iterated by characters."""
+    return [path(name, value) for value in several(name, values)]
+
+
+def several(name: str, values: object) -> list[object]:
+    """Return what may be several paths; a single one is refused, as it would be iterated by characters."""
     if isinstance(values, str | bytes | os.PathLike | Mapping) or not isinstance(values, Iterable):
         raise _refused(name, values, "several paths are needed")
-    return [path(name, value) for value in values]
+    return list(values)
 
 
 def offset_range(name: str, value: object) -> tuple[int, int] | None:

@@ -17,14 +17,17 @@ from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
-    from cleaner.exporting.manifest import Export
+    from cleaner.exporting.manifest import Export, ExportedTable
 
-SUMMARY = "write the latest value of each key to Parquet or JSON lines, and what changed since the last time"
+SUMMARY = "write the latest value of each key as Parquet, JSON lines or an Iceberg table, and what changed"
 
 DESCRIPTION = """\
 Writes a topic as a table: the latest value of each key, as consumers of committed records see it. Keys that were
 deleted are not in it, nor records without a key. The files and a manifest.json that names them go to a directory; the
 manifest comes last, so that a crash leaves the export before or this one, and the export before is then removed.
+
+With --format iceberg the directory is an Iceberg table, and each export one snapshot of it: what changed since the one
+before (extra `iceberg`).
 
 With --changes it is compared with the export that is there: rows to put and keys to delete go to files of their own.
 
@@ -36,6 +39,7 @@ EXAMPLES = """\
 examples:
   cleaner export /var/lib/kafka prices --to /srv/prices
   cleaner export /var/lib/kafka prices --to /srv/prices --changes
+  cleaner export /var/lib/kafka prices --to /srv/prices-table --format iceberg
   cleaner export s3://backups/kafka prices --to prices --format jsonl
 
 exit status:
@@ -52,9 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("parquet", "jsonl"),
+        choices=("parquet", "jsonl", "iceberg"),
         default="parquet",
-        help="jsonl: lines as of `cleaner consume --format json` (default: parquet)",
+        help="jsonl: lines as of `cleaner consume --format json`; iceberg: a table of it (default: parquet)",
     )
     parser.add_argument("--changes", action="store_true", help="also what changed since the export that is there")
     parser.add_argument(
@@ -76,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = ExportOptions(arguments.format, arguments.changes, arguments.survivor)
     bar = prepare_work(arguments.log_dir, target if target.exists() else None, stay_root=arguments.as_root)
 
-    def work(context: CallContext) -> Export:
+    def work(context: CallContext) -> Export | ExportedTable:
         return export_topic(arguments.log_dir, arguments.topic, target, options, context)
 
     made = run_work(work, bar, fs=files_for(None, arguments.log_dir))

@@ -88,7 +88,7 @@ _COMMANDS: dict[str, ModuleType | SteeringCommand] = {
     "serve": serve,
 }
 
-_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume", "gaps", "export")
+_READ_REMOTE = ("plan", "check", "dump", "verify", "prove-erased", "consume", "gaps", "export", "serve")
 """The commands that take log dirs in buckets."""
 
 _WRITE_REMOTE = (("bulk", "to"),)

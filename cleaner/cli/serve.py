@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.listening import Address
+from cleaner.base.remote_path import any_path
 from cleaner.cli.arguments import add_as_root, add_settings, parse_count, sources
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.config.forms import parse_address
 from cleaner.errors import ConfigError, UsageError
+from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,6 +35,8 @@ Consumer groups work; what they commit is kept until the process ends.
 With --compacted clients see the last value of each key: topics are copied to a scratch directory, cleaned there as
 `cleaner clean` does, and removed at the end.
 
+Log dirs may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs://, tiered+...:: (docs/buckets.md).
+
 Only loopback addresses are served, unless --access names a file with a certificate and users. Records end at the
 high watermark, as for any consumer. Needs the extra `serve` of this package (docs/serve.md)."""
 
@@ -42,6 +46,7 @@ examples:
   cleaner serve /backup/kafka-1 /backup/kafka-2 --listen 127.0.0.1:19092
   cleaner serve /backup/kafka --compacted --set prices:cleanup.policy=compact
   cleaner serve /backup/kafka --listen 0.0.0.0:9093 --access /etc/kafka/access.yml --metrics 127.0.0.1:9404
+  cleaner serve s3://backups/kafka
   kcat -b 127.0.0.1:9092 -C -t prices -e
 
 exit status:
@@ -53,7 +58,7 @@ _DEFAULT_ADDRESS = "127.0.0.1:9092"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("log_dirs", metavar="DIR", nargs="+", type=Path, help="a log dir: one entry of log.dirs")
+    parser.add_argument("log_dirs", metavar="DIR", nargs="+", type=any_path, help="a log dir: one entry of log.dirs")
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -108,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--scratch is for the copies of --compacted")
 
     from cleaner.app.options import CallContext
-    from cleaner.app.serve_log_dirs import ServedLogDirs
+    from cleaner.app.serve_log_dirs import BUCKET_LIMITS, ServedLogDirs
     from cleaner.serve.server import Limits
 
     bar = prepare_work(*arguments.log_dirs, stay_root=arguments.as_root)
@@ -126,6 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
             scratch=arguments.scratch,
         ),
         bar,
+        fs=files_for(None, *arguments.log_dirs, limits=BUCKET_LIMITS),
     )
 
     def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:

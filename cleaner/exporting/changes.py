@@ -22,6 +22,24 @@ from cleaner.spark.source.arrow import ROWS
 _Flags = npt.NDArray[np.bool_]
 
 
+class InOrder:
+    """Rows that ascend by offset, taken piece by piece."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def below(self, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the next rows below an offset."""
+        while (rows := self._rest if self._rest is not None else next(self._batches, None)) is not None:
+            count = int(np.searchsorted(_offsets(rows), end))
+            self._rest = rows.slice(count) if count < len(rows) else None
+            if count:
+                yield rows.slice(0, count)
+            if self._rest is not None:
+                return
+
+
 class Changes:
     """
     The changes of one partition; keys of changed rows are kept in memory.
@@ -31,8 +49,7 @@ class Changes:
     """
 
     def __init__(self, old: Iterator[pa.RecordBatch]) -> None:
-        self._old = old
-        self._rest: pa.RecordBatch | None = None
+        self._old = InOrder(old)
         self._gone: list[pa.Array] = []  # keys of rows that only the old table has
         self._come: list[pa.Array] = []  # keys of rows that only the new table has
 
@@ -40,7 +57,7 @@ class Changes:
         """Return the changed rows among the next ones of the new table."""
         offsets = _offsets(new)
         has_changed = np.ones(len(new), bool)
-        for old in self._old_below(int(offsets[-1]) + 1):
+        for old in self._old.below(int(offsets[-1]) + 1):
             found = _offsets(old)
             at = np.minimum(np.searchsorted(offsets, found), len(offsets) - 1)
             is_here = offsets[at] == found
@@ -55,7 +72,7 @@ class Changes:
 
     def deletes(self, partition: int) -> Iterator[pa.RecordBatch]:
         """Yield a row for each key that is no longer in the table, when all of the new one was given."""
-        self._gone += [old.column("key") for old in self._old_below(1 << 63)]
+        self.go_on(iter(()))
         gone, come = (
             pa.chunked_array(parts, pa.binary()).cast(pa.large_binary()) for parts in (self._gone, self._come)
         )
@@ -68,15 +85,10 @@ class Changes:
             arrays = [columns.get(name, null) for name, null in zip(COLUMNS, nulls, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
-    def _old_below(self, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the old table's next rows below an offset."""
-        while (rows := self._rest if self._rest is not None else next(self._old, None)) is not None:
-            count = int(np.searchsorted(_offsets(rows), end))
-            self._rest = rows.slice(count) if count < len(rows) else None
-            if count:
-                yield rows.slice(0, count)
-            if self._rest is not None:
-                return
+    def go_on(self, old: Iterator[pa.RecordBatch]) -> None:
+        """Go on with other rows of the old table; those that are left of the ones before have no new row."""
+        self._gone += [rows.column("key") for rows in self._old.below(1 << 63)]
+        self._old = InOrder(old)
 
 
 def _offsets(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -30,7 +30,7 @@ COLUMNS = ("key", "value", "offset", "timestamp", "partition", "headers")
 SCHEMA = arrow_schema(COLUMNS)
 
 _NEVER_NULL = ("key", "value", "offset")
-_GROUP_ROWS, _GROUP_BYTES = 1 << 20, 64 << 20  # of a row group of Parquet, at most
+GROUP_ROWS, GROUP_BYTES = 1 << 20, 64 << 20  # of a row group of Parquet, at most
 
 
 class _Rows(Protocol):
@@ -48,7 +48,7 @@ class _Parquet:
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
-        if sum(map(len, self._held)) >= _GROUP_ROWS or sum(each.nbytes for each in self._held) >= _GROUP_BYTES:
+        if sum(map(len, self._held)) >= GROUP_ROWS or sum(each.nbytes for each in self._held) >= GROUP_BYTES:
             self._put()
 
     def _put(self) -> None:

@@ -34,6 +34,10 @@ from cleaner.storage.fs.file_system import FileSystem
 
 MANIFEST = "manifest.json"
 FORMS = ("parquet", "jsonl")
+ICEBERG = "iceberg"
+"""A form without a manifest: all is in the table (`iceberg.py`)."""
+METADATA_FILE = re.compile(r"v([1-9][0-9]{0,17})\.metadata\.json")
+"""Of an Iceberg table, with its number."""
 DIRECTORY = re.compile(r"[0-9]{6,18}")
 """The directory of an export's files: its number."""
 FILE = re.compile(rf"(table|upserts|deletes)-[0-9]{{5,10}}\.({'|'.join(FORMS)})")
@@ -119,6 +123,42 @@ class Export:
         """How many keys are gone; None: not asked for."""
         counts = [each.deletes.rows for each in self.partitions if each.deletes is not None]
         return sum(counts) if counts else None
+
+
+@dataclass(frozen=True)
+class ExportedTable:
+    """
+    An export of a topic as an Iceberg table.
+
+    Attributes:
+        topic: its name.
+        source: the log dir.
+        number: of the table's metadata file, `metadata/v<number>.metadata.json`.
+        since: the export that the changes begin from; None: there was none.
+        rows: of the table.
+        bytes: of its data files.
+        upserts, deletes: how many rows were put, and keys deleted.
+        partitions: numbers and next offsets, ascending: the table has what is committed below them.
+    """
+
+    topic: str
+    source: str
+    number: int
+    since: int | None
+    rows: int
+    bytes: int
+    upserts: int
+    deletes: int
+    partitions: tuple[tuple[int, int], ...]
+
+
+def version_in(fs: FileSystem, place: Path) -> int:
+    """Return the number of the table's last export; 0: there is no table."""
+    if not fs.exists(place / "metadata"):
+        return 0
+    return max(
+        (int(found[1]) for found in map(METADATA_FILE.fullmatch, fs.list_dir(place / "metadata")) if found), default=0
+    )
 
 
 def manifest_in(fs: FileSystem, directory: Path) -> StateFile[Export]:

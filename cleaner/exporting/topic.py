@@ -8,7 +8,7 @@ replaced, then the export before is removed. What an export that broke off has l
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -26,16 +26,20 @@ from cleaner.exporting.manifest import (
     DIRECTORY,
     FILE,
     FORMS,
+    ICEBERG,
+    MANIFEST,
     Export,
     ExportedPartition,
+    ExportedTable,
     last_export,
     manifest_in,
+    version_in,
 )
 from cleaner.format.chunks import BATCH_DTYPE
 from cleaner.format.layout import Layout
 from cleaner.log.latest import Latest
 from cleaner.log.reader import open_reader
-from cleaner.log.topics import Topics
+from cleaner.log.topics import Topic, Topics
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.new_dir import make_durable_dir
 from cleaner.storage.fs.remote import files_for
@@ -56,8 +60,8 @@ class ExportOptions:
     How to export; see `export`.
 
     Attributes:
-        form: one of `FORMS`.
-        changes: also what changed since the export before.
+        form: one of `FORMS`, or `ICEBERG`.
+        changes: also what changed since the export before; Iceberg tables always have it.
         survivor: which record of a key is the last one.
     """
 
@@ -76,26 +80,28 @@ def export(
     survivor: str = "offset",
     check_done: Callable[[], None] | None = None,
     fs: FileSystem | None = None,
-) -> Export:
+) -> Export | ExportedTable:
     """
     Write the latest value of each key of a topic to a directory, as a table. Locks and changes nothing in the log dir.
 
-    Needs the extra `export`. Each partition is exported as of a moment of its own, with what is committed then.
+    Needs the extra `export`, or `iceberg`. Each partition is exported as of a moment of its own, with what is committed
+    then.
 
     Args:
         log_dir: the log dir, which may be in a bucket.
         topic: its name; all its partitions in this log dir.
         target: a directory of exports of this topic; made if it is not there.
-        form: `parquet` or `jsonl`.
+        form: `parquet`, `jsonl`, or `iceberg`: a table that each export changes by one snapshot.
         changes: also write what changed since the export that is there: upserts and deletes. If there is none, all rows
-            are upserts.
+            are upserts. Without effect for Iceberg, which always gets just the changes.
         survivor: which record of a key is the last one: the topic's `cleaner.survivor`.
         check_done: called often; raises CleaningAborted to stop.
         fs: the file system.
     Returns:
-        The manifest, `target/manifest.json`.
+        The manifest, `target/manifest.json`; for Iceberg what the last snapshot says.
     Raises:
-        UsageError: `log_dir` is no log dir; no such survivor rule; pyarrow is missing; `target` is of another topic.
+        UsageError: `log_dir` is no log dir; no such survivor rule; pyarrow or pyiceberg is missing; `target` is of
+            another topic, or of the other kind.
         UnknownTopicError: there is no such topic, or, with `changes`, a partition that was exported is not there.
         CorruptCheckpointError: the manifest, or with `changes` a file of the export before, is damaged.
         LogDirLockedError: another export into `target` is at work.
@@ -103,7 +109,7 @@ def export(
     """
     directory = arguments.path("log_dir", log_dir, may_be_remote=True)
     options = ExportOptions(
-        arguments.one_of("form", form, FORMS),
+        arguments.one_of("form", form, (*FORMS, ICEBERG)),
         arguments.flag("changes", changes),
         arguments.text("survivor", survivor),
     )
@@ -112,16 +118,31 @@ def export(
     return export_topic(directory, name, place, options, context)
 
 
-def export_topic(log_dir: Path, name: str, target: Path, options: ExportOptions, context: CallContext) -> Export:
+def export_topic(
+    log_dir: Path, name: str, target: Path, options: ExportOptions, context: CallContext
+) -> Export | ExportedTable:
     """Export a topic; see `export`."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
         raise UsageError("export needs pyarrow: pip install 'kafka-log-cleaner[export]'") from None
+    if options.form == ICEBERG:
+        try:
+            import pyiceberg.table  # noqa: F401
+        except ImportError:
+            raise UsageError("an Iceberg table needs pyiceberg: pip install 'kafka-log-cleaner[iceberg]'") from None
     fs = context.fs
     require_log_dir(fs, log_dir)
     topic = Topics(fs, [LogDir(fs, log_dir)], context.clock).find(name)
     with _held(fs, target, log_dir) as place:
+        is_iceberg = options.form == ICEBERG
+        if fs.exists(place / MANIFEST) if is_iceberg else version_in(fs, place):
+            raise UsageError(
+                f"{place}: holds exports {'with a manifest' if is_iceberg else 'to an Iceberg table'}; give "
+                "the other form a directory of its own"
+            )
+        if is_iceberg:
+            return _to_table(log_dir, place, topic, options, context)
         before = last_export(fs, place)
         if before is not None and before.topic != name:
             raise UsageError(f"{place}: holds exports of the topic {before.topic}; give {name} a directory of its own")
@@ -209,12 +230,7 @@ class _Writer:
         fs, old = context.fs, {}
         if self._before is not None:
             old = {each.partition: each for each in self._before.partitions}
-            if lost := sorted(old.keys() - {each.partition for each in partitions}):
-                raise UnknownTopicError(
-                    str(TopicPartition(self._before.topic, lost[0])),
-                    f"was exported from {self._before.source} and is not in {self._log_dir}: its keys would count as "
-                    "deleted; an export without --changes begins anew",
-                )
+            _require_all(old, partitions, self._before.source, self._log_dir, "an export without --changes begins anew")
         fs.make_dir(self._directory, stat.S_IMODE(fs.stat(self._place).st_mode), like=self._place)
         done = tuple(self._partition(each, old.get(each.partition), context) for each in partitions)
         fs.fsync_dir(self._directory)
@@ -239,11 +255,7 @@ class _Writer:
                 )
                 for name in names
             }
-            reader = stack.enter_context(
-                open_reader(self._log_dir, partition.topic, number, fs=fs, clock=context.clock)
-            )
-            latest = stack.enter_context(reader.latest(survivor=options.survivor))
-            latest.check_done = context.check_done
+            latest = stack.enter_context(_latest(self._log_dir, partition, options, context))
             changes = Changes(rows) if options.changes else None
             for batch in _batches(partition, latest):
                 files["table"].write(batch)
@@ -254,6 +266,40 @@ class _Writer:
                     files["deletes"].write(batch)
             finished = {name: file.finish() for name, file in files.items()}
             return ExportedPartition(number, latest.next_offset, **finished)
+
+
+def _to_table(log_dir: Path, place: Path, topic: Topic, options: ExportOptions, context: CallContext) -> ExportedTable:
+    from cleaner.exporting.iceberg import IcebergTable
+
+    table = IcebergTable(context.fs, place, topic.name)
+    _require_all(
+        table.partitions, topic.partitions, table.source, log_dir, "an export into another directory begins anew"
+    )
+    reached = []
+    for each in topic.partitions:
+        with _latest(log_dir, each, options, context) as latest:
+            table.replace(each.partition, _batches(each, latest))
+            reached.append((each.partition, latest.next_offset))
+    return table.commit(str(log_dir), reached)
+
+
+def _require_all(
+    old: Iterable[int], partitions: tuple[TopicPartition, ...], source: str, log_dir: Path, anew: str
+) -> None:
+    """Raise if a partition that was exported is gone."""
+    if lost := sorted(set(old) - {each.partition for each in partitions}):
+        raise UnknownTopicError(
+            str(TopicPartition(partitions[0].topic, lost[0])),
+            f"was exported from {source} and is not in {log_dir}: its keys would count as deleted; {anew}",
+        )
+
+
+@contextmanager
+def _latest(log_dir: Path, each: TopicPartition, options: ExportOptions, context: CallContext) -> Iterator[Latest]:
+    reader = open_reader(log_dir, each.topic, each.partition, fs=context.fs, clock=context.clock)
+    with reader, reader.latest(survivor=options.survivor) as latest:
+        latest.check_done = context.check_done
+        yield latest
 
 
 def _batches(partition: TopicPartition, latest: Latest) -> Iterator[pa.RecordBatch]:

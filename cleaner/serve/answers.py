@@ -12,7 +12,7 @@ from cleaner.serve.api import Api, offered_versions
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer
 from cleaner.serve.login import Login
-from cleaner.serve.reading import Reader
+from cleaner.serve.reading import Reader, ReadRecords
 
 Values = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Answers:
             "SaslAuthenticate": lambda request, call: call.login.authenticate(request),
         }
 
-    async def answer(self, api: Api, request: Values, call: Call) -> tuple[Values, Sequence[Extent]]:
+    async def answer(self, api: Api, request: Values, call: Call) -> tuple[Values, Sequence[Extent | ReadRecords]]:
         """Return the fields of the answer, and the open extents in it, which the caller closes."""
         if api.name == "Fetch":
             fetched = await self._reader.fetch(request, call.version, call.is_gone)

@@ -82,7 +82,12 @@ class Catalog:
     def refresh(self) -> None:
         """Look for new and for removed partitions, at most once a second."""
         if self._instead is None and self._clock.monotonic_ns() - self._looked_at_ns >= _FRESH_NS:
-            self._look(is_first=False)
+            try:
+                self._look(is_first=False)
+            except CleanerError as error:
+                # What is known stays: a bucket that does not answer now has it all the same.
+                self._say(str(error))
+                self._looked_at_ns = self._clock.monotonic_ns()
 
     def find(self, name: str, number: int) -> Partition | None:
         """Return a partition; None if it is not here."""

@@ -162,7 +162,14 @@ class Coordinator:
 
     async def fetch_offsets(self, request: dict[str, Any], version: int) -> dict[str, Any]:
         """Answer OffsetFetch."""
-        await asyncio.to_thread(self._offsets.load)
+        if not await asyncio.to_thread(self._offsets.load):
+            code = Code.COORDINATOR_LOAD_IN_PROGRESS
+            asked = request.get("groups", [])
+            return {
+                "errorCode": code,
+                "topics": [],
+                "groups": [{**each, "errorCode": code, "topics": []} for each in asked],
+            }
         if version < 8:
             return {"topics": self._offsets_of(request["groupId"], request["topics"])}
         return {

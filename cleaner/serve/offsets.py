@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, CorruptLogError
 from cleaner.read.partition_files import MAX_BATCH_BYTES
 from cleaner.serve.catalog import Catalog
 from cleaner.storage.fs.file_system import FileSystem
@@ -48,10 +48,10 @@ class GroupOffsets:
         self._own: dict[str, dict[Place, Committed]] = {}
         self._count = 0
 
-    def load(self) -> None:
-        """Read the backup's offsets, the first time; this may take seconds."""
+    def load(self) -> bool:
+        """Read the backup's offsets, the first time; this may take seconds. False: a bucket does not answer now."""
         if self._of_backup is not None:
-            return
+            return True
         found: dict[str, dict[Place, Committed]] = {}
         topic = self._catalog.topics.get(TOPIC)
         for partition in () if topic is None else topic.partitions.values():
@@ -61,6 +61,8 @@ class GroupOffsets:
                 state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
             except CleanerError as error:
                 self._warn(f"committed offsets of {partition.topic_partition} are not known: {error}")
+                if partition.is_remote and not isinstance(error, CorruptLogError):
+                    return False  # without them, groups would begin anew
                 continue
             for key, facts in cast("GroupReplay", state).committed_offsets():
                 committed = Committed(
@@ -68,6 +70,7 @@ class GroupOffsets:
                 )
                 found.setdefault(key.group, {})[key.topic, key.partition] = committed
         self._of_backup = found
+        return True
 
     def groups(self) -> set[str]:
         """Return the groups that have offsets; call `load` first."""

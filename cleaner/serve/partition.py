@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
+from cleaner.base.remote_path import is_remote
 from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.directory_view import DirectoryView
@@ -63,6 +64,7 @@ class Partition:
     ) -> None:
         self.topic_partition = topic_partition
         self.log_dir = log_dir
+        self.is_remote = is_remote(files_in)
         self._fs = fs
         self._files = PartitionFiles(fs, files_in, topic_partition, clock)
         self.directory = self._files.directory
@@ -77,7 +79,7 @@ class Partition:
         try:
             return self._first is not None and not self._files.listing().is_of_same_log(self._first)
         except LogDirOfflineError:
-            return True
+            return not self.is_remote  # a bucket that does not answer now has it all the same
 
     def _require_same(self, listing: PartitionListing) -> None:
         self._first = self._first or listing

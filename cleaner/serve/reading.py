@@ -7,15 +7,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from cleaner.base import concurrency
 from cleaner.errors import CleanerError
 from cleaner.read.extent import Extent
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code, code_of
 from cleaner.serve.partition import Partition
+from cleaner.storage.fs.remote import RemoteFile
 
 MAX_ANSWER_BYTES = 64 << 20
 """The most records of an answer, whatever a client asks for; more only for one batch that is larger."""
 
+REMOTE_ANSWER_BYTES = 8 << 20
+"""The same of partitions in a bucket, whose records are read before the answer begins: only then can it be an error."""
+
+_REMOTE_BYTES = 64 << 20  # of such answers at a time, of all clients
 _LONGEST_WAIT_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.2
@@ -33,12 +39,45 @@ class Wanted:
     max_bytes: int
 
 
+class Room:
+    """How much memory records may take that were read and are not sent yet; for any thread."""
+
+    def __init__(self, size: int) -> None:
+        self._guard = concurrency.Lock()
+        self._size, self._taken = size, 0
+
+    def take(self, size: int) -> bool:
+        """Take some bytes; False: there is no room now. A batch that is larger than all of it is alone in it."""
+        with self._guard:
+            has_room = not self._taken or self._taken + size <= self._size
+            self._taken += size if has_room else 0
+            return has_room
+
+    def free(self, size: int) -> None:
+        """Give them back."""
+        with self._guard:
+            self._taken -= size
+
+
+class ReadRecords:
+    """Records in memory, which take room until they are closed."""
+
+    def __init__(self, data: bytes, room: Room, size: int) -> None:
+        self.data, self.size = data, len(data)
+        self._room, self._taken = room, size
+
+    def close(self) -> None:
+        """Free the room; a second call does nothing."""
+        self._room.free(self._taken)
+        self._taken, self.data = 0, b""
+
+
 @dataclass
 class Fetched:
     """An answer to a Fetch; `extents` are open, and the caller closes them."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    extents: list[Extent] = field(default_factory=list)
+    extents: list[Extent | ReadRecords] = field(default_factory=list)
     bytes: int = 0
     has_error: bool = False
 
@@ -53,6 +92,7 @@ class Reader:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._room = Room(_REMOTE_BYTES)
 
     async def fetch(self, request: dict[str, Any], version: int, is_gone: Callable[[], bool]) -> Fetched:
         """
@@ -112,13 +152,12 @@ class Reader:
             for each in partitions
         )
 
-    @staticmethod
-    def _fetch(wanted: list[tuple[dict[str, Any], list[Wanted]]], committed: bool, max_bytes: int) -> Fetched:
+    def _fetch(self, wanted: list[tuple[dict[str, Any], list[Wanted]]], committed: bool, max_bytes: int) -> Fetched:
         fetched = Fetched()
         responses = []
         try:
             for topic, partitions in wanted:
-                rows = [_fetch_one(each, committed, max_bytes, fetched) for each in partitions]
+                rows = [_fetch_one(each, committed, max_bytes, fetched, self._room) for each in partitions]
                 named: dict[str, Any] = {name: topic[name] for name in ("topic", "topicId") if name in topic}
                 responses.append({**named, "partitions": rows})
         except BaseException:
@@ -183,8 +222,8 @@ def _find_offset(partition: Partition, timestamp: int, committed: bool) -> tuple
     return partition.by_time(timestamp, committed=committed)
 
 
-def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched) -> dict[str, Any]:
-    """Return the answer for a partition; adds its extent."""
+def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched, memory: Room) -> dict[str, Any]:
+    """Return the answer for a partition; adds its extent, or records that took room in memory."""
     row: dict[str, Any] = {"partitionIndex": wanted.number, "highWatermark": -1, "records": b""}
     partition = wanted.partition
     if partition is None:
@@ -201,6 +240,7 @@ def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched
         if not partition.has(wanted.offset, reach):
             fetched.has_error = True
             return {**row, "errorCode": Code.OFFSET_OUT_OF_RANGE}
+        max_bytes = min(max_bytes, REMOTE_ANSWER_BYTES) if partition.is_remote else max_bytes
         room = min(wanted.max_bytes, max_bytes - fetched.bytes)
         if wanted.offset >= reach.end(committed=committed) or (room <= 0 and fetched.bytes):
             return row
@@ -208,15 +248,41 @@ def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched
         extent, aborted = partition.extent(
             wanted.offset, reach, room, committed=committed, whole_batch=not fetched.bytes
         )
+        records = extent if extent is None or not partition.is_remote else _read(extent, memory)
     except CleanerError as error:
         fetched.has_error = True
         return {**row, "errorCode": code_of(error)}
-    if extent is None:
+    if records is None:
         return row
-    fetched.extents.append(extent)
-    fetched.bytes += extent.size
-    row["records"] = extent
+    fetched.extents.append(records)
+    fetched.bytes += records.size
+    row["records"] = records
     row["abortedTransactions"] = (
         [{"producerId": producer, "firstOffset": first} for producer, first in aborted] if committed else None
     )
     return row
+
+
+def _read(extent: Extent, room: Room) -> Extent | ReadRecords | None:
+    """
+    Read records that are in a bucket, and close their extent; None: there is no room for them now, so ask again.
+
+    Those of a joined log dir that are on this machine's disk stay where they are.
+
+    Raises:
+        CleanerError: the bucket does not answer, or the object was replaced.
+    """
+    file = extent.segment.file
+    if not isinstance(file, RemoteFile):
+        return extent
+    try:
+        if not room.take(extent.size):
+            return None
+        try:
+            data = file.read(extent.size, extent.position)
+        except BaseException:
+            room.free(extent.size)
+            raise
+        return ReadRecords(data, room, extent.size)
+    finally:
+        extent.close()

@@ -30,7 +30,7 @@ from cleaner.serve.codes import Code
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer, SettingsOf, refusal
 from cleaner.serve.login import BEFORE_LOGIN, Access, Login
-from cleaner.serve.reading import Reader
+from cleaner.serve.reading import Reader, ReadRecords
 from cleaner.serve.wire import API_VERSIONS, BadFrameError, RequestHeader, answer_pieces, read_body, read_header
 
 _LENGTH_BYTES = 4
@@ -38,7 +38,7 @@ _SMALLEST_FRAME = 10
 # Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
 _SMALL_FRAME = 16 << 10
 _SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
-_TLS_BYTES = 256 << 10  # the same with TLS, where they pass through the process
+_TLS_BYTES = 256 << 10  # the same with TLS or from a bucket, where they pass through the process
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class Server:
 
     async def _answer(
         self, header: RequestHeader, api: Api, request: dict[str, Any] | None, call: Call
-    ) -> tuple[list[Piece], Sequence[Extent]]:
+    ) -> tuple[list[Piece], Sequence[Extent | ReadRecords]]:
         if request is None:
             # KIP-511: a newer client asks again in a version that it is told here, in the oldest form of the answer.
             oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
@@ -234,11 +234,16 @@ class Server:
             if isinstance(piece, bytes):
                 await self._write(writer, piece)
                 self.counts["bytes", "other"] += len(piece)
+            elif isinstance(piece, ReadRecords):
+                data = memoryview(piece.data)
+                for first in range(0, piece.size, _TLS_BYTES):
+                    await self._write(writer, data[first : first + _TLS_BYTES])
+                self.counts["bytes", "records"] += piece.size
             else:
                 await self._send_file(writer, cast("Extent", piece))
                 self.counts["bytes", "records"] += piece.size
 
-    async def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+    async def _write(self, writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
         async with asyncio.timeout(self._limits.answer_seconds):
             writer.write(data)
             await writer.drain()

@@ -2,7 +2,7 @@
 Frames of the wire protocol: a request's header and body read, an answer written.
 
 An answer is a list of pieces, bytes and extents of files: records go from the file to the socket without passing
-through this process.
+through this process. Those of a bucket are read first: of what fails while an answer is sent nobody could be told.
 """
 
 from __future__ import annotations

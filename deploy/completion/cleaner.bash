@@ -145,7 +145,6 @@ _shtab_cleaner_produce___file_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_produce___writer_config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_consume___formatter_config_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_export___to_COMPGEN=_shtab_compgen_dirs
-_shtab_cleaner_serve_pos_0_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_serve___scratch_COMPGEN=_shtab_compgen_dirs
 _shtab_cleaner_serve___access_COMPGEN=_shtab_compgen_files
 _shtab_cleaner_serve___topics_dir_COMPGEN=_shtab_compgen_dirs
@@ -204,7 +203,7 @@ _shtab_cleaner_topics___format_choices=(table json)
 _shtab_cleaner_produce___format_choices=(lines json)
 _shtab_cleaner_consume___isolation_level_choices=(read_uncommitted read_committed)
 _shtab_cleaner_consume___format_choices=(text json)
-_shtab_cleaner_export___format_choices=(parquet jsonl)
+_shtab_cleaner_export___format_choices=(parquet jsonl iceberg)
 _shtab_cleaner_serve___as_kafka_choices=(auto 4.3 4.4)
 _shtab_cleaner_pos_0_choices=(doctor clean bulk plan check gaps dump recover verify erase prove-erased undo handover run config warm status explain now jobs pause resume throttle quarantine release reload history topics produce consume export serve)
 

@@ -468,7 +468,7 @@ complete -c cleaner -n '_shtab_cleaner_using; and test $_shtab_cleaner_npos -eq 
 complete -c cleaner -n '_shtab_cleaner_using export' -s h -l help -d 'show this help message and exit'
 complete -c cleaner -n '_shtab_cleaner_using export' -l wide -d 'do not shorten names or fold lines: for a pager (less -S)'
 complete -c cleaner -n '_shtab_cleaner_using export' -l to -xka "(__fish_complete_directories)" -d 'a directory of exports of this topic; it may be new'
-complete -c cleaner -n '_shtab_cleaner_using export' -l format -xka "parquet jsonl" -d 'jsonl: lines as of `cleaner consume --format json` (default: parquet)'
+complete -c cleaner -n '_shtab_cleaner_using export' -l format -xka "parquet jsonl iceberg" -d 'jsonl: lines as of `cleaner consume --format json`; iceberg: a table of it (default: parquet)'
 complete -c cleaner -n '_shtab_cleaner_using export' -l changes -d 'also what changed since the export that is there'
 complete -c cleaner -n '_shtab_cleaner_using export' -l survivor -x -d 'which record of a key is the last one, the topic'"'"'s cleaner.survivor (default: offset)'
 complete -c cleaner -n '_shtab_cleaner_using export' -l as-root -d 'started as root, stay root instead of becoming the log dir'"'"'s owner'
@@ -488,4 +488,3 @@ complete -c cleaner -n '_shtab_cleaner_using serve' -l config -xka "(__fish_comp
 complete -c cleaner -n '_shtab_cleaner_using serve' -l metadata-dir -xka "(__fish_complete_directories)" -d 'where __cluster_metadata-0 is, if not in the log dir'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l as-kafka -xka "auto 4.3 4.4" -d 'the Kafka release whose rules apply (default: cleaner.kafka.version; auto: by metadata.version)'
 complete -c cleaner -n '_shtab_cleaner_using serve' -l as-root -d 'started as root, stay root instead of becoming the log dirs'"'"' owner'
-complete -c cleaner -n '_shtab_cleaner_using serve; and test $_shtab_cleaner_npos -ge 0' -ka "(__fish_complete_directories)" -d 'a log dir: one entry of log.dirs'

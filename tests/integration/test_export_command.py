@@ -35,8 +35,10 @@ def log_dir(tmp_path: Path) -> Path:
 
 
 def exported(log_dir: Path, target: Path, topic: str = "topic", **options: object) -> Export:
-    """Export a topic."""
-    return cleaner.export(log_dir, topic, target, **options)
+    """Export a topic to files."""
+    made = cleaner.export(log_dir, topic, target, **options)
+    assert isinstance(made, Export)
+    return made
 
 
 def test_export_of_two_partitions(log_dir: Path, tmp_path: Path, capsys: Capture) -> None:

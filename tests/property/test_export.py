@@ -6,15 +6,19 @@ import contextlib
 import shutil
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import cleaner
 from cleaner.errors import UncleanableError
+from cleaner.exporting import iceberg
+from cleaner.exporting.manifest import ExportedTable
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import offset_at, write_case
 from tests.reference.table import Table, changes, table_of
 from tests.scratch import scratch_directory
+from tests.support.iceberg import states_in
 from tests.support.tables import changes_in, manifest_of, table_in
 
 
@@ -61,3 +65,29 @@ def test_exports_are_those_of_the_twin(case: Case, cut: int, forms: tuple[str, .
         assert table_in(target) == cleaned
         assert changes_in(target) == changes(table, cleaned)
         assert {key: row.value for key, row in cleaned.items()} == {key: row.value for key, row in table.items()}
+
+
+@given(case=cases(), cut=st.integers(0, 100), group_rows=st.sampled_from([1, 3, 1 << 20]))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+def test_snapshots_are_those_of_the_twin(case: Case, cut: int, group_rows: int) -> None:
+    """The same as an Iceberg table, in files of any length: the current snapshot, the one before, and the counts."""
+    part = case._replace(operations=case.operations[: max(1, len(case.operations) * cut // 100)])
+    with scratch_directory() as scratch, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(iceberg, "GROUP_ROWS", group_rows)
+        log_dir, target = scratch / "log_dir", scratch / "export"
+        before: Table = {}
+        for given_case, is_cleaned in ((part, False), (case, False), (case, True), (part, False)):
+            table, seen = written(given_case, log_dir)
+            if is_cleaned:
+                with contextlib.suppress(UncleanableError):
+                    cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=FIRST_ROUND_MS)
+                table = table_of(log_dir / str(PARTITION), *seen)
+            export = cleaner.export(log_dir, "topic", target, form="iceberg")
+            upserts, deletes = changes(before, table)
+            assert isinstance(export, ExportedTable)
+            assert (export.rows, export.upserts, export.deletes) == (len(table), len(upserts), len(deletes))
+            *old, new = states_in(target)
+            assert new.tables.get(0, {}) == table
+            if old and export.number != export.since:
+                assert old[0].tables.get(0, {}) == before
+            before = table

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from random import Random
 
 from cleaner.errors import CleanerError, OffsetOutOfRangeError
+from cleaner.read.extent import Extent
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code
 from cleaner.serve.reading import Reader, Wanted
@@ -40,9 +41,13 @@ def fetched(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Sh
         while True:
             size = chance.choice(_SIZES)
             wanted = [({"topic": topic}, [Wanted(0, partition, Code.NONE, offset, size)])]
-            with contextlib.closing(Reader._fetch(wanted, True, size)) as answer:
+            with contextlib.closing(Reader(catalog)._fetch(wanted, True, size)) as answer:
                 row = answer.values["responses"][0]["partitions"][0]
-                data = b"".join(each.segment.file.read(each.size, each.position) for each in answer.extents)
+                data = b"".join(
+                    each.segment.file.read(each.size, each.position)
+                    for each in answer.extents
+                    if isinstance(each, Extent)
+                )
             if row.get("errorCode") is Code.OFFSET_OUT_OF_RANGE:
                 raise OffsetOutOfRangeError(partition.directory, offset, row["logStartOffset"], row["highWatermark"])
             if row.get("errorCode"):

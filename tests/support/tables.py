@@ -17,7 +17,7 @@ def read_file(target: Path, name: str) -> list[dict[str, Any]]:
     path = target / name
     if path.suffix == ".jsonl":
         return [_plain(json.loads(line)) for line in path.read_text().splitlines()]
-    table = pq.read_table(path)
+    table = pq.ParquetFile(path).read()
     millis = [
         None if each is None or each < 0 else each // 1000 for each in table["timestamp"].cast("int64").to_pylist()
     ]

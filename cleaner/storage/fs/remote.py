@@ -58,11 +58,11 @@ def _store_of(scheme: str, limits: Limits) -> Store:
     return cast(Store, getattr(importlib.import_module(module), name)(limits))
 
 
-def files_for(fs: FileSystem | None, *paths: object) -> FileSystem:
+def files_for(fs: FileSystem | None, *paths: object, limits: Limits | None = None) -> FileSystem:
     """Return the file system to read paths with: the caller's; or one that reads buckets, where a path is in one."""
     if fs is not None:
         return fs
-    return RemoteFiles() if any(map(is_remote, paths)) else FileSystem()
+    return RemoteFiles(limits) if any(map(is_remote, paths)) else FileSystem()
 
 
 def _local_only(method: _Method) -> _Method:

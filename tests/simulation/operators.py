@@ -121,7 +121,7 @@ class Operators(Questions):
             before = {name: self._files_of(name) for name in there if not left_overs(bench.directory(name))}
             for allows in (False, True):
                 if allows:
-                    bench.topics.allow_cuts()
+                    bench.topics.forget_ends()
                 report = recover_log_dir(
                     *(bench.log_dir, None, self._sources, self._context(fs)), allow_truncate=allows, save_cut=save_cut
                 )

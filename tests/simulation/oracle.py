@@ -34,8 +34,8 @@ class Oracle:
         is_deleted_soon: somebody has asked to delete its topic.
         is_deleted: that was answered.
         has_shrunk: records were erased since the log was last judged.
-        known_end: up to here the checkpoints said that all is on disk, when the log was last opened: no damage lets an
-            opening cut below; 0: an operator has allowed that.
+        known_end: up to here the checkpoints said that all is on disk, at an opening since the log was last judged: no
+            damage lets one cut below.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Oracle:
     def opens(self, checkpoints: dict[str, int]) -> None:
         """Note the lines of the partition: the log is about to be opened, and may be recovered."""
         sound = (name for name in (RECOVERY_POINTS, HIGH_WATERMARKS) if name not in self.rots.names)
-        self.known_end = max(checkpoints.get(name, 0) for name in ("", *sound))
+        self.known_end = max(self.known_end, *(checkpoints.get(name, 0) for name in ("", *sound)))
 
     # ---- what readers are shown ------------------------------------------------------------------------------------
 
@@ -276,6 +276,7 @@ class Oracle:
         for offset in [offset for offset in self._by_offset if offset >= end]:
             self._by_offset.pop(offset).is_lost = True
         rots.cut(end)
+        self.known_end = 0
         for sent in self.sent.values():
             if not sent.is_answered and sent.offset is None and rots.last_lost() < 0:
                 sent.is_lost = True  # it did not come to the disk, and will not

@@ -197,8 +197,8 @@ class Topics:
             if oracle is not None:
                 oracle.opens(checkpoints_of(self._log_dir, name))
 
-    def allow_cuts(self) -> None:
-        """Note that an operator allows a recovery to cut what was on disk."""
+    def forget_ends(self) -> None:
+        """Note that an operator allows to cut what was on disk, or that a power cut may have taken lines back."""
         for oracle in self._all():
             oracle.known_end = 0
 

@@ -23,6 +23,7 @@ from cleaner.log import (
     opening,
     partition_writer,
     producers,
+    stream,
     upkeep,
     writable_log,
 )
@@ -319,3 +320,9 @@ def time_indexes_get_no_closing_entry() -> Iterator[None]:
 def openings_cut_what_was_on_disk(real: Any, *args: Any, **named: Any) -> Any:
     """Damage above the segment of the recovery point is cut though the high watermark, or the point, is above it."""
     return real(*args, **{**named, "min_end_offset": 0})
+
+
+@breaks(stream.RecordStream, "_is_lowered")
+def readers_keep_an_end_from_before_a_cut(_real: Any, _self: stream.RecordStream) -> bool:
+    """What is decided is found out once, whatever becomes of the log."""
+    return False

@@ -10,8 +10,6 @@ are served are only read.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -27,7 +25,7 @@ from cleaner.app.reports import Refusal
 from cleaner.app.session import attempt
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import TOPIC_SETTINGS
-from cleaner.errors import CleanerError, LogChangedError, UsageError
+from cleaner.errors import LogChangedError, LogDirOfflineError, UsageError
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.extent import find_extent
 from cleaner.read.held_files import HeldFiles
@@ -38,7 +36,7 @@ from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import File, FileSystem, real_path
-from cleaner.storage.lock.byte_ranges import TO_THE_END, WRITE, try_lock
+from cleaner.storage.lock.scratch_dir import scratch_dir
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment.names import LEADER_EPOCHS, LOG, PARTITION_METADATA, segment_file_name
 from cleaner.storage.swap.backup import write_range
@@ -49,7 +47,7 @@ _ROUNDS: Rounds = "all"
 _PIECE_BYTES = 64 << 20
 _ALL = 2**63 - 1
 _DIRECTORY_MODE = 0o700
-_PREFIX, _LOCK = "cleaner-serve-", "lock"
+_PREFIX = "cleaner-serve-"
 
 
 @contextlib.contextmanager
@@ -92,17 +90,14 @@ def compacted_copies(
         raise UsageError(f"--scratch {scratch}: inside of {around}; name a directory outside")
     with contextlib.ExitStack() as stack:
         base = Path(tempfile.gettempdir()) if scratch is None else scratch
-        _remove_left(context.fs, base)
         try:
-            made = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=base))
-        except OSError as error:
-            raise UsageError(f"--scratch {base}: {error.strerror}") from error
-        lock = stack.enter_context(context.fs.create(real_path(Path(made)) / _LOCK, like=None))
-        try_lock(lock, WRITE, 0, TO_THE_END)
+            made = stack.enter_context(scratch_dir(context.fs, real_path(base), _PREFIX))
+        except LogDirOfflineError as error:
+            raise UsageError(f"--scratch {base}: {error.cause.strerror}") from error
         others = tuple(each for each in sources.sets if each.key not in TOPIC_SETTINGS)
         found: dict[TopicPartition, Path | None] = {}
         for each, sets in todo.items():
-            place = real_path(Path(made)) / str(len(found))
+            place = made / str(len(found))
             own = replace(sources, sets=(*others, *sets))
             done = attempt(each.topic_partition, each.directory, partial(_make_one, each, place, own, context))
             if isinstance(done, Refusal):
@@ -110,19 +105,6 @@ def compacted_copies(
                 context.warn(f"{each.topic_partition} is not served, because it cannot be cleaned: {reason}")
             found[each.topic_partition] = None if isinstance(done, Refusal) else place
         yield found
-
-
-def _remove_left(fs: FileSystem, base: Path) -> None:
-    """Remove the copies of processes that were killed: their own locks are gone with them."""
-    for path in sorted(base.glob(f"{_PREFIX}*")):
-        with contextlib.suppress(
-            FileNotFoundError, CleanerError
-        ):  # gone meanwhile, or without a lock: not to be judged
-            if path.is_symlink() or path.lstat().st_uid != os.geteuid():
-                continue
-            with fs.open(real_path(path) / _LOCK, write=True) as lock:
-                if try_lock(lock, WRITE, 0, TO_THE_END):
-                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _sets_of(fs: FileSystem, partition: Partition, settings: SettingsResolver) -> list[SetOption] | None:

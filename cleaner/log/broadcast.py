@@ -195,10 +195,9 @@ class Broadcast:
     def _read(self, stream: RecordStream) -> bool:
         """Read some of the new records; False when there are none."""
         before, bytes_before = stream.next_offset, stream.bytes_read
-        end_offset = reach(self._view, self._isolation, self._until)
-        if before >= end_offset:
+        if before >= stream.reach(self._until):
             return False
-        records = [record for columns in stream.next_columns(end_offset) for record in columns]
+        records = [record for columns in stream.next_columns() for record in columns]
         if stream.next_offset == before:
             return False
         kept = BroadcastChunk(before, stream.next_offset, records, stream.epoch, stream.bytes_read - bytes_before)

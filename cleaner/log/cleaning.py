@@ -19,7 +19,8 @@ from cleaner.base.logger import Logger
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.snapshot import ServiceSnapshot
 from cleaner.state.state_dir import STATE_DIR_KEY, StateDir
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.lock.scratch_dir import scratch_dir
 
 _OWN = {"cleaner.retention.enable": "false", "cleaner.recover": "false"}
 
@@ -61,7 +62,8 @@ class InProcessCleaner:
     def _state_dir(self, fs: FileSystem, log_dirs: Sequence[Path], settings: Mapping[str, str]) -> Path:
         if STATE_DIR_KEY in settings:
             return self._stack.enter_context(StateDir(fs, Path(settings[STATE_DIR_KEY]), log_dirs)).path
-        return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="cleaner-")))
+        base = real_path(Path(tempfile.gettempdir()))
+        return self._stack.enter_context(scratch_dir(fs, base, "cleaner-state-"))
 
     def start(self) -> None:
         """Begin."""

@@ -23,7 +23,7 @@ from cleaner.errors import CleanerError, ForkedError, LogTruncatedError, OffsetO
 from cleaner.log.broadcast import Broadcast
 from cleaner.log.columns import Columns
 from cleaner.log.record import Record
-from cleaner.log.stream import Isolation, RecordStream, Until, reach
+from cleaner.log.stream import Isolation, RecordStream, Until
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView, Signal
 
@@ -350,11 +350,11 @@ class Follower:
             stream.go_on(*self._behind_kept)
             self._behind_kept = None
         leader_epoch = view.leader_epoch
-        while stream.next_offset < (end_offset := reach(view, self._isolation, self._until)):
+        while stream.next_offset < (end_offset := stream.reach(self._until)):
             before = stream.next_offset
             if before < view.log_start_offset:
                 raise OffsetOutOfRangeError(self._files.directory, before, view.log_start_offset, view.log_end_offset)
-            self._chunk = stream.next_columns(end_offset)
+            self._chunk = stream.next_columns()
             for columns in self._chunk:
                 self._pause_seconds = _FIRST_PAUSE_SECONDS
                 self._leader_epoch = leader_epoch

@@ -190,15 +190,16 @@ class LogReader:
         chunk_bytes = max(1, min(arguments.whole("chunk_bytes", chunk_bytes), LARGEST_CHUNK_BYTES))
         max_bytes = None if max_bytes is None else arguments.whole("max_bytes", max_bytes)
         stream = RecordStream(self._files, self._view, offset, isolation, chunk_bytes)
-        return self._columns(stream, reach(self._view, isolation, until), max_bytes)
+        stream.reach(until)
+        return self._columns(stream, max_bytes)
 
-    def _columns(self, stream: RecordStream, end_offset: int, max_bytes: int | None) -> Iterator[Columns]:
+    def _columns(self, stream: RecordStream, max_bytes: int | None) -> Iterator[Columns]:
         try:
-            while stream.next_offset < end_offset and (max_bytes is None or stream.bytes_read < max_bytes):
+            while stream.next_offset < stream.end_offset and (max_bytes is None or stream.bytes_read < max_bytes):
                 before = stream.next_offset
                 if before < self._view.log_start_offset:
                     raise self._out_of_range(before)
-                yield from stream.next_columns(end_offset)
+                yield from stream.next_columns()
                 if stream.next_offset == before:
                     return
         finally:

@@ -41,6 +41,7 @@ class RecordStream:
     Attributes:
         next_offset: first offset not handed out yet.
         bytes_read: of batches, as stored in the log.
+        end_offset: how far it reads, as `reach` found out last; lower if the log was cut since.
         block: what the columns handed out last were made of, until the next step.
         position: of that block's `data` in the segment's file.
     """
@@ -53,12 +54,15 @@ class RecordStream:
         isolation: Isolation,
         chunk_bytes: int = LARGEST_CHUNK_BYTES,
     ) -> None:
-        self.next_offset = offset
+        self.next_offset = self.end_offset = offset
         self.bytes_read = 0
         self.block: Block | None = None
         self.position = 0
         self._files = files
         self._view = view
+        self._isolation = isolation
+        self._until: Until = "high_watermark"
+        self._generation: int | None = None  # before the end was found; None: the caller answers for the end
         self._is_committed = isolation == "read_committed"
         # How far to read is asked after this; the topic may be deleted and made again at any time, and one log's end
         # must not be the limit in another.
@@ -95,10 +99,26 @@ class RecordStream:
         self._cursor.go_on(offset, epoch)
         self.next_offset = offset
 
-    def next_columns(self, end_offset: int) -> Iterator[Columns]:
+    def reach(self, until: Until) -> int:
+        """Find out how far may be read now, exclusive: `end_offset`."""
+        self._until, self._generation = until, self._files.generation()
+        self.end_offset = reach(self._view, self._isolation, until)
+        return self.end_offset
+
+    def stop_at(self, end_offset: int, generation: int | None) -> None:
         """
-        Yield the records of the next chunk below an offset, in pieces and maybe none; exhaust it before the next call.
-        At the end `next_offset` has not moved, or equals `end_offset`.
+        Read up to an offset.
+
+        Args:
+            end_offset: all below was complete, and decided.
+            generation: the partition's number before that was found out; None: the caller answers for it.
+        """
+        self.end_offset, self._generation = end_offset, generation
+
+    def next_columns(self) -> Iterator[Columns]:
+        """
+        Yield the records of the next chunk below `end_offset`, in pieces and maybe none; exhaust it before the next
+        call. At the end `next_offset` has not moved, or equals `end_offset`.
 
         Raises:
             CorruptLogError: damage.
@@ -106,7 +126,11 @@ class RecordStream:
         """
         first_offset = self.next_offset
         while True:
-            chunk = self._cursor.next_chunk(end_offset)
+            chunk = self._cursor.next_chunk(self.end_offset)
+            if self._is_lowered():
+                self._cursor.go_back(first_offset)
+                continue
+            end_offset = self.end_offset
             if chunk is None:
                 self.next_offset = max(first_offset, min(self._cursor.next_offset, end_offset))
                 return
@@ -127,6 +151,21 @@ class RecordStream:
                 self.next_offset = int(layout.offsets[-1]) + 1
                 yield Columns.of(layout, self.next_offset)
         self.next_offset = max(first_offset, after)
+
+    def _is_lowered(self) -> bool:
+        """
+        Tell whether the log was cut since its end was found, so that it may end below, with other records; and how far.
+
+        What comes after a cut may be undecided, or not on disk, below an end from before it. A swap changes no end.
+        """
+        if self._generation is None or self._view.is_closed:
+            return False
+        generation = self._files.generation()
+        if generation == self._generation:
+            return False
+        before, self._generation = self.end_offset, generation
+        self.end_offset = max(self.next_offset, min(before, reach(self._view, self._isolation, self._until)))
+        return self.end_offset < before
 
     def _hidden(self, chunk: Chunk) -> Flags | None:
         """Return which batches are hidden; None if the files have changed and the chunk must be read again."""

@@ -211,7 +211,8 @@ class Table:
         try:
             while stream.next_offset < self._index.end_offset:
                 before = stream.next_offset
-                for columns in stream.next_columns(self._index.end_offset):
+                stream.stop_at(self._index.end_offset, None)  # only what the index has is handed out
+                for columns in stream.next_columns():
                     with self._guard:
                         current = self._index.are_current(columns)
                     # Records handed out have both.

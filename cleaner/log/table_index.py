@@ -159,7 +159,7 @@ class TableIndex:
         if listing is not self._listing and not self._follow_files(listing):
             return False
         if self.end_offset < end:
-            self._read(max(self.end_offset, view.log_start_offset), end, self._note_end)
+            self._read(max(self.end_offset, view.log_start_offset), end, listing, self._note_end)
             # A round meanwhile may have removed a record for one that is above this end.
             return self._files.is_unchanged(listing)
         return True
@@ -199,7 +199,7 @@ class TableIndex:
         try:
             for place, end in new:
                 if place.base_offset < self.end_offset:
-                    self._read(place.base_offset, min(end, self.end_offset), lambda _: None)
+                    self._read(place.base_offset, min(end, self.end_offset), listing, lambda _: None)
             is_whole = self._files.is_unchanged(listing)
         finally:
             if not is_whole:  # a file that has a number counts as read
@@ -211,13 +211,14 @@ class TableIndex:
     def _note_end(self, stream: RecordStream) -> None:
         self.end_offset, self._epoch = stream.next_offset, max(self._epoch, stream.epoch)
 
-    def _read(self, offset: int, end: int, done: Callable[[RecordStream], None]) -> None:
-        """Put the records of [offset, end) into the index."""
+    def _read(self, offset: int, end: int, listing: PartitionListing, done: Callable[[RecordStream], None]) -> None:
+        """Put the records of [offset, end) into the index, fewer if the log was cut since the listing."""
         stream = self.stream(offset)
+        stream.stop_at(end, listing.generation)
         try:
-            while stream.next_offset < end:
+            while stream.next_offset < stream.end_offset:
                 before = stream.next_offset
-                for columns in stream.next_columns(end):
+                for columns in stream.next_columns():
                     places = self._places(stream, columns)
                     self.file.put(_keys_of(columns), columns.offsets, places)
                 done(stream)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn, TopicPartition
-from cleaner.errors import LogTruncatedError
+from cleaner.errors import CorruptCheckpointError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
@@ -33,10 +33,12 @@ from cleaner.storage.files.published import Published
 from cleaner.storage.fs.file_system import is_local_disk
 from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.indexes import Aborts, abort_rows
-from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
+from cleaner.storage.segment.names import HIGH_WATERMARK_CHECKPOINT, LEADER_EPOCHS, LOG_START_CHECKPOINT
 
 _LONGEST_PAUSE_SECONDS = 0.1
 _PAUSE_BESIDE_WRITER_SECONDS = 0.01
+_MOST_CUTS = 10
+"""In one search: each takes a writer that cuts the log at this very moment."""
 
 
 class DirectoryView:
@@ -236,6 +238,7 @@ class _FollowedTransactions:
         self._transactions = Transactions()
         self._files = files
         self._cursor: Cursor | None = None
+        self._generation = 0
 
     @property
     def aborted(self) -> list[AbortedTxn]:
@@ -249,7 +252,9 @@ class _FollowedTransactions:
 
     def first_open(self, log_start_offset: int, high_watermark: int) -> int:
         """Return the first offset of the transactions open at the high watermark, or that watermark."""
-        if self._cursor is None or self._cursor.next_offset > high_watermark:
+        # Where the log was cut and has grown again to the same end, the cursor would not look at what is there now.
+        is_changed = self._files.generation() != self._generation
+        if self._cursor is None or self._cursor.next_offset > high_watermark or is_changed:
             self._begin(log_start_offset, high_watermark)
         try:
             self._go_on(log_start_offset, high_watermark)
@@ -259,10 +264,16 @@ class _FollowedTransactions:
         return self._transactions.first_open(high_watermark)
 
     def _go_on(self, log_start_offset: int, high_watermark: int) -> None:
+        cuts = 0
         while self._cursor is not None:
             try:
                 chunk = self._cursor.next_chunk(high_watermark)
-            except LogTruncatedError:
+            except LogTruncatedError as cut:
+                cuts += 1
+                if cuts > _MOST_CUTS:
+                    path = self._files.directory / LEADER_EPOCHS
+                    reason = "by it an epoch ended below batches of that epoch that are there"
+                    raise CorruptCheckpointError(path, 0, reason) from cut
                 self._begin(log_start_offset, high_watermark)
                 continue
             if chunk is None:
@@ -272,6 +283,7 @@ class _FollowedTransactions:
 
     def _begin(self, log_start_offset: int, high_watermark: int) -> None:
         self.close()
+        self._generation = self._files.generation()  # before the listing
         fs, directory, snapshots = self._files.fs, self._files.directory, self._files.listing().snapshots
         self._transactions = Transactions.at_snapshot(fs, directory, snapshots, log_start_offset, high_watermark)
         self._cursor = Cursor(self._files, self._transactions.begin)

@@ -220,6 +220,11 @@ class PartitionFiles:
         with self._guard:
             return self._is_current(listing)
 
+    def generation(self) -> int:
+        """Return the generation number, which is raised before segments are swapped or deleted, or a log is cut."""
+        with self._guard:
+            return 0 if is_remote(self.log_dir) else self._generation()
+
     def is_unchanged(self, listing: PartitionListing) -> bool:
         """Do as `is_current`, but list again if the directory's time is too recent to prove anything."""
         with self._guard:

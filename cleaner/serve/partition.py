@@ -40,11 +40,13 @@ class Reach:
         start: first offset.
         high_watermark: behind the last one.
         last_stable: the same for committed records; None: nobody has asked.
+        generation: the partition's number before that was found; with another one the log may have been cut since.
     """
 
     start: int
     high_watermark: int
     last_stable: int | None = None
+    generation: int = 0
 
     def end(self, *, committed: bool) -> int:
         """Return the offset behind the last readable one."""
@@ -106,9 +108,10 @@ class Partition:
         if found is None:
             view = self._view
             self._require_same(self._files.listing())
+            generation = self._files.generation()
             stable = view.last_stable_offset if committed else None
             start, high_watermark = view.log_start_offset, view.high_watermark
-            found = Reach(start, max(start, high_watermark), stable)
+            found = Reach(start, max(start, high_watermark), stable, generation)
             self._reaches[committed] = (self._clock.monotonic_ns(), found)
         return found
 
@@ -130,17 +133,21 @@ class Partition:
         Raises:
             CleanerError: damage; the directory is gone.
         """
+        end, generation = reach.end(committed=committed), reach.generation
         for _ in range(_MAX_TRIES):
-            found = find_extent(self._files, offset, reach.end(committed=committed), max_bytes, whole_batch=whole_batch)
+            found = find_extent(self._files, offset, end, max_bytes, whole_batch=whole_batch)
             if found is None:
                 return found, ()
             try:
                 self._require_same(found.listing)
-                if not committed:
-                    return found, ()
-                aborted = self._aborted_in(found, offset)
-                # A swap drops from the transaction index what it drops from the log: both must be of one listing.
-                if self._files.is_unchanged(found.listing):
+                aborted = self._aborted_in(found, offset) if committed else ()
+                # A swap drops from the transaction index what it drops from the log: both must be of one listing. After
+                # a cut other records may be below the end, and undecided.
+                if self._files.generation() != generation:
+                    self._reaches.clear()
+                    now = self.reach(committed=committed)
+                    end, generation = min(end, now.end(committed=committed)), now.generation
+                elif not committed or self._files.is_unchanged(found.listing):
                     return found, aborted
             except BaseException:
                 found.close()

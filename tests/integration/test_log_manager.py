@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -45,6 +46,7 @@ from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
 from tests.forked import killed_beside_its_fork
+from tests.scratch import scratch_directory
 from tests.support.manual_clock import ManualClock
 
 WAIT_SECONDS = 20.0
@@ -632,3 +634,26 @@ def test_events_go_to_the_logger_given_and_numbers_to_the_registry(
     assert counted["cleaner_log_flushes_total"] == 1
     assert counted["cleaner_log_open_logs"] == 1
     assert (list(logging.getLogger().handlers), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_state_of_a_killed_process_s_cleaner_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next one; not that of a living one."""
+    script = f"""
+import os, signal
+from cleaner import LogManager
+manager = LogManager({str(tmp_path / "killed")!r}, create=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    with scratch_directory() as temporary:  # its name is short: there is a socket in it
+        monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        killed = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=False)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        (left,) = temporary.glob("cleaner-*")
+        with _manager(tmp_path / "one", cleaner=True):
+            (one,) = temporary.glob("cleaner-*")
+            assert one != left
+            with _manager(tmp_path / "other", cleaner=True):
+                assert len(list(temporary.glob("cleaner-*"))) == 2
+            assert list(temporary.glob("cleaner-*")) == [one]
+        assert list(temporary.glob("cleaner-*")) == []

@@ -131,6 +131,7 @@ class Bench:
     def open(self, fs: SimFiles) -> LogManager:
         """Open the log for writing, in the calling thread's process."""
         log = EventLog(self, "writer")
+        self.topics.opens()
         return LogManager(self.log_dir, self.settings, cleaner=False, clock=self.clock, fs=fs, logger=log)
 
     def loaded(self, manager: LogManager) -> list[str]:

@@ -21,6 +21,7 @@ from tests.support.codecs import crc32c
 from tests.support.power_cut import DiskState
 
 ID_HEADER = "id"
+RECOVERY_POINTS, HIGH_WATERMARKS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
 _COMMIT = 1
 _TEMPORARY = (".cleaned", ".swap", ".deleted")
 _ABORT = struct.Struct(">hqqqq")
@@ -239,7 +240,7 @@ def judge_cut_checkpoints(directory: Path, checkpoints: dict[str, int]) -> None:
             end, at = batch_info(raw).last_offset + 1, at + len(raw)
         if at < len(data):
             break
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+    for name in (RECOVERY_POINTS, HIGH_WATERMARKS):
         if checkpoints.get(name, 0) > end:
             raise Wrong(f"{name} says {checkpoints[name]}, and what is on the disk ends at {end}")
 

@@ -391,6 +391,7 @@ class Life:
         self._has_power = self._was_cut = True
         self._is_trying = True
         bench, disk = self._bench, self._world.disk
+        bench.topics.forget_ends()
         cut = disk.journal.power_cut()
         if cut.pending:
             if self._was_cut_in_round:

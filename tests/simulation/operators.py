@@ -120,6 +120,8 @@ class Operators(Questions):
             there = [name for name in bench.topics.names if bench.directory(name).exists()]
             before = {name: self._files_of(name) for name in there if not left_overs(bench.directory(name))}
             for allows in (False, True):
+                if allows:
+                    bench.topics.forget_ends()
                 report = recover_log_dir(
                     *(bench.log_dir, None, self._sources, self._context(fs)), allow_truncate=allows, save_cut=save_cut
                 )

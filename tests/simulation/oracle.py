@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
-from tests.simulation.found import Found, Wrong, number_of, topic_id_of
+from tests.simulation.found import HIGH_WATERMARKS, RECOVERY_POINTS, Found, Wrong, number_of, topic_id_of
 from tests.simulation.retained import LOG_STARTS, LogStart
 from tests.simulation.rot import Rots
 from tests.simulation.sent import Sent, Transaction, is_committed, is_undecided, may_count
@@ -34,6 +34,8 @@ class Oracle:
         is_deleted_soon: somebody has asked to delete its topic.
         is_deleted: that was answered.
         has_shrunk: records were erased since the log was last judged.
+        known_end: up to here the checkpoints said that all is on disk, at an opening since the log was last judged: no
+            damage lets one cut below.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Oracle:
         self._topic_id = topic_id
         self.rots = Rots(set()) if rots is None else rots
         self.is_made = self.is_deleted_soon = self.is_deleted = self.has_shrunk = False
+        self.known_end = 0
         self.start = LogStart(directory, settings, now_ms)
         self._now_ms = now_ms
         self._rounds = 0
@@ -159,6 +162,11 @@ class Oracle:
             bases = [int(path.name.partition(".")[0]) for path in directory.glob("*.log")]
             self._cleaned_to = max([self._cleaned_to, *bases])
 
+    def opens(self, checkpoints: dict[str, int]) -> None:
+        """Note the lines of the partition: the log is about to be opened, and may be recovered."""
+        sound = (name for name in (RECOVERY_POINTS, HIGH_WATERMARKS) if name not in self.rots.names)
+        self.known_end = max(self.known_end, *(checkpoints.get(name, 0) for name in ("", *sound)))
+
     # ---- what readers are shown ------------------------------------------------------------------------------------
 
     def must_be_shown(self) -> tuple[dict[int, Sent], int]:
@@ -256,8 +264,11 @@ class Oracle:
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
         end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
         if end < least:
-            # Recovery has cut damage off, and all that came after it; it may have put markers there. Damage below the
-            # recovery point stays.
+            # Recovery has cut damage off, and all that came after it; it may have put markers there.
+            if end < self.known_end:
+                raise Wrong(
+                    f"the log ends at {end}, and its checkpoints said that all below {self.known_end} is on disk"
+                )
             cut = rots.first_lost(max(found.records, default=-1) + 1)
             least, end = min(least, cut), min(end, cut)
         if end < least:
@@ -265,6 +276,7 @@ class Oracle:
         for offset in [offset for offset in self._by_offset if offset >= end]:
             self._by_offset.pop(offset).is_lost = True
         rots.cut(end)
+        self.known_end = 0
         for sent in self.sent.values():
             if not sent.is_answered and sent.offset is None and rots.last_lost() < 0:
                 sent.is_lost = True  # it did not come to the disk, and will not
@@ -337,7 +349,7 @@ class Oracle:
             self._directory, self._settings, self._now_ms, self._first, self._topic_id, rots=self.rots.copy()
         )
         other.is_made, other.is_deleted_soon, other.is_deleted = self.is_made, self.is_deleted_soon, self.is_deleted
-        other.has_shrunk = self.has_shrunk
+        other.has_shrunk, other.known_end = self.has_shrunk, self.known_end
         other.start = self.start.copy()
         other._round_count, other._round_ms, other._horizons = self._round_count, self._round_ms, self._horizons
         transactions = {

@@ -58,11 +58,13 @@ class Rots:
         self._rots: list[Rot] = []
         self.last_ever_hit = -1
         self._cut: list[Rot] = []  # recovery has cut the segment there, and kept later ones (R-330)
+        self._just_cut: list[Rot] = []  # or removed them; which of the two, the judge has not seen yet
 
     def copy(self) -> Rots:
         """Return an independent copy."""
         other = Rots(set(self._checkpoints))
         other._files, other._rots, other._cut = set(self._files), list(self._rots), list(self._cut)
+        other._just_cut = list(self._just_cut)
         other.last_ever_hit = self.last_ever_hit
         return other
 
@@ -77,11 +79,12 @@ class Rots:
 
     def is_lost(self, offset: int) -> bool:
         """Tell whether a record at an offset was damaged."""
-        return any(rot.first <= offset <= rot.last for rot in (*self._rots, *self._cut))
+        return any(rot.first <= offset <= rot.last for rot in (*self._rots, *self._just_cut, *self._cut))
 
     def first_lost(self, start: int = 0) -> int:
         """Return where the first damage from an offset on begins; a huge number if there is none."""
-        return min((rot.first for rot in self._rots if start <= rot.first <= rot.last), default=1 << 62)
+        lost = (*self._rots, *self._just_cut)
+        return min((rot.first for rot in lost if start <= rot.first <= rot.last), default=1 << 62)
 
     def last_lost(self) -> int:
         """Return the last damaged offset."""
@@ -90,6 +93,8 @@ class Rots:
     def cut(self, end: int) -> None:
         """Note that the log ends here now: recovery has cut the damage off."""
         self._rots = [rot for rot in self._rots if rot.last < rot.first or rot.first < end]
+        self._cut += [rot for rot in self._just_cut if rot.first < end]
+        self._just_cut.clear()
 
     def damaged_bytes(self, directory: Path) -> int:
         """Return how many bytes of the damaged segments are not in a sound batch."""
@@ -152,7 +157,7 @@ class Rots:
             if data[rot.position : rot.position + len(rot.after)] == rot.after:
                 disk.rot(rot.path, rot.position, rot.before)
             else:
-                self._cut.append(rot)
+                self._just_cut.append(rot)
         self._rots.clear()
 
 

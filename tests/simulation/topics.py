@@ -190,6 +190,18 @@ class Topics:
             self._find(name)
             self.now[name].judge(checkpoints_of(self._log_dir, name), only_durable=name in only_durable)
 
+    def opens(self) -> None:
+        """Note what the checkpoints say: the log dir is about to be opened, and may be recovered."""
+        for name in self.names:
+            oracle = self.there(name)
+            if oracle is not None:
+                oracle.opens(checkpoints_of(self._log_dir, name))
+
+    def forget_ends(self) -> None:
+        """Note that an operator allows to cut what was on disk, or that a power cut may have taken lines back."""
+        for oracle in self._all():
+            oracle.known_end = 0
+
     # ---- damage ----------------------------------------------------------------------------------------------------
 
     def is_damaged(self, name: str) -> bool:

@@ -20,8 +20,10 @@ from cleaner.log import (
     flusher,
     log_producer,
     manager,
+    opening,
     partition_writer,
     producers,
+    stream,
     upkeep,
     writable_log,
 )
@@ -312,3 +314,15 @@ def time_indexes_get_no_closing_entry() -> Iterator[None]:
     """The largest timestamp of a segment is not in its time index."""
     with replaced(active_segment.ActiveSegment, "close_time_index", lambda _: None):
         yield
+
+
+@breaks(opening, "_load")
+def openings_cut_what_was_on_disk(real: Any, *args: Any, **named: Any) -> Any:
+    """Damage above the segment of the recovery point is cut though the high watermark, or the point, is above it."""
+    return real(*args, **{**named, "min_end_offset": 0})
+
+
+@breaks(stream.RecordStream, "_is_lowered")
+def readers_keep_an_end_from_before_a_cut(_real: Any, _self: stream.RecordStream) -> bool:
+    """What is decided is found out once, whatever becomes of the log."""
+    return False

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cleaner.errors import LogDirOfflineError
-from cleaner.storage.fs.file_system import disk_errors
+from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 
 READ, WRITE = fcntl.F_RDLCK, fcntl.F_WRLCK
 """A byte has any number of `READ` locks, or one `WRITE` lock. For a read lock, a file open for reading is enough."""
@@ -97,6 +97,16 @@ def holder_of(file: Opened, kind: int, start: int, length: int) -> Holder | None
     with disk_errors(file.path):
         found, _, its_start, its_length, pid = _FLOCK.unpack(fcntl.fcntl(file.fileno(), _GET_LOCK, request))
     return None if found == fcntl.F_UNLCK else Holder(found, its_start, its_length, pid)
+
+
+def has_its_name(fs: FileSystem, file: File) -> bool:
+    """Tell whether an open file is still the one of its name: a lock on another one keeps nobody out."""
+    mine = file.stat()
+    try:
+        named = fs.stat(file.path)
+    except FileNotFoundError:
+        return False
+    return mine.st_nlink > 0 and (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
 
 
 def _set(file: Opened, kind: int, start: int, length: int) -> None:

@@ -40,7 +40,16 @@ from cleaner.base.clock import Clock
 from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem, real_path
 from cleaner.storage.fs.ownership import can_own
-from cleaner.storage.lock.byte_ranges import OPEN_FILE, READ, TO_THE_END, WRITE, holder_of, try_lock, unlock
+from cleaner.storage.lock.byte_ranges import (
+    OPEN_FILE,
+    READ,
+    TO_THE_END,
+    WRITE,
+    has_its_name,
+    holder_of,
+    try_lock,
+    unlock,
+)
 from cleaner.storage.lock.lock_bytes import (
     CHECKPOINT_BYTE,
     CLEANER_BYTE,
@@ -120,7 +129,7 @@ class LogDirLock:
                 continue
             try:
                 self._lock(file)
-                if self._is_named(file):
+                if has_its_name(self._fs, file):
                     return file
             except BaseException:
                 file.close()
@@ -175,14 +184,6 @@ class LogDirLock:
             return "locked by another cleaner"
         return "locked by another cleaner or writer"
 
-    def _is_named(self, file: File) -> bool:
-        mine = file.stat()
-        try:
-            named = self._fs.stat(self.path)
-        except FileNotFoundError:
-            return False
-        return mine.st_nlink > 0 and (mine.st_dev, mine.st_ino) == (named.st_dev, named.st_ino)
-
     def still_held(self) -> None:
         """
         Make sure that the lock still keeps others out; call this before each group's first rename.
@@ -194,7 +195,7 @@ class LogDirLock:
         file = self._file
         if file is None or file.is_closed:
             raise LogDirLockedError(f"{self.path}: no longer locked by this process")
-        if not self._is_named(file):
+        if not has_its_name(self._fs, file):
             raise LogDirLockedError(
                 f"{self.path}: deleted or replaced while it was locked; another process may use the log dir now"
             )

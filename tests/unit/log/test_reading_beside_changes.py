@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,17 +18,21 @@ from cleaner.app.options import CallContext, CleanOptions
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleaningAborted, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.errors import CleaningAborted, CorruptCheckpointError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reach import WriterView
 from cleaner.log.reader import LogReader, open_reader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.log.stream import Isolation
+from cleaner.read.directory_view import DirectoryView
+from cleaner.read.partition_files import PartitionFiles
+from cleaner.serve.partition import Partition
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import acquire_for_writing
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment.generation import Generations
+from tests.support.manual_clock import ManualClock
 
 pytestmark = pytest.mark.kernels
 TOPIC = TopicPartition("prices", 0)
@@ -240,6 +245,120 @@ def test_cut_of_whole_segments_is_an_error_for_readers_that_hold_them(tmp_path: 
         for read in reads:
             with pytest.raises(LogTruncatedError, match="cut below offset 6"):
                 list(read)
+
+
+def _cut_and_begin_a_transaction(log: Writing, offset: int) -> None:
+    """Cut the log, and append a record, and one of a transaction that is open."""
+    log.writer.truncate_to(offset)
+    log.append((b"new", b"1"))
+    log.append((b"undecided", b"1"), stamp=ProducerStamp(7, 0, 0, is_transactional=True))
+    log.flush()
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_cut_where_a_reader_is_ends_what_is_decided_there(tmp_path: Path, is_beside: bool) -> None:
+    """Below the end that was known when it began, there may be a record now that nobody has committed."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+        log.flush()
+        read = (beside if is_beside else log.reader).columns(0, chunk_bytes=1, isolation="read_committed")
+        shown = [next(read) for _ in range(4)]
+        _cut_and_begin_a_transaction(log, 4)
+        shown += read
+        assert [record.key for columns in shown for record in columns] == [b"k"] * 4 + [b"new"]
+
+
+def test_log_that_grew_to_the_same_end_after_a_cut_is_searched_anew(tmp_path: Path) -> None:
+    """A reader has looked for transactions up to that end; those that are there now are others."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+        log.flush()
+        assert beside.last_stable_offset == 8
+        _cut_and_begin_a_transaction(log, 6)
+        assert (beside.high_watermark, beside.last_stable_offset) == (8, 7)
+
+
+def test_epochs_that_end_below_their_batches_are_damage(tmp_path: Path) -> None:
+    """No checksum covers their file: a reader that takes them for a cut must not look for it for ever."""
+    with writing(tmp_path) as log, open_reader(tmp_path, *TOPIC) as beside:
+        for number in range(4):
+            log.append((b"k", b"%d" % number))
+            log.writer.roll()
+        log.append((b"k", b"4"))
+        log.flush()
+        for snapshot in (tmp_path / str(TOPIC)).glob("*.snapshot"):
+            snapshot.unlink()
+        (tmp_path / str(TOPIC) / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 1\n")
+        with pytest.raises(CorruptCheckpointError, match="an epoch ended below batches"):
+            list(beside.read(0, isolation="read_committed"))
+
+
+class _Meanwhile(DirectoryView):
+    """Calls the next of some functions before it says where the last stable offset is, and the next one then."""
+
+    happens: Iterator[Callable[[], object]] = iter(())
+
+    @property
+    def last_stable_offset(self) -> int:
+        """As it was before."""
+        next(self.happens, int)()
+        found = super().last_stable_offset
+        next(self.happens, int)()
+        return found
+
+
+def test_table_takes_nothing_from_behind_a_cut_that_is_not_decided(tmp_path: Path) -> None:
+    """The end up to which it catches up may be older than the cut."""
+    with writing(tmp_path / "log-dir") as log:
+        later = ManualClock()
+        later.move_on(time.time())  # so that an unchanged directory is known for one
+        files = PartitionFiles(FS, tmp_path / "log-dir", TOPIC, later)
+        view = _Meanwhile(files)
+        with LogReader(FS, tmp_path / "log-dir", TOPIC, view, later) as reader:
+            for number in range(4):
+                log.append((b"k", b"%d" % number))
+            log.flush()
+            with reader.table(tmp_path / "table") as table:
+                assert table.get(b"k") == b"3"
+                for number in range(4):
+                    log.append((b"k", b"%d" % number))
+                log.flush()
+                later.move_on(1)
+
+                def abort() -> None:
+                    log.writer.end_transaction(7, 0, commit=False)
+                    log.append((b"last", b"1"))
+                    log.flush()
+
+                cut = partial(_cut_and_begin_a_transaction, log, 4)
+                view.happens = iter((int, int, int, cut, abort))  # by the second answer it catches up
+                assert table.get(b"undecided") is None
+                assert next(view.happens, None) is None
+                later.move_on(1)
+                assert table.get(b"new") == b"1"
+                assert table.get(b"last") == b"1"
+                assert table.get(b"undecided") is None
+        view.close()
+        files.close()
+
+
+def test_answer_after_a_cut_ends_where_the_log_is_decided_now(tmp_path: Path) -> None:
+    """How far a partition that is served reaches may have been found just before."""
+    with writing(tmp_path) as log:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+        log.flush()
+        with closing(Partition(FS, tmp_path, TOPIC, ManualClock(), tmp_path)) as served:
+            reach = served.reach(committed=True)
+            assert reach.end(committed=True) == 8
+            _cut_and_begin_a_transaction(log, 4)
+            extent, _ = served.extent(4, reach, 1 << 20, committed=True, whole_batch=True)
+            assert extent is not None
+            with extent.segment:
+                assert extent.upper_offset == 5
+            assert served.extent(5, reach, 1 << 20, committed=True, whole_batch=True) == (None, ())
 
 
 def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path) -> None:

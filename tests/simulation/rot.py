@@ -7,9 +7,10 @@ A bit flips or a sector becomes zeros in a closed segment, an index, a snapshot,
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -31,6 +32,7 @@ class Rot:
     Attributes:
         first, last: offsets of the records of which nobody can say any more what they were; last < first: none.
         whole: the damaged file; None for a `.log`, of which recovery may cut off the rest.
+        number: higher for later ones, whatever partition they belong to.
     """
 
     path: Path
@@ -40,6 +42,7 @@ class Rot:
     first: int = 0
     last: int = -1
     whole: bytes | None = None
+    number: int = field(default_factory=itertools.count().__next__)
 
 
 class Rots:
@@ -140,25 +143,30 @@ class Rots:
         self._rots.append(Rot(path, position, before, after, first, last, whole))
         disk.rot(path, position, after)
 
-    def repair(self, disk: Disk, *, is_there: bool) -> None:
+    @property
+    def damage(self) -> list[Rot]:
+        """What was not repaired yet."""
+        return list(self._rots)
+
+    def repair(self, disk: Disk, rot: Rot, *, is_there: bool) -> None:
         """
-        Have the operator put back what was there, from a copy, in files that still have their damage.
+        Have the operator put back what was there, from a copy, in a file that still has its damage; later damage first.
 
         Args:
             disk: the machine's.
+            rot: of this partition.
             is_there: the partition is; else only the checkpoints of its log dir are.
         """
-        for rot in reversed(self._rots):
-            if not is_there and not rot.path.name.endswith(_CHECKPOINT):
-                continue
-            data = rot.path.read_bytes() if rot.path.exists() else b""
-            if rot.whole not in (None, data):
-                continue  # it was written anew
-            if data[rot.position : rot.position + len(rot.after)] == rot.after:
-                disk.rot(rot.path, rot.position, rot.before)
-            else:
-                self._just_cut.append(rot)
-        self._rots.clear()
+        self._rots.remove(rot)
+        if not is_there and not rot.path.name.endswith(_CHECKPOINT):
+            return
+        data = rot.path.read_bytes() if rot.path.exists() else b""
+        if rot.whole not in (None, data):
+            return  # it was written anew
+        if data[rot.position : rot.position + len(rot.after)] == rot.after:
+            disk.rot(rot.path, rot.position, rot.before)
+        else:
+            self._just_cut.append(rot)
 
 
 def _damage(data: bytes, rng: Random, batches: list[Batch]) -> tuple[int, bytes]:

@@ -219,8 +219,10 @@ class Topics:
     def repair(self, disk: Disk) -> None:
         """Have the operator put back all that was damaged; a topic that was deleted since has no such files."""
         there = [self.there(name) for name in self.names]
-        for oracle in self._all():
-            oracle.rots.repair(disk, is_there=oracle in there)
+        damage = [(rot.number, oracle, rot) for oracle in self._all() for rot in oracle.rots.damage]
+        # The last one first, also of a checkpoint that was damaged for two topics.
+        for _, oracle, rot in sorted(damage, key=lambda each: -each[0]):
+            oracle.rots.repair(disk, rot, is_there=oracle in there)
 
     def _find(self, name: str) -> None:
         """Find out which of the topics that had a name is there."""

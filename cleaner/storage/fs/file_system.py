@@ -95,7 +95,7 @@ class FileSystem:
     """The real file system. One instance serves all threads; its state is the held directories, and `shredding`."""
 
     is_local_disk = True  # so locks and published watermarks are there for readers; a wrapper passes it on
-    freed_behind_bytes = 8 << 20  # of a removed file from which on nobody waits for its blocks to be free
+    freed_behind_bytes = 1 << 19  # of a removed file from which on nobody waits for its blocks to be free
     _shredder: Shredder | None = None
     _held: HeldDirectories
     _freeing: Freeing

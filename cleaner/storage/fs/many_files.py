@@ -22,6 +22,8 @@ SYNCFS_FROM = 100
 """From this many files on, one sync of the whole file system is cheaper than an fsync of each (some 0.1 ms)."""
 
 _MIN_A_THREAD = 32
+_MOST_HELD = 64
+_MOST_NAMES = 512  # to look at one by one
 # A descriptor that keeps a file without opening it, where the system has that.
 _TO_HOLD = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
 _FIRST_LINUX_REPORTING_ERRORS = (5, 8)
@@ -149,13 +151,15 @@ def open_large(directory: HeldName, names: Sequence[str], from_bytes: int) -> li
     """
     Open the regular files of a directory that have so many bytes, so that removing them does not free their blocks yet.
 
-    None if there are many files: those are small as a rule, and each descriptor counts. A file that cannot be opened is
-    left out.
+    Only the first ones if they are many, as each descriptor counts; none of very many names, which are of small files as
+    a rule. A file that cannot be opened is left out.
     """
-    if len(names) >= 2 * _MIN_A_THREAD:
+    if len(names) > _MOST_NAMES:
         return []
     found: list[io.FileIO] = []
     for name in names:
+        if len(found) == _MOST_HELD:
+            break
         with contextlib.suppress(OSError):
             about = os.stat(directory.below(name), dir_fd=directory.descriptor, follow_symlinks=False)
             if stat.S_ISREG(about.st_mode) and about.st_size >= from_bytes:

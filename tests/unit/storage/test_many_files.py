@@ -266,10 +266,15 @@ def test_files_among_many_and_links_are_not_held(directory: Path) -> None:
     _grow(directory, NAMES[0])
     (directory / "link").symlink_to(NAMES[0])
     at = HeldDirectories().inside(directory)
-    held = open_large(at, [*NAMES[:40], "missing", "link"], 8 << 20)
+    held = open_large(at, [*NAMES[:40], "missing", "link"], FileSystem.freed_behind_bytes)
     assert [os.fstat(each.fileno()).st_ino for each in held] == [(directory / NAMES[0]).stat().st_ino]
     held[0].close()
-    assert open_large(at, NAMES[:64], 8 << 20) == []
+    assert open_large(at, ["missing"] * 512 + NAMES[:1], 1) == []
+    _grow(directory, *NAMES[:70])
+    held = open_large(at, NAMES[:70], 1)
+    assert len(held) == 64
+    for each in held:
+        each.close()
 
 
 def test_room_that_is_being_freed_counts(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,14 @@ class Life:
     def settings(self) -> dict[str, str]:
         """Of its rounds."""
         size = max(1 << 20, self.first_records * RECORD_BYTES // SEGMENTS)
-        return {"cleanup.policy": "compact", "segment.bytes": str(size), "log.segment.bytes": str(size)}
+        # For all keys at once, so that the first round leaves nothing dirty.
+        buffer = max(128 << 20, 32 * self.first_records)
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(size),
+            "log.segment.bytes": str(size),
+            "log.cleaner.dedupe.buffer.size": str(buffer),
+        }
 
     @property
     def log_dir(self) -> Path:

@@ -151,8 +151,8 @@ def open_large(directory: HeldName, names: Sequence[str], from_bytes: int) -> li
     """
     Open the regular files of a directory that have so many bytes, so that removing them does not free their blocks yet.
 
-    Only the first ones if they are many, as each descriptor counts; none of very many names, which are of small files as
-    a rule. A file that cannot be opened is left out.
+    Only the first ones if they are many, as each descriptor counts; none of very many names, which are of small files
+    as a rule. A file that cannot be opened is left out.
     """
     if len(names) > _MOST_NAMES:
         return []

@@ -199,13 +199,18 @@ class _Gate:
         monkeypatch.setattr(many_files, "_close_all", close_all)
 
 
-def _held_names() -> list[str]:
-    """Return the removed segments of which this process still has a descriptor."""
-    names = []
+def _held_names(directory: Path) -> list[str]:
+    """Return the removed segments of a directory of which this process still has a descriptor."""
+    found = []
     for each in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            names.append(each.readlink().name)
-    return sorted(name.removesuffix(" (deleted)") for name in names if name.endswith(".log (deleted)"))
+            found.append(each.readlink())
+    ending = ".log (deleted)"
+    return sorted(
+        each.name.removesuffix(" (deleted)")
+        for each in found
+        if each.parent == directory.resolve() and each.name.endswith(ending)
+    )
 
 
 def _grow(directory: Path, *names: str) -> None:
@@ -219,14 +224,14 @@ def test_blocks_of_large_files_are_freed_behind_the_caller(directory: Path, monk
     _grow(directory, *NAMES[3:5])
     fs.remove_all(directory, [*NAMES[:10], "missing"])
     assert fs.list_files(directory) == NAMES[10:]
-    assert _held_names() == NAMES[3:5]
+    assert _held_names(directory) == NAMES[3:5]
     waiting = threading.Thread(target=fs.wait_until_freed)
     waiting.start()
     waiting.join(0.05)
     assert waiting.is_alive()
     gate.open.set()
     waiting.join()
-    assert _held_names() == []
+    assert _held_names(directory) == []
 
 
 def test_no_more_than_two_removals_wait_to_be_freed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +247,7 @@ def test_no_more_than_two_removals_wait_to_be_freed(directory: Path, monkeypatch
     gate.open.set()
     third.join()
     fs.wait_until_freed()
-    assert _held_names() == []
+    assert _held_names(directory) == []
 
 
 def test_without_threads_or_descriptors_a_removal_frees_at_once(
@@ -258,7 +263,7 @@ def test_without_threads_or_descriptors_a_removal_frees_at_once(
         patch.setattr(many_files, "_TO_HOLD", -1)  # which no system accepts
         fs.remove_all(directory, NAMES[1:2])
     fs.wait_until_freed()
-    assert (fs.list_files(directory), _held_names()) == (NAMES[2:], [])
+    assert (fs.list_files(directory), _held_names(directory)) == (NAMES[2:], [])
 
 
 def test_files_among_many_and_links_are_not_held(directory: Path) -> None:

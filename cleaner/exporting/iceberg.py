@@ -162,6 +162,7 @@ class _Catalog(NoopCatalog):
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
+        """Write the next metadata file; all that it leads to is on disk before."""
         for each in requirements:
             each.validate(table.metadata)
         made = update_table_metadata(table.metadata, updates, metadata_location=table.metadata_location or None)

@@ -6,13 +6,6 @@ holds about 6 MB. Contexts are freed with their thread.
 
 Rounds call the same library from kernels (`kernels/zstd.py`), many batches without a step of Python between them; this
 module gives them its functions and contexts, and takes what they refuse (docs/decisions/zstd-from-kernels.md).
-
-    frame: magic 28 b5 2f fd | descriptor | window 1? | dictionary id 0, 1, 2, 4 | content size 0, 1, 2, 4, 8
-        | blocks ... | checksum 4?
-    descriptor: bits 7-6 width of the content size, 5 no window byte, 4 unused, 3 reserved, 2 checksum present,
-        1-0 width of the dictionary id
-    block: u24 little-endian | bytes
-        bit 0 last, 2-1 type (0 raw, 1 one repeated byte, 2 compressed, 3 reserved), 23-3 size
 """
 
 from __future__ import annotations
@@ -32,15 +25,8 @@ from cleaner.format.buffers import GrowingBuffer
 from cleaner.kernels import zstd as kernel
 
 DEFAULT_LEVEL = 3
-_MAGIC = b"\x28\xb5\x2f\xfd"
-_DICTIONARY_ID, _CHECKSUM, _RESERVED, _NO_WINDOW = 0x03, 0x04, 0x08, 0x20
-_CONTENT_SIZE_BYTES = (0, 2, 4, 8)
-_CONTENT_SIZE_SHIFT = 6
-_BLOCK_REPEATED, _BLOCK_RESERVED = 1, 3
 _LARGEST_WINDOW_BYTES = 1 << kernel.LARGEST_WINDOW_LOG
 _PIECE_BYTES = 1 << 17
-
-
 _LEVEL, _CONTENT_SIZE_FLAG = 100, 200  # of ZSTD_cParameter
 
 
@@ -133,25 +119,9 @@ def is_one_frame(source: memoryview) -> bool:
 
     False does not mean damage: there may be several frames, a dictionary, or very many blocks.
     """
-    if len(source) < 6 or source[:4] != _MAGIC:
-        return False
-    descriptor = source[4]
-    if descriptor & (_DICTIONARY_ID | _RESERVED):
-        return False
-    has_window = not descriptor & _NO_WINDOW
-    size_bytes = _CONTENT_SIZE_BYTES[descriptor >> _CONTENT_SIZE_SHIFT]
-    at = 5 + has_window + (size_bytes or int(not has_window))
-    for _ in range(kernel.MAX_BLOCKS):
-        if len(source) - at < 3:
-            return False
-        word = int.from_bytes(source[at : at + 3], "little")
-        kind, size = word >> 1 & 3, word >> 3
-        if kind == _BLOCK_RESERVED:
-            return False
-        at += 3 + (1 if kind == _BLOCK_REPEATED else size)
-        if word & 1:
-            return at + (4 if descriptor & _CHECKSUM else 0) == len(source)
-    return False
+    # A copy of bytes that cannot be written: for arrays of such bytes the kernel would be compiled a second time.
+    data = np.frombuffer(bytearray(source) if source.readonly else source, np.uint8)
+    return bool(kernel.is_one_frame(data, 0, len(source)))
 
 
 def decompress_frame(source: memoryview, room: memoryview) -> int | None:

@@ -1,7 +1,14 @@
 """
 zstd frames (R-253) of many batches in one call: libzstd does the work, and a kernel calls it by its address.
 
-The kernel unpacks only what `format/zstd_frame.py` takes for one frame, and leaves all else to it.
+Only a single frame of the usual kind is unpacked; `format/zstd_frame.py` takes all else.
+
+    frame: magic 28 b5 2f fd | descriptor | window 1? | dictionary id 0, 1, 2, 4 | content size 0, 1, 2, 4, 8
+        | blocks ... | checksum 4?
+    descriptor: bits 7-6 width of the content size, 5 no window byte, 4 unused, 3 reserved, 2 checksum present,
+        1-0 width of the dictionary id
+    block: u24 little-endian | bytes
+        bit 0 last, 2-1 type (0 raw, 1 one repeated byte, 2 compressed, 3 reserved), 23-3 size
 """
 
 from __future__ import annotations
@@ -57,14 +64,8 @@ def is_one_frame(data, start, end):
     descriptor = int64(data[start + 4])
     if descriptor & (_DICTIONARY_ID | _RESERVED):
         return False
-    at = start + 5
     size_bytes = (int64(1) << (descriptor >> 6)) & 14
-    if descriptor & _NO_WINDOW:
-        at += max(size_bytes, 1)
-    else:
-        if (int64(data[at]) >> 3) + _SMALLEST_WINDOW_LOG > LARGEST_WINDOW_LOG - (data[at] & 7 != 0):
-            return False
-        at += 1 + size_bytes
+    at = start + 5 + (max(size_bytes, 1) if descriptor & _NO_WINDOW else 1 + size_bytes)
     for _ in range(MAX_BLOCKS):
         if end - at < 3:
             return False
@@ -76,6 +77,15 @@ def is_one_frame(data, start, end):
         if word & 1:
             return at + (4 if descriptor & _CHECKSUM else 0) == end
     return False
+
+
+@jit
+def _has_usual_window(data, start):
+    """Tell whether a frame's window is at most the largest one that contexts keep."""
+    if data[start + 4] & _NO_WINDOW:
+        return True
+    window = int64(data[start + 5])
+    return (window >> 3) + _SMALLEST_WINDOW_LOG + (window & 7 != 0) <= LARGEST_WINDOW_LOG
 
 
 @jit
@@ -91,7 +101,7 @@ def unpack_frame(data, start, end, out, at, room_end, cells):
     """
     if cells[DECOMPRESS] == 0 or start < 0 or end > data.size or at < 0 or at >= room_end or room_end > out.size:
         return int64(NO_FRAME)
-    if not is_one_frame(data, start, end):
+    if not is_one_frame(data, start, end) or not _has_usual_window(data, start):
         return int64(NO_FRAME)
     arguments = (cells[DECOMPRESSOR], address_of(out, at), room_end - at, address_of(data, start), end - start)
     length = call_at(cells[DECOMPRESS], arguments)

@@ -6,6 +6,7 @@ They share no code with `cleaner.format.compression`, so a test that packs here 
 
 from __future__ import annotations
 
+import random
 import struct
 import zlib
 
@@ -27,6 +28,13 @@ _GZIP_LOOKS_AHEAD_BYTES = 19  # the JDK ignores fewer bytes than this after a me
 
 class BadStream(Exception):
     """The bytes are not a whole stream of their codec."""
+
+
+def some_text(size: int, seed: int = 0) -> bytes:
+    """Make data that packs to a half or so."""
+    generator = random.Random(size + seed)
+    words = [generator.randbytes(generator.randrange(2, 40)) for _ in range(300)]
+    return b" ".join(generator.choices(words, k=size // 15 + 1))[:size]
 
 
 def crc32c(data: bytes) -> int:

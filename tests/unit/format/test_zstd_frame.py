@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import struct
 import threading
 
@@ -13,15 +12,9 @@ from hypothesis import strategies as st
 
 from cleaner.format import zstd_frame
 from cleaner.format.buffers import GrowingBuffer
+from tests.support.codecs import some_text
 
 SIZES = (0, 1, 100, 16_000, 65_535, 131_071, 131_072, 131_073, 262_144, 700_000, 3_000_000)
-
-
-def some_text(size: int) -> bytes:
-    """Make data that packs to a half or so."""
-    generator = random.Random(size)
-    words = [generator.randbytes(generator.randrange(2, 40)) for _ in range(300)]
-    return b" ".join(generator.choices(words, k=size // 15 + 1))[:size]
 
 
 def pack(data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from cleaner.kernels import codecs, inflate
 from cleaner.kernels.checksums import xxhash32
 from cleaner.kernels.codec_table import LZ4, SNAPPY
 from tests.support.batch_builder import Record, data_batch
-from tests.support.codecs import compress, compress_snappy_raw, decompress
+from tests.support.codecs import compress, compress_snappy_raw, decompress, some_text
 from tests.unit.kernels.arrays import guarded, scan
 
 pytestmark = pytest.mark.kernels
@@ -28,13 +28,6 @@ NAMES = {SNAPPY: "snappy", LZ4: "lz4"}
 BOTH = [pytest.param(codec, id=name) for codec, name in NAMES.items()]
 XERIAL = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 CONTENT_CHECKSUM, CONTENT_SIZE, BLOCK_CHECKSUM = 0x04, 0x08, 0x10
-
-
-def some_data(size: int) -> bytes:
-    """Make data that packs to a half or so."""
-    generator = random.Random(size)
-    words = [generator.randbytes(generator.randrange(2, 40)) for _ in range(300)]
-    return b" ".join(generator.choices(words, k=size // 15 + 1))[:size]
 
 
 def unpack(codec: int, stream: bytes, room: int) -> bytes | None:
@@ -74,7 +67,7 @@ def frame(data: bytes, flags: int = 0, descriptor: int = 0x40, step: int = 500) 
 @pytest.mark.parametrize("size", [0, 1, 100, 32_768, 32_769, 65_536, 65_537, 300_000])
 def test_packed_stream_is_unpacked(codec: int, size: int) -> None:
     """By the kernel and by another library, within the promised size."""
-    for data in (some_data(size), random.Random(size).randbytes(size), bytes(size)):
+    for data in (some_text(size), random.Random(size).randbytes(size), bytes(size)):
         with guarded() as guards:
             target = guards.room(7 + int(codecs.max_packed_bytes(size)))
             table = np.full(codecs.TABLE_WORDS, 0xFFFF, np.uint16)
@@ -89,28 +82,28 @@ def test_packed_stream_is_unpacked(codec: int, size: int) -> None:
 @pytest.mark.parametrize(
     ("codec", "stream"),
     [
-        pytest.param(SNAPPY, compress("snappy", some_data(100_000)), id="snappy"),
-        pytest.param(SNAPPY, compress_snappy_raw(some_data(100_000)), id="snappy-bare"),
-        pytest.param(SNAPPY, compress("snappy", some_data(100_000)) + b"abc", id="snappy-bytes-behind"),
-        pytest.param(LZ4, compress("lz4", some_data(100_000)), id="lz4"),
-        pytest.param(LZ4, compress("lz4", some_data(100_000)) + b"abc", id="lz4-bytes-behind"),
-        pytest.param(LZ4, frame(some_data(100_000), CONTENT_SIZE | CONTENT_CHECKSUM), id="lz4-flags"),
-        pytest.param(LZ4, frame(some_data(100_000), BLOCK_CHECKSUM), id="lz4-block-checksums"),
-        pytest.param(LZ4, frame(some_data(100_000), 0, 0x70, 100_000), id="lz4-large-blocks"),
+        pytest.param(SNAPPY, compress("snappy", some_text(100_000)), id="snappy"),
+        pytest.param(SNAPPY, compress_snappy_raw(some_text(100_000)), id="snappy-bare"),
+        pytest.param(SNAPPY, compress("snappy", some_text(100_000)) + b"abc", id="snappy-bytes-behind"),
+        pytest.param(LZ4, compress("lz4", some_text(100_000)), id="lz4"),
+        pytest.param(LZ4, compress("lz4", some_text(100_000)) + b"abc", id="lz4-bytes-behind"),
+        pytest.param(LZ4, frame(some_text(100_000), CONTENT_SIZE | CONTENT_CHECKSUM), id="lz4-flags"),
+        pytest.param(LZ4, frame(some_text(100_000), BLOCK_CHECKSUM), id="lz4-block-checksums"),
+        pytest.param(LZ4, frame(some_text(100_000), 0, 0x70, 100_000), id="lz4-large-blocks"),
     ],
 )
 def test_stream_of_any_producer_is_unpacked(codec: int, stream: bytes) -> None:
     """Every usual stream is unpacked by the kernel."""
-    assert unpack(codec, stream, 100_000) == some_data(100_000)
+    assert unpack(codec, stream, 100_000) == some_text(100_000)
     assert unpack(codec, stream, 99_999) is None
 
 
 @pytest.mark.parametrize(
     ("codec", "stream"),
     [
-        pytest.param(SNAPPY, compress("snappy", some_data(900)), id="snappy"),
-        pytest.param(LZ4, frame(some_data(900), CONTENT_SIZE | CONTENT_CHECKSUM, step=300), id="lz4"),
-        pytest.param(LZ4, frame(some_data(900), BLOCK_CHECKSUM, step=300), id="lz4-block-checksums"),
+        pytest.param(SNAPPY, compress("snappy", some_text(900)), id="snappy"),
+        pytest.param(LZ4, frame(some_text(900), CONTENT_SIZE | CONTENT_CHECKSUM, step=300), id="lz4"),
+        pytest.param(LZ4, frame(some_text(900), BLOCK_CHECKSUM, step=300), id="lz4-block-checksums"),
     ],
 )
 def test_stream_cut_or_with_a_bit_flipped_is_refused_unless_it_is_sound(codec: int, stream: bytes) -> None:
@@ -135,7 +128,7 @@ def test_changed_stream_is_unpacked_as_slowly_or_refused(
     codec: int, flag_bits: int, size: int, changes: list[tuple[int, int]], room: int
 ) -> None:
     """Any flags, any bytes changed, any room."""
-    data = some_data(size)
+    data = some_text(size)
     stream = bytearray(frame(data, flag_bits << 2) if codec == LZ4 else compress("snappy", data))
     for position, byte in changes:
         stream[position % len(stream)] = byte

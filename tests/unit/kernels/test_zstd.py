@@ -16,18 +16,12 @@ from cleaner.base.concurrency import Thread
 from cleaner.format import zstd_frame
 from cleaner.format.buffers import GrowingBuffer
 from cleaner.kernels import zstd
+from tests.support.codecs import some_text
 from tests.unit.kernels.arrays import guarded
 
 pytestmark = pytest.mark.kernels
 
 SIZES = (1, 100, 16_000, 65_535, 131_071, 131_072, 131_073, 262_144, 700_000)
-
-
-def some_text(size: int, seed: int = 0) -> bytes:
-    """Make data that packs to a half or so."""
-    generator = random.Random(size + seed)
-    words = [generator.randbytes(generator.randrange(2, 40)) for _ in range(300)]
-    return b" ".join(generator.choices(words, k=size // 15 + 1))[:size]
 
 
 def slowly_packed(data: bytes) -> bytes:

@@ -43,7 +43,7 @@ def _library() -> ctypes.CDLL | None:
         library.ZSTD_CCtx_setParameter.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
         major, minor, patch = zstandard.ZSTD_VERSION
         is_same = library.ZSTD_versionNumber() == 10_000 * major + 100 * minor + patch
-        for name in ("ZSTD_decompressDCtx", "ZSTD_CCtx_reset", "ZSTD_compressStream2"):
+        for name in ("ZSTD_decompressStream", "ZSTD_DCtx_reset", "ZSTD_compressStream2", "ZSTD_CCtx_reset"):
             getattr(library, name)
     except (OSError, AttributeError):
         return None
@@ -67,9 +67,10 @@ class _KernelContexts:
         library.ZSTD_CCtx_setParameter(packs, _CONTENT_SIZE_FLAG, 0)
         self.cells[kernel.DECOMPRESSOR], self.cells[kernel.COMPRESSOR] = unpacks, packs
         for cell, function in (
-            (kernel.DECOMPRESS, library.ZSTD_decompressDCtx),
-            (kernel.RESET, library.ZSTD_CCtx_reset),
+            (kernel.DECOMPRESS, library.ZSTD_decompressStream),
+            (kernel.RESET_DECOMPRESSOR, library.ZSTD_DCtx_reset),
             (kernel.COMPRESS, library.ZSTD_compressStream2),
+            (kernel.RESET_COMPRESSOR, library.ZSTD_CCtx_reset),
         ):
             self.cells[cell] = ctypes.cast(function, ctypes.c_void_p).value or 0
 

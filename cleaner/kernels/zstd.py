@@ -22,19 +22,20 @@ NO_FRAME = -1
 
 # Cells of an int64 array: the library's functions and a thread's contexts, by address, and the buffers of a call.
 (
-    DECOMPRESS,  # ZSTD_decompressDCtx; 0: the library cannot be called from here
+    DECOMPRESS,  # ZSTD_decompressStream; 0: the library cannot be called from here
     DECOMPRESSOR,
-    RESET,  # ZSTD_CCtx_reset
+    RESET_DECOMPRESSOR,  # ZSTD_DCtx_reset
     COMPRESS,  # ZSTD_compressStream2
     COMPRESSOR,
+    RESET_COMPRESSOR,  # ZSTD_CCtx_reset
     _OUT_ADDRESS,  # three of ZSTD_outBuffer
     _OUT_SIZE,
     _OUT_POSITION,
     _IN_ADDRESS,  # three of ZSTD_inBuffer
     _IN_SIZE,
     _IN_POSITION,
-) = range(11)
-CELLS = 11
+) = range(12)
+CELLS = 12
 
 MAX_BLOCKS = 1000  # of 128 KiB usually; more, smaller blocks are an attack on processor time
 LARGEST_WINDOW_LOG = 23
@@ -80,6 +81,17 @@ def is_one_frame(data, start, end):
 
 
 @jit
+def _lay_buffers(out, at, room, data, start, size, cells):
+    cells[_OUT_ADDRESS], cells[_OUT_SIZE], cells[_OUT_POSITION] = address_of(out, at), room, 0
+    cells[_IN_ADDRESS], cells[_IN_SIZE], cells[_IN_POSITION] = address_of(data, start), size, 0
+
+
+@jit
+def _buffers(cells):
+    return address_of(cells, int64(_OUT_ADDRESS)), address_of(cells, int64(_IN_ADDRESS))
+
+
+@jit
 def _has_usual_window(data, start):
     """Tell whether a frame's window is at most the largest one that contexts keep."""
     if data[start + 4] & _NO_WINDOW:
@@ -103,9 +115,13 @@ def unpack_frame(data, start, end, out, at, room_end, cells):
         return int64(NO_FRAME)
     if not is_one_frame(data, start, end) or not _has_usual_window(data, start):
         return int64(NO_FRAME)
-    arguments = (cells[DECOMPRESSOR], address_of(out, at), room_end - at, address_of(data, start), end - start)
-    length = call_at(cells[DECOMPRESS], arguments)
-    return int64(length) if length < uint64(_FIRST_ERROR) else int64(NO_FRAME)
+    call_at(cells[RESET_DECOMPRESSOR], (cells[DECOMPRESSOR], int64(_RESET_SESSION)))
+    _lay_buffers(out, at, room_end - at, data, start, end - start, cells)
+    # As a stream, as Kafka does: in one piece the library takes blocks and matches that are larger than the window.
+    left = call_at(cells[DECOMPRESS], (cells[DECOMPRESSOR], *_buffers(cells)))
+    if left != 0 or cells[_IN_POSITION] != end - start:
+        return int64(NO_FRAME)
+    return cells[_OUT_POSITION]
 
 
 @jit
@@ -116,8 +132,7 @@ def max_packed_bytes(size):
 
 @jit
 def _compress(cells, directive):
-    arguments = (cells[COMPRESSOR], address_of(cells, _OUT_ADDRESS), address_of(cells, _IN_ADDRESS), int64(directive))
-    return call_at(cells[COMPRESS], arguments)
+    return call_at(cells[COMPRESS], (cells[COMPRESSOR], *_buffers(cells), int64(directive)))
 
 
 @jit
@@ -136,9 +151,8 @@ def pack_frame(data, start, end, out, at, room_end, cells):
         return int64(NO_FRAME)
     if room < max_packed_bytes(end - start):
         return int64(NO_FRAME)
-    call_at(cells[RESET], (cells[COMPRESSOR], int64(_RESET_SESSION)))
-    cells[_OUT_ADDRESS], cells[_OUT_SIZE], cells[_OUT_POSITION] = address_of(out, at), room, 0
-    cells[_IN_ADDRESS], cells[_IN_SIZE], cells[_IN_POSITION] = address_of(data, start), end - start, 0
+    call_at(cells[RESET_COMPRESSOR], (cells[COMPRESSOR], int64(_RESET_SESSION)))
+    _lay_buffers(out, at, room, data, start, end - start, cells)
     if _compress(cells, _CONTINUE) >= uint64(_FIRST_ERROR) or cells[_IN_POSITION] != end - start:
         return int64(NO_FRAME)
     if _compress(cells, _FLUSH) != 0 or _compress(cells, _END) != 0:

@@ -129,6 +129,28 @@ def test_windows_up_to_8_mib_are_taken(window: int) -> None:
     assert (unpack(frame, 1000) == b"aaaaa") is (window <= 13 << 3)
 
 
+REPEATED_BLOCK = b"\x28\xb5\x2f\xfd\x00\x58" + (2000 << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"a"
+
+
+@pytest.mark.parametrize(
+    ("frame", "data"),
+    [
+        pytest.param(REPEATED_BLOCK, b"a" * 2000, id="repeated"),
+        pytest.param(slowly_packed(some_text(2000)), some_text(2000), id="block"),
+        pytest.param(slowly_packed(some_text(140_000)), some_text(140_000), id="matches"),
+    ],
+)
+def test_blocks_and_matches_beyond_the_window_are_refused(frame: bytes, data: bytes) -> None:
+    """As by a stream, and so by Kafka; in one piece the library would take them (R-253)."""
+    found = []
+    for window in range((13 << 3) + 1):
+        changed = frame[:5] + bytes([window]) + frame[6:]
+        found.append(unpack(changed, 200_000))
+        assert found[-1] == slowly_unpacked(changed, 200_000)
+    assert found[0] is None
+    assert found[-1] == data
+
+
 @settings(deadline=None, max_examples=500)
 @given(
     st.sampled_from((0, 1, 30, 5000)),

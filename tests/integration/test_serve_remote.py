@@ -24,6 +24,7 @@ from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code
 from cleaner.storage.fs.remote import RemoteFile, RemoteFiles
 from cleaner.storage.fs.store import Limits
+from tests.cleaner_run import wait_until
 from tests.integration.log_dirs import keyed_log
 from tests.integration.test_serve_command import started
 from tests.support import s3_server as faults
@@ -72,10 +73,8 @@ def served(bucket: tuple[str, S3Server], tmp_path: Path) -> Iterator[ServedLogDi
     with running(any_path(f"{url}/kafka"), fs=RemoteFiles(LIMITS)) as found:
         yield found
         server.faults.clear()
-        room, until = found._server._answers._reader._room, time.monotonic() + 10
-        while room._taken and time.monotonic() < until:
-            time.sleep(0.01)  # the client has its answer a moment before the server is done with it
-        assert room._taken == 0, "what was read and sent takes no room"
+        room = found._server._answers._reader._room  # given back a moment after the client has its answer
+        wait_until(lambda: room._taken == 0, "what was read and sent takes no room")
 
 
 def all_of(port: int, *, committed: bool, at_once: int = 1 << 20) -> list[tuple[int, bytes | None]]:
@@ -248,7 +247,7 @@ def test_answers_take_bounded_memory(served: ServedLogDirs, monkeypatch: pytest.
     room = served._server._answers._reader._room
     with WireClient(served.address[1]) as client:
         assert 0 < len(client.fetch("topic", 0).records) <= 2000
-        assert room.take(reading._REMOTE_BYTES)
+        wait_until(partial(room.take, reading._REMOTE_BYTES), "all room")  # sent a moment before it is given back
         answer = client.fetch("topic", 0)
         assert (answer.error_code, answer.records or b"") == (Code.NONE, b"")
         timer = threading.Timer(0.3, partial(room.free, reading._REMOTE_BYTES))

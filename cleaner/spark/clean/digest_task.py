@@ -40,7 +40,7 @@ from cleaner.spark.clean.transactions import PassState, PassSummary
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.segment import Segment, SegmentIndexes
 
-_ROWS_AT_A_TIME = 1 << 17
+_ROWS_AT_A_TIME = 1 << 19  # 12 MiB
 _TABLE_DENSITY = 0.7
 
 

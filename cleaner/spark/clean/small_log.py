@@ -7,7 +7,7 @@ shuffling than on the work itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -87,11 +87,16 @@ def _codes_by_number(rows: DigestRows, rule: SurvivorRule) -> Codes:
     return np.sort(codes[(ends & puts) | (~puts & has_any)])
 
 
+def by_group(codes: Codes) -> Iterator[Codes]:
+    """Yield the codes of each group that has any; they are given in the order of their groups."""
+    groups = codes >> GROUP_SHIFT
+    return (some for some in np.split(codes, np.flatnonzero(groups[1:] != groups[:-1]) + 1) if len(some))
+
+
 def save_verdicts(fs: FileSystem, work_dir: Path, base_offsets: tuple[int, ...], codes: Codes) -> tuple[GroupBits, ...]:
     """Write the bits of ascending codes, one file for each group that has any."""
-    groups = codes >> GROUP_SHIFT
     saved = []
-    for some in np.split(codes, np.flatnonzero(groups[1:] != groups[:-1]) + 1):
+    for some in by_group(codes):
         verdicts = Verdicts(base_offsets)
         verdicts.add(some)
         bits = verdicts.save(fs, work_dir)

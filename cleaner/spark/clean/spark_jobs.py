@@ -3,10 +3,10 @@ The jobs of a round on Spark: digest all ranges and reduce by key, and recopy a 
 
     ranges -> digest_range -> rows of 24 bytes -> by digest: the code that stays -> by group: bits of offsets
 
-For a small log one task does all of this, without a reduction by Spark (`small_log.py`). In a log of up to 64 GB each
-reducer holds all rows of its share of the keys (`reduction.py`), and Spark only takes them there: planning, generating
-and compiling code for it would take longer than all other work. Where a reducer would hold too many rows, and in larger
-logs, Spark's own aggregation reduces them; it sorts rows, and spills them if they do not fit into memory.
+For a small log one task does all of this, without a reduction by Spark (`small_log.py`). In a log of up to 128 GB each
+reducer holds all rows of some shares of the keys (`reduction.py`), and reads them from files: through Spark they would
+take longer than all other work. Where a reducer would hold too many rows, and in larger logs, Spark's own aggregation
+reduces them; it sorts rows, and spills them if they do not fit into memory.
 
 Keys and values never leave their task; the driver gets one row for each group.
 
@@ -19,12 +19,15 @@ more, the rows say so, and the job runs again with a join that answers any numbe
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
 
 from cleaner.errors import CleanerError, SparkJobError
 from cleaner.policy.survivor_rule import SurvivorRule
@@ -32,9 +35,10 @@ from cleaner.spark.clean.digest_task import RangeStart, digest_range
 from cleaner.spark.clean.plan import GROUP_SHIFT, OUTRANKING, CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work, require_probes
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
-from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_rows, split_rows
+from cleaner.spark.clean.reduction import CODES, ROWS, Shared, gather_codes, reduce_shares, share_rows
 from cleaner.spark.clean.session import make_spark
-from cleaner.spark.clean.small_log import digest_small_log
+from cleaner.spark.clean.shares import Numbers, Run, ShareFile, runs_of
+from cleaner.spark.clean.small_log import ROWS_SHARE, digest_small_log
 from cleaner.spark.clean.verdicts import SKEWED, GroupBits, Verdicts
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -49,10 +53,12 @@ _COLUMNS = ("sip", "murmur", "code", "number")
 _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, outranked bigint, skewed bigint"
 _KEY = ("sip", "murmur")
 
-_REDUCER_BYTES = 32 << 20
-_MAX_REDUCERS = 4000
+_SHARE_BYTES = 32 << 20
+_MIN_SHARES = 256  # a task takes several: so tasks can be even, and as large as they may be
+_MAX_SHARES = 4000
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _MAX_REASON_CHARACTERS = 500
+_TASKS_THAT_LOAD = 2
 
 
 @dataclass(frozen=True)
@@ -160,7 +166,7 @@ class SessionJobs:
 
     def _digest(self, work: DigestWork) -> DigestResult:
         total_bytes = sum(start.range.bytes for start in work.starts)
-        if not work.is_skewed and total_bytes <= _MAX_REDUCERS * _REDUCER_BYTES:
+        if not work.is_skewed and total_bytes <= _MAX_SHARES * _SHARE_BYTES:
             bits = self._digest_in_memory(work)
             if bits is not None:
                 return DigestResult(bits, is_skewed=False)
@@ -168,18 +174,33 @@ class SessionJobs:
 
     def _digest_in_memory(self, work: DigestWork) -> tuple[GroupBits, ...] | None:
         """Digest all ranges, and reduce in tasks that hold all rows of some keys; None: those are too many for one."""
-        reducers = self._reducers(work)
-        found = (
-            self._spark.sparkContext.parallelize(work.starts, len(work.starts))
-            .mapPartitions(partial(_digest_shares, work.settings, reducers))
-            .partitionBy(reducers, _as_given)
-            .mapPartitions(partial(_reduce_shares, work.settings))
-            .partitionBy(len(work.base_offsets), _as_given)
-            .mapPartitions(partial(_gather_shares, work.settings, work.base_offsets))
-            .collect()
-        )
-        bits = tuple(each for each in found if each is not None)
-        return bits if len(bits) == len(found) else None
+        settings, bases = work.settings, work.base_offsets
+        max_rows = max(1, settings.task_entries // ROWS_SHARE)
+        shares = max(_MIN_SHARES, sum(start.range.bytes for start in work.starts) // _SHARE_BYTES)
+        with self._passed_on(settings, ROWS, partial(_share_rows, settings, shares), work.starts) as (files, counts):
+            runs = runs_of(counts, max_rows, self.slots)
+            if runs is None:
+                return None
+            reduce = partial(_reduce_shares, settings, files, shares, len(bases))
+            with self._passed_on(settings, CODES, reduce, runs) as (files, counts):
+                # A group's bits are made of all its codes, however many; these need no sorting, nor digests.
+                runs = runs_of(counts, max(max_rows, int(counts.max(initial=0))), self.slots) or []
+                found = self._in_tasks(partial(_gather_codes, settings, files, bases), runs)
+        return tuple(bits for some in found for bits in some)
+
+    @contextmanager
+    def _passed_on(
+        self, settings: JobSettings, kind: str, task: Callable[[Work], Shared], works: Sequence[Work]
+    ) -> Iterator[tuple[tuple[ShareFile, ...], Numbers]]:
+        """Run tasks that write files for later ones, removed at the end; also returns the rows of each share."""
+        try:
+            found = self._in_tasks(task, works)
+            counts: Numbers = np.sum([counts for _, counts in found], axis=0, dtype=np.int64)
+            yield tuple(file for file, _ in found), counts
+        finally:
+            fs = FileSystem()
+            names = [name for name in fs.list_files(settings.work_dir) if name.startswith(kind)]  # of all attempts
+            fs.remove_all(settings.work_dir, names)
 
     def _digest_by_sql(self, work: DigestWork) -> DigestResult:
         spark = self._spark.newSession()  # has its own settings: several jobs may run at a time
@@ -209,7 +230,7 @@ class SessionJobs:
         if self._fixes_reducers:
             return int(self._spark.sparkContext.getConf().get(_SHUFFLE_PARTITIONS) or 1)
         total_bytes = sum(start.range.bytes for start in work.starts)
-        return max(self.slots, min(_MAX_REDUCERS, total_bytes // _REDUCER_BYTES))
+        return max(self.slots, min(_MAX_SHARES, total_bytes // _SHARE_BYTES))
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group. Raises SparkJobError."""
@@ -217,7 +238,10 @@ class SessionJobs:
         return self._run(name, partial(self._in_one_task, task, work))
 
     def _in_one_task(self, task: Callable[[Work], Result], work: Work) -> Result:
-        return self._spark.sparkContext.parallelize([work], 1).map(task).collect()[0]
+        return self._in_tasks(task, [work])[0]
+
+    def _in_tasks(self, task: Callable[[Work], Result], works: Sequence[Work]) -> list[Result]:
+        return self._spark.sparkContext.parallelize(works, max(1, len(works))).map(task).collect()
 
     def cancel(self, name: str) -> None:
         """Cancel all jobs of this name."""
@@ -264,44 +288,43 @@ def _why_no_access(settings: JobSettings, _: int) -> str | None:
         return str(error)
 
 
-def _as_given(number: int) -> int:
-    return number
+_tasks = itertools.count(1)
 
 
-@cache
 def _spare_the_collector() -> None:
     """
-    Let the garbage collector pass over what a worker has loaded by its first task, and keeps.
+    Let the garbage collector pass over what a worker has loaded for its first task, and keeps; begins each task.
 
     Spark's workers collect all garbage after each task; walking over the modules each time took 0.1 s, as long as many
-    a task.
+    a task. What is not imported but compiled or read, kernels above all, is there from the second task on.
     """
-    gc.freeze()
+    if next(_tasks) <= _TASKS_THAT_LOAD:
+        gc.freeze()
 
 
-def _digest_shares(settings: JobSettings, reducers: int, starts: Iterator[RangeStart]) -> Iterator[Shared]:
-    """Digest ranges; each reducer gets its share of the rows. In a task."""
+def _share_rows(settings: JobSettings, shares: int, start: RangeStart) -> Shared:
+    """Digest a range; the rows of each share of the keys go to a file. In a task."""
     _spare_the_collector()
     with at_work(fs := FileSystem(), settings):
-        for start in starts:
-            for rows in digest_range(fs, settings, start):
-                yield from split_rows(rows, reducers)
+        return share_rows(fs, settings.work_dir, digest_range(fs, settings, start), shares)
 
 
-def _reduce_shares(settings: JobSettings, shares: Iterator[Shared]) -> Iterator[Shared]:
-    """Reduce a share of the keys; in a task."""
-    _spare_the_collector()
-    yield from reduce_rows(settings, shares)
-
-
-def _gather_shares(
-    settings: JobSettings, base_offsets: tuple[int, ...], shares: Iterator[Shared]
-) -> Iterator[GroupBits | None]:
-    """Collect the codes of a group in a file; None if they are not all of them. In a task."""
+def _reduce_shares(settings: JobSettings, files: Sequence[ShareFile], shares: int, groups: int, run: Run) -> Shared:
+    """Reduce some shares of the keys; in a task."""
     _spare_the_collector()
     fs = FileSystem()
     require_probes(fs, settings)
-    yield from gather_codes(fs, settings.work_dir, base_offsets, shares)
+    return reduce_shares(fs, settings, files, shares, groups, run)
+
+
+def _gather_codes(
+    settings: JobSettings, files: Sequence[ShareFile], base_offsets: tuple[int, ...], run: Run
+) -> tuple[GroupBits, ...]:
+    """Collect the codes of some groups in files of bits; in a task."""
+    _spare_the_collector()
+    fs = FileSystem()
+    require_probes(fs, settings)
+    return gather_codes(fs, settings.work_dir, files, base_offsets, run)
 
 
 def _digest_batches(

@@ -26,11 +26,10 @@ from cleaner.kernels import batches as batch_kernel
 from cleaner.kernels import codecs as kernel
 from cleaner.kernels import inflate
 from cleaner.kernels import records as record_kernel
-from cleaner.kernels.codec_table import GZIP, KERNEL_CODECS, NONE, ZSTD
+from cleaner.kernels.codec_table import GZIP, KERNEL_CODECS, NONE
 from cleaner.kernels.scan_status import KIND_LEGACY, LARGEST_RECORD_BYTES, SMALLEST_RECORD_BYTES
 
 _USUAL_BYTES = 1 << 20  # unpacked at a time, unless one batch is larger
-_BY_KERNEL = KERNEL_CODECS | 1 << ZSTD
 
 _REASONS = {
     record_kernel.RECORD_BAD_LENGTH: "its length does not fit the batch",
@@ -154,7 +153,7 @@ class Unpacker:
             packed &= ~unwanted
         packed |= batches["magic"] < 2
         is_small = (codecs == GZIP) & (batches["size"] <= HEADER_BYTES + inflate.MOST_PACKED_BYTES)
-        by_kernel = (batches["magic"] == 2) & ((_BY_KERNEL >> codecs & 1 == 1) | is_small)
+        by_kernel = (batches["magic"] == 2) & ((KERNEL_CODECS >> codecs & 1 == 1) | is_small)
         ways = np.zeros(len(batches), np.uint8)
         ways[packed] = kernel.BY_CALLER
         ways[packed & by_kernel] = kernel.BY_KERNEL

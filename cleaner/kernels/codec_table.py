@@ -34,7 +34,7 @@ CODECS: Final = (
     Codec(GZIP, "gzip", 0, False),
     Codec(SNAPPY, "snappy", 0, True),
     Codec(LZ4, "lz4", 0, True),
-    Codec(ZSTD, "zstd", MAGIC, False),
+    Codec(ZSTD, "zstd", MAGIC, True),
 )
 CODEC_NAMES: Final = tuple(codec.name for codec in CODECS)  # by id
 

@@ -43,4 +43,4 @@ def test_setting_offers_every_codec() -> None:
 
 def test_kernel_codecs_are_bits() -> None:
     """The kernels' mask has a bit for each codec they know."""
-    assert KERNEL_CODECS == 0b01100
+    assert KERNEL_CODECS == 0b11100

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cleaner.read.extent import Extent
 from cleaner.serve.api import Api, offered_versions
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer
 from cleaner.serve.login import Login
+from cleaner.serve.partition import FileRecords
 from cleaner.serve.reading import Reader, ReadRecords
 
 Values = dict[str, Any]
@@ -72,9 +72,9 @@ class Answers:
             "SaslAuthenticate": lambda request, call: call.login.authenticate(request),
         }
 
-    async def answer(self, api: Api, request: Values, call: Call) -> tuple[Values, Sequence[Extent | ReadRecords]]:
-        """Return the fields of the answer, and the open extents in it, which the caller closes."""
+    async def answer(self, api: Api, request: Values, call: Call) -> tuple[Values, Sequence[FileRecords | ReadRecords]]:
+        """Return the fields of the answer, and the open records in it, which the caller closes."""
         if api.name == "Fetch":
             fetched = await self._reader.fetch(request, call.version, call.is_gone)
-            return fetched.values, fetched.extents
+            return fetched.values, fetched.records
         return await self._by_name[api.name](request, call), ()

@@ -18,7 +18,7 @@ from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.extent import Extent, find_extent
-from cleaner.read.partition_files import PartitionFiles, PartitionListing
+from cleaner.read.partition_files import TICK_NS, PartitionFiles, PartitionListing
 from cleaner.read.time_search import find_record_by_time, largest_timestamp
 from cleaner.storage.files.leader_epochs import EpochEnd, end_of_epoch, read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
@@ -51,6 +51,44 @@ class Reach:
     def end(self, *, committed: bool) -> int:
         """Return the offset behind the last readable one."""
         return self.high_watermark if self.last_stable is None or not committed else self.last_stable
+
+
+class FileRecords:
+    """
+    Records in a segment that is open until they are closed; they may be sent from its file.
+
+    A swap leaves the open file as it is. A cut does not: then there may be other records in it, and undecided ones.
+
+    Args:
+        extent: where they are.
+        files: of the partition.
+        generation: the partition's number when they were chosen.
+        proves: a file that was not written since then did so before this time, in ns; younger ones prove nothing.
+    """
+
+    def __init__(self, extent: Extent, files: PartitionFiles, generation: int, proves: int) -> None:
+        self.extent, self.size = extent, extent.size
+        self._files, self._generation = files, generation
+        written_ns = extent.segment.file.stat().st_mtime_ns
+        self._written_ns = written_ns if written_ns < proves else None
+
+    def read_end(self, size: int) -> bytes:
+        """
+        Read the last bytes: all before them have been read.
+
+        Raises:
+            LogChangedError: the log may have been cut since they were chosen, and some of them be others.
+            LogDirOfflineError: the disk failed.
+        """
+        file = self.extent.segment.file
+        data = file.read(size, self.extent.position + self.size - size)
+        if self._files.generation() != self._generation and file.stat().st_mtime_ns != self._written_ns:
+            raise LogChangedError(f"{self._files.directory}: its log may have been cut while it was read")
+        return data
+
+    def close(self) -> None:
+        """Close the segment."""
+        self.extent.close()
 
 
 class Partition:
@@ -125,9 +163,9 @@ class Partition:
 
     def extent(
         self, offset: int, reach: Reach, max_bytes: int, *, committed: bool, whole_batch: bool
-    ) -> tuple[Extent | None, Sequence[tuple[int, int]]]:
+    ) -> tuple[FileRecords | None, Sequence[tuple[int, int]]]:
         """
-        Return the bytes from an offset on, which the caller closes, and producers and first offsets of the aborted
+        Return the records from an offset on, which the caller closes, and producers and first offsets of the aborted
         transactions in them.
 
         Raises:
@@ -135,9 +173,10 @@ class Partition:
         """
         end, generation = reach.end(committed=committed), reach.generation
         for _ in range(_MAX_TRIES):
+            proves = self._clock.now_ms() * 1_000_000 - TICK_NS
             found = find_extent(self._files, offset, end, max_bytes, whole_batch=whole_batch)
             if found is None:
-                return found, ()
+                return None, ()
             try:
                 self._require_same(found.listing)
                 aborted = self._aborted_in(found, offset) if committed else ()
@@ -148,7 +187,7 @@ class Partition:
                     now = self.reach(committed=committed)
                     end, generation = min(end, now.end(committed=committed)), now.generation
                 elif not committed or self._files.is_unchanged(found.listing):
-                    return found, aborted
+                    return FileRecords(found, self._files, generation, proves), aborted
             except BaseException:
                 found.close()
                 raise

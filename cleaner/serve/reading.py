@@ -9,10 +9,9 @@ from typing import Any
 
 from cleaner.base import concurrency
 from cleaner.errors import CleanerError
-from cleaner.read.extent import Extent
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code, code_of
-from cleaner.serve.partition import Partition
+from cleaner.serve.partition import FileRecords, Partition
 from cleaner.storage.fs.remote import RemoteFile
 
 MAX_ANSWER_BYTES = 64 << 20
@@ -74,16 +73,16 @@ class ReadRecords:
 
 @dataclass
 class Fetched:
-    """An answer to a Fetch; `extents` are open, and the caller closes them."""
+    """An answer to a Fetch; `records` are open, and the caller closes them."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    extents: list[Extent | ReadRecords] = field(default_factory=list)
+    records: list[FileRecords | ReadRecords] = field(default_factory=list)
     bytes: int = 0
     has_error: bool = False
 
     def close(self) -> None:
         """Close what is open."""
-        for each in self.extents:
+        for each in self.records:
             each.close()
 
 
@@ -223,7 +222,7 @@ def _find_offset(partition: Partition, timestamp: int, committed: bool) -> tuple
 
 
 def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched, memory: Room) -> dict[str, Any]:
-    """Return the answer for a partition; adds its extent, or records that took room in memory."""
+    """Return the answer for a partition; adds its records, in a file or in memory, where they took room."""
     row: dict[str, Any] = {"partitionIndex": wanted.number, "highWatermark": -1, "records": b""}
     partition = wanted.partition
     if partition is None:
@@ -245,16 +244,16 @@ def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched
         if wanted.offset >= reach.end(committed=committed) or (room <= 0 and fetched.bytes):
             return row
         # The first batch of an answer is whole, however large: else a reader would never get past it.
-        extent, aborted = partition.extent(
+        found, aborted = partition.extent(
             wanted.offset, reach, room, committed=committed, whole_batch=not fetched.bytes
         )
-        records = extent if extent is None or not partition.is_remote else _read(extent, memory)
+        records = found if found is None or not partition.is_remote else _read(found, memory)
     except CleanerError as error:
         fetched.has_error = True
         return {**row, "errorCode": code_of(error)}
     if records is None:
         return row
-    fetched.extents.append(records)
+    fetched.records.append(records)
     fetched.bytes += records.size
     row["records"] = records
     row["abortedTransactions"] = (
@@ -263,26 +262,26 @@ def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched
     return row
 
 
-def _read(extent: Extent, room: Room) -> Extent | ReadRecords | None:
+def _read(found: FileRecords, room: Room) -> FileRecords | ReadRecords | None:
     """
-    Read records that are in a bucket, and close their extent; None: there is no room for them now, so ask again.
+    Read records that are in a bucket, and close them; None: there is no room for them now, so ask again.
 
     Those of a joined log dir that are on this machine's disk stay where they are.
 
     Raises:
         CleanerError: the bucket does not answer, or the object was replaced.
     """
-    file = extent.segment.file
+    file = found.extent.segment.file
     if not isinstance(file, RemoteFile):
-        return extent
+        return found
     try:
-        if not room.take(extent.size):
+        if not room.take(found.size):
             return None
         try:
-            data = file.read(extent.size, extent.position)
+            data = file.read(found.size, found.extent.position)
         except BaseException:
-            room.free(extent.size)
+            room.free(found.size)
             raise
-        return ReadRecords(data, room, extent.size)
+        return ReadRecords(data, room, found.size)
     finally:
-        extent.close()
+        found.close()

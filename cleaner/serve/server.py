@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from cleaner.errors import describe
+from cleaner.errors import CleanerError, describe
 from cleaner.format.fields import Piece
-from cleaner.read.extent import Extent
 from cleaner.serve.answers import Answers, Call
 from cleaner.serve.api import Api, load_apis, offered_versions
 from cleaner.serve.catalog import Catalog
@@ -30,6 +29,7 @@ from cleaner.serve.codes import Code
 from cleaner.serve.coordinator import Coordinator
 from cleaner.serve.describe import Describer, SettingsOf, refusal
 from cleaner.serve.login import BEFORE_LOGIN, Access, Login
+from cleaner.serve.partition import FileRecords
 from cleaner.serve.reading import Reader, ReadRecords
 from cleaner.serve.wire import API_VERSIONS, BadFrameError, RequestHeader, answer_pieces, read_body, read_header
 
@@ -38,6 +38,7 @@ _SMALLEST_FRAME = 10
 # Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
 _SMALL_FRAME = 16 << 10
 _SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
+_END_BYTES = 4 << 10
 _TLS_BYTES = 256 << 10  # the same with TLS or from a bucket, where they pass through the process
 
 
@@ -208,7 +209,7 @@ class Server:
 
     async def _answer(
         self, header: RequestHeader, api: Api, request: dict[str, Any] | None, call: Call
-    ) -> tuple[list[Piece], Sequence[Extent | ReadRecords]]:
+    ) -> tuple[list[Piece], Sequence[FileRecords | ReadRecords]]:
         if request is None:
             # KIP-511: a newer client asks again in a version that it is told here, in the oldest form of the answer.
             oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
@@ -240,7 +241,7 @@ class Server:
                     await self._write(writer, data[first : first + _TLS_BYTES])
                 self.counts["bytes", "records"] += piece.size
             else:
-                await self._send_file(writer, cast("Extent", piece))
+                await self._send_file(writer, cast("FileRecords", piece))
                 self.counts["bytes", "records"] += piece.size
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
@@ -248,12 +249,13 @@ class Server:
             writer.write(data)
             await writer.drain()
 
-    async def _send_file(self, writer: asyncio.StreamWriter, extent: Extent) -> None:
-        loop, file = asyncio.get_running_loop(), extent.segment.file
+    async def _send_file(self, writer: asyncio.StreamWriter, records: FileRecords) -> None:
+        """Send records; without their last bytes, which come after a look at the log, a client has no answer."""
+        loop, file = asyncio.get_running_loop(), records.extent.segment.file
         has_tls = writer.get_extra_info("sslcontext") is not None
-        done = 0
-        while done < extent.size:
-            position, left = extent.position + done, extent.size - done
+        done, end_bytes = 0, min(_END_BYTES, records.size)
+        while done < records.size - end_bytes:
+            position, left = records.extent.position + done, records.size - end_bytes - done
             if has_tls:
                 data = await asyncio.to_thread(file.read, min(_TLS_BYTES, left), position)
                 sent = len(data)
@@ -266,6 +268,13 @@ class Server:
             if not sent:
                 raise ConnectionError("the file was cut while it was sent")
             done += sent
+        try:
+            data = await asyncio.to_thread(records.read_end, end_bytes)
+        except CleanerError as error:
+            raise ConnectionError(str(error)) from error
+        if len(data) != end_bytes:
+            raise ConnectionError("the file was cut while it was sent")
+        await self._write(writer, data)
 
 
 def _errors_in(values: dict[str, Any]) -> Iterator[str]:

@@ -47,7 +47,7 @@ def fetches_end_where_a_segment_has_nothing_left(real: Any, files: Any, listing:
 def fetches_forget_to_close_what_they_opened(real: Any, wanted: Any, *more: Any) -> Any:
     """A segment stays open behind each answer."""
     found = real(wanted, *more)
-    more[-1].extents.clear()
+    more[-2].records.clear()
     return found
 
 

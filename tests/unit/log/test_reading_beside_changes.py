@@ -18,7 +18,13 @@ from cleaner.app.options import CallContext, CleanOptions
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleaningAborted, CorruptCheckpointError, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.errors import (
+    CleaningAborted,
+    CorruptCheckpointError,
+    LogChangedError,
+    LogTruncatedError,
+    OffsetOutOfRangeError,
+)
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reach import WriterView
 from cleaner.log.reader import LogReader, open_reader
@@ -26,7 +32,7 @@ from cleaner.log.record import ProducerStamp, Record
 from cleaner.log.stream import Isolation
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.partition_files import PartitionFiles
-from cleaner.serve.partition import Partition
+from cleaner.serve.partition import FileRecords, Partition
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import acquire_for_writing
@@ -354,11 +360,66 @@ def test_answer_after_a_cut_ends_where_the_log_is_decided_now(tmp_path: Path) ->
             reach = served.reach(committed=True)
             assert reach.end(committed=True) == 8
             _cut_and_begin_a_transaction(log, 4)
-            extent, _ = served.extent(4, reach, 1 << 20, committed=True, whole_batch=True)
-            assert extent is not None
-            with extent.segment:
-                assert extent.upper_offset == 5
+            records, _ = served.extent(4, reach, 1 << 20, committed=True, whole_batch=True)
+            assert records is not None
+            with closing(records):
+                assert records.extent.upper_offset == 5
             assert served.extent(5, reach, 1 << 20, committed=True, whole_batch=True) == (None, ())
+
+
+@contextmanager
+def _served(path: Path) -> Iterator[Callable[[], FileRecords]]:
+    """Return what chooses the records of the log as `cleaner serve` does, to be read later; the log is an hour old."""
+    opened: list[FileRecords] = []
+    clock = ManualClock()
+    clock.move_on(time.time() - clock.now_ms() / 1000 + 3600)
+    with closing(Partition(FS, path, TOPIC, clock, path)) as partition:
+
+        def choose() -> FileRecords:
+            reach = partition.reach(committed=True)
+            records, _ = partition.extent(0, reach, 1 << 20, committed=True, whole_batch=True)
+            assert records is not None
+            opened.append(records)
+            return records
+
+        yield choose
+        for each in opened:
+            each.close()
+
+
+def test_records_that_are_sent_while_the_log_is_cut_are_void(tmp_path: Path) -> None:
+    """Other records, undecided ones, may have been read in their place; until all are read nobody knows."""
+    with writing(tmp_path) as log, _served(tmp_path) as choose:
+        for number in range(8):
+            log.append((b"k", b"%d" % number))
+        log.flush()
+        assert choose().read_end(10)
+        records = choose()
+        _cut_and_begin_a_transaction(log, 4)
+        with pytest.raises(LogChangedError, match="may have been cut while it was read"):
+            records.read_end(10)
+        assert choose().read_end(10)
+
+
+def test_records_that_are_sent_while_others_are_appended_or_cleaned_are_sound(tmp_path: Path) -> None:
+    """A swap leaves the open file alone, and an append what is before it."""
+    with writing(tmp_path) as log, _served(tmp_path) as choose:
+        for number in range(200):
+            log.append((b"k", b"%d" % number))
+        log.flush()
+        records = choose()
+        assert records.size > 100
+        wanted = records.read_end(records.size)
+        log.append((b"k", b"new"))
+        assert records.read_end(records.size) == wanted
+        log.writer.roll()
+        log.append((b"k", b"newer"))
+        log.flush()
+        records = choose()
+        generation = records._files.generation()
+        log.clean()
+        assert records._files.generation() != generation, "the first segment was swapped"
+        assert records.read_end(records.size) == wanted
 
 
 def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path) -> None:

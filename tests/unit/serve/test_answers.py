@@ -12,10 +12,11 @@ import pytest
 from kafka.record import MemoryRecords
 
 from cleaner.base.model import TopicPartition
-from cleaner.errors import ListenError, UsageError
+from cleaner.errors import ListenError, LogChangedError, UsageError
 from cleaner.serve import catalog as served_catalog
 from cleaner.serve.api import load_apis
 from cleaner.serve.codes import READ_ONLY, Code
+from cleaner.serve.partition import FileRecords
 from cleaner.storage.files.kafka_uuid import parse_uuid
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, TOPIC_ID, LogBuilder, write_log_dir
@@ -195,6 +196,29 @@ def offset_at(client: WireClient, timestamp: int, isolation_level: int = 0) -> t
     row = answer.topics[0].partitions[0]
     assert row.error_code == 0
     return row.offset, row.timestamp
+
+
+@pytest.mark.parametrize("size", [10, 4096, 20_000])
+def test_log_that_is_cut_while_it_is_sent_ends_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Before the last bytes, so that the client has no answer, and asks again."""
+    log = LogBuilder(PRICES)
+    log.append(("key", "x" * size))
+    write_log_dir(tmp_path, log)
+    real, voids = FileRecords.read_end, [LogChangedError("cut")]
+
+    def read_end(records: FileRecords, size: int) -> bytes:
+        if voids:
+            raise voids.pop()
+        return real(records, size)
+
+    monkeypatch.setattr(FileRecords, "read_end", read_end)
+    with serving(tmp_path) as port:
+        with WireClient(port) as client, pytest.raises(EOFError):
+            client.fetch("prices", 0)
+        with WireClient(port) as client:
+            assert bytes(client.fetch("prices", 0).records) == (tmp_path / str(PRICES) / f"{0:020}.log").read_bytes()
 
 
 def test_offsets_by_time(client: WireClient) -> None:

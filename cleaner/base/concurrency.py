@@ -55,7 +55,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(name)
     import concurrent.futures
 
-    return getattr(concurrent.futures, name)
+    found: object = getattr(concurrent.futures, name)
+    globals()[name] = found  # the next time it is found without a call
+    return found
 
 
 def report_uncaught() -> None:

@@ -18,6 +18,7 @@ import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,8 +57,7 @@ class ActiveSegmentView:
         return self.timestamp_ms
 
 
-@dataclass(frozen=True)
-class AppendMark:
+class AppendMark(NamedTuple):
     """A state of an active segment that can be restored."""
 
     base_offset: int
@@ -182,7 +182,8 @@ class ActiveSegment:
         if len(data) != end - self._size:
             raise ValueError(f"{len(data)} bytes for {end - self._size} staged ones")
         self._files[0].write(data, self._size)
-        self._write_entries()
+        if self._indexes.has_new_entries:
+            self._write_entries()
         self._size = end
         if end - self._written_back >= _WRITEBACK_BYTES:
             self._files[0].begin_writeback(self._written_back, end - self._written_back)

@@ -202,8 +202,10 @@ class LogFlusher:
         elif self._alone < _ALONE:
             self._alone += 1
         else:
-            with contextlib.suppress(LogClosedError):  # the future carries it
+            try:
                 self.flush()
+            except LogClosedError:
+                return  # the future carries it
 
     def hurry(self) -> None:
         """Have a postponed request begin, as not a single caller waits, or one that flushes by itself."""
@@ -222,7 +224,8 @@ class LogFlusher:
         wanted = self._log.log_end_offset
         try:
             with self._flushing:
-                self._raise_if_ended()
+                if self._end is not None:
+                    raise self._end
                 if self._log.flushed_offset < wanted:
                     self._flush()
                 self._resolve()
@@ -259,12 +262,6 @@ class LogFlusher:
         """End all futures: those whose offsets are flushed succeed, the rest fail with `end`."""
         with self._flushing:
             self._fail(end or LogClosedError(self._where))
-
-    def _raise_if_ended(self) -> None:
-        with self._lock:
-            end = self._end
-        if end is not None:
-            raise end
 
     def _request(self) -> None:
         """Have another thread flush, unless a request is queued that has not begun."""

@@ -1,13 +1,14 @@
 """
 Records made into the batches of one topic: compressed as its settings say, none larger than they allow.
 
-This is done before the log is locked, in buffers that a thread keeps for its next append.
+This is done before the log is locked, in buffers that a thread keeps for its next append. A single record that is as
+records mostly are needs no columns and has memory of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cleaner.base import concurrency
 from cleaner.base.clock import require_set
@@ -22,15 +23,18 @@ from cleaner.format.encode import (
     encode_batches,
     join_columns,
     marker_batch,
+    single_batch,
 )
 from cleaner.kernels.codec_table import CODEC_NAMES, NONE
-from cleaner.log.record import ProducerStamp, RecordColumns, Records, as_records, checked_columns
+from cleaner.log.record import ProducerStamp, Record, RecordColumns, Records, as_records, checked_columns
 
 _MAX_EXPANSION = 16  # a producer's batch may take this many times the limit uncompressed, if it compresses well enough
 
 _KEPT_BUFFER_BYTES = 16 << 20
 _UNCOMPRESSED = ("producer", "uncompressed")  # a producer's default is no compression
+_PLAIN = (bytes, type(None))
 _ODD_RECORDS = (AttributeError, TypeError, ValueError, OverflowError, BufferError)
+_MAX_LONG = 2**63 - 1
 LOG_APPEND_TIME = "LogAppendTime"
 
 
@@ -52,8 +56,7 @@ def _take_buffers() -> _Buffers:
     return _Buffers() if buffers is None else buffers
 
 
-@dataclass(frozen=True)
-class NewBatches:
+class NewBatches(NamedTuple):
     """
     Batches that are to be appended, without offsets yet.
 
@@ -103,6 +106,9 @@ def build_batches(
         UsageError: no records, columns of different lengths, or values that are not bytes; names record and field.
         KeylessRecordError, InvalidTimestampError, RecordTooLargeError: see there.
     """
+    single = _build_single(records, topic, now_ms, producer)
+    if single is not None:
+        return single
     columns = _join(records, require_set(now_ms))
     if topic.compact and columns.measured.null_keys:
         row = int(columns.key_lengths.argmin())
@@ -110,24 +116,70 @@ def build_batches(
     append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
     if append_time_ms is None:
         _check_times(where, columns, topic, now_ms)
-    stamp = NO_PRODUCER if producer is None else BatchProducer(*producer)
+    stamp = _batch_producer(producer)
     whole = producer is not None and not producer.is_transactional
     buffers = _take_buffers()
     batches = _encode(where, columns, topic, append_time_ms, stamp, batch_bytes, buffers, whole=whole)
     return NewBatches(buffers.batches.view, batches, len(columns), append_time_ms, buffers)
 
 
+def _build_single(
+    records: Records, topic: TopicConfig, now_ms: int, producer: ProducerStamp | None
+) -> NewBatches | None:
+    """
+    Build the batch of a single record; None: it takes columns.
+
+    Columns take several times as long as one write. But they decide all that is unusual: what is compressed, converted
+    or refused.
+    """
+    record = records[0] if isinstance(records, list | tuple) and len(records) == 1 else records
+    if type(record) is not Record or topic.compression_type not in _UNCOMPRESSED or now_ms <= 0:
+        return None
+    key, value, time = record.key, record.value, record.timestamp_ms
+    if type(value) not in _PLAIN or type(key) not in _PLAIN or (key is None and topic.compact):
+        return None
+    if time is None:
+        time = now_ms
+    elif type(time) is not int or not _earliest(topic, now_ms) <= time <= _latest(topic, now_ms):
+        return None
+    append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
+    stamp = _batch_producer(producer)
+    try:
+        data, batch = single_batch(key, value, time, record.headers, append_time_ms=append_time_ms, producer=stamp)
+    except _ODD_RECORDS:
+        return None
+    if batch.size > _max_bytes(topic):
+        return None
+    return NewBatches(memoryview(data), (batch,), 1, append_time_ms)
+
+
+def _batch_producer(producer: ProducerStamp | None) -> BatchProducer:
+    return NO_PRODUCER if producer is None else BatchProducer(*producer)
+
+
+def _earliest(topic: TopicConfig, now_ms: int) -> int:
+    return max(now_ms - topic.message_timestamp_before_max_ms, 0)
+
+
+def _latest(topic: TopicConfig, now_ms: int) -> int:
+    return min(now_ms + topic.message_timestamp_after_max_ms, _MAX_LONG)
+
+
+def _max_bytes(topic: TopicConfig) -> int:
+    """Return the size of the largest batch: a segment takes none larger than itself either, as in Kafka."""
+    return min(topic.max_message_bytes, topic.segment_bytes)
+
+
 def _check_times(where: str, columns: RecordArrays, topic: TopicConfig, now_ms: int) -> None:
     """Refuse records whose times are too far off, as Kafka does; the two limits count from the log's clock."""
-    earliest = now_ms - topic.message_timestamp_before_max_ms
-    latest = now_ms + topic.message_timestamp_after_max_ms
+    earliest, latest = _earliest(topic, now_ms), _latest(topic, now_ms)
     times, measured = columns.timestamps, columns.measured
     if measured.first_timestamp < earliest or measured.last_timestamp > latest:
         row = int(times.argmin() if measured.first_timestamp < earliest else times.argmax())
         limit = "before" if int(times[row]) < earliest else "after"
         raise InvalidTimestampError(
             where,
-            f"record {row} is of {int(times[row])}, which is not within {max(earliest, 0)} and {latest}: "
+            f"record {row} is of {int(times[row])}, which is not within {earliest} and {latest}: "
             f"message.timestamp.{limit}.max.ms",
         )
 
@@ -144,10 +196,10 @@ def build_marker(producer_id: int, epoch: int, topic: TopicConfig, *, commit: bo
     if now_ms < 0:
         raise ClockError
     append_time_ms = now_ms if topic.message_timestamp_type == LOG_APPEND_TIME else None
-    data = marker_batch(
+    data, batch = marker_batch(
         producer_id, epoch, commit=commit, timestamp_ms=now_ms, is_append_time=append_time_ms is not None
     )
-    return NewBatches(memoryview(data), [NewBatch(0, len(data), 0, 1, now_ms)], 1, append_time_ms)
+    return NewBatches(memoryview(data), (batch,), 1, append_time_ms)
 
 
 def _join(records: Records, now_ms: int) -> RecordArrays:
@@ -185,8 +237,7 @@ def _encode(
     """Build the batches, with fewer records in each if compression has made one larger than the topic allows."""
     name = topic.compression_type
     codec = NONE if name in _UNCOMPRESSED else CODEC_NAMES.index(name)
-    # A segment takes no batch larger than itself either, as in Kafka.
-    max_bytes = min(topic.max_message_bytes, topic.segment_bytes)
+    max_bytes = _max_bytes(topic)
     room = _MAX_EXPANSION * max_bytes if whole else min(batch_bytes or max_bytes, max_bytes)
     while True:
         batches = encode_batches(

@@ -20,7 +20,14 @@ from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogWriteError, OffsetOutOfRangeError
+from cleaner.errors import (
+    CleanerError,
+    FailedFsyncError,
+    LogClosedError,
+    LogWriteError,
+    OffsetOutOfRangeError,
+    disk_error,
+)
 from cleaner.log.epochs import EpochEnd
 from cleaner.log.new_batches import build_batches
 from cleaner.log.opening import OpenedLog, open_log
@@ -63,6 +70,7 @@ class PartitionWriter:
         self, log_dir: LogDir, opened: OpenedLog, topic: TopicConfig, clock: Clock, options: WriterOptions
     ) -> None:
         self.topic_partition = opened.topic_partition
+        self._name = str(opened.topic_partition)
         self.directory = opened.directory
         self.log_dir = log_dir
         self.truncated_bytes = opened.truncated_bytes
@@ -145,12 +153,12 @@ class PartitionWriter:
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get."""
-        return self._own.log_end_offset
+        return (self._own if self.origin.is_parents else self._log).log_end_offset
 
     @property
     def flushed_offset(self) -> int:
         """Everything below is on disk."""
-        return self._own.flushed_offset
+        return (self._own if self.origin.is_parents else self._log).flushed_offset
 
     @property
     def high_watermark(self) -> int:
@@ -205,13 +213,14 @@ class PartitionWriter:
         Raises:
             LogClosedError, FailedFsyncError, ForkedError: see there.
         """
-        self.origin.require_own()
+        if self.origin.is_parents:
+            self.origin.require_own()
         if self._end is not None:
             raise self._end.with_traceback(None)
 
     def _require_usable(self) -> None:
         """As `require_open`, for the holder of the lock, who can tell whether a step stopped in the middle."""
-        if not self._is_running:
+        if self._log.is_in_doubt and not self._is_running:
             self._close_if_in_doubt("an exception")
         self.require_open()
 
@@ -244,8 +253,10 @@ class PartitionWriter:
                     raise LogWriteError(self.directory, "called by a signal handler, in the middle of another call")
                 self._is_running = True
                 try:
-                    with disk_errors(self.directory):
+                    try:
                         return step(self._log)
+                    except OSError as error:
+                        raise disk_error(self.directory, error) from error
                 except LogClosedError as error:
                     self._close_permanently(error)
                     raise
@@ -333,7 +344,7 @@ class PartitionWriter:
         """
         self.require_open()
         new = build_batches(
-            str(self.topic_partition),
+            self._name,
             records,
             self._log.topic,
             now_ms=self._clock.now_ms(),
@@ -387,10 +398,9 @@ class PartitionWriter:
             # A roll has already noted it; after a cut other records have these offsets.
             elif not segment.is_retired:
                 self._log.note_flushed(end)
-        self._notify_listeners()
-        with self._lock:
-            self.require_open()
             flushed, is_other = self._log.flushed_offset, self._log.active is not segment
+        self._notify_listeners()
+        self.require_open()
         # A roll was interrupted before it had noted it, or the log was cut.
         return self.flush_to_disk() if flushed < end and is_other else flushed
 

@@ -93,10 +93,11 @@ class Signal:
         """Wake all waiting threads. Listeners are called in this thread."""
         with self._lock:
             self._version += 1
-            waiters, self._waiters = self._waiters, []
             listeners = self._listeners
-            for waiter in waiters:
-                waiter.release()
+            if self._waiters:
+                waiters, self._waiters = self._waiters, []
+                for waiter in waiters:
+                    waiter.release()
         for listener in listeners.values():
             listener()
 

@@ -112,11 +112,14 @@ class File:
     def write(self, data: bytes | bytearray | memoryview, position: int) -> None:
         """Write all of `data` at `position`."""
         view = memoryview(data).cast("B")
-        with disk_errors(self.path, len(view)):
+        size = len(view)
+        try:  # as `disk_errors`, which costs as much as a small write
             while len(view):
                 count = self._write_some(view, position)
                 position += count
                 view = view[count:]
+        except OSError as error:
+            raise disk_error(self.path, error, size) from error
 
     def _write_some(self, data: memoryview, position: int) -> int:
         """Write what one call of the system takes, likewise."""
@@ -215,8 +218,10 @@ class File:
 
     def fsync(self) -> None:
         """Force data and size to disk. An error is final: nothing written to this file may be trusted (C-2)."""
-        with disk_errors(self.path):
+        try:
             os.fsync(self._descriptor)
+        except OSError as error:
+            raise disk_error(self.path, error) from error
 
     @property
     def handle(self) -> io.FileIO:

@@ -14,6 +14,7 @@ Source: rules R-304, R-311 to R-313, R-320 to R-323; `LogSegment.java` (recover,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -27,7 +28,7 @@ from cleaner.kernels import index as kernel
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY, Entries
 
 BatchTable = npt.NDArray[np.void]
-IndexMark = npt.NDArray[np.int64]
+IndexMark = Sequence[int]
 """A state of an `IndexBuilder` to which it can go back."""
 
 # Everything that index entries depend on, a row a batch. Tables may have more columns.
@@ -84,6 +85,8 @@ class IndexBuilder:
         self._offsets, self._times = GrowingBuffer(_FIRST_BYTES), GrowingBuffer(_FIRST_BYTES)
         self._state = np.zeros(kernel.STATE_CELLS, np.int64)
         self._state[_NONE_AT_FIRST] = -1
+        # The same numbers, which Python reads several times as fast; replaced after each change, never changed.
+        self._cells: list[int] = self._state.tolist()
 
     def go_on(self, size: int, offsets: Entries, times: Entries) -> None:
         """
@@ -104,6 +107,7 @@ class IndexBuilder:
             state[[kernel.STATE_LAST_TIME, kernel.STATE_MAX_TIMESTAMP]] = times[-1]["timestamp"]
             state[kernel.STATE_LAST_TIME_OFFSET] = times[-1]["relative_offset"]
             state[kernel.STATE_MAX_TIMESTAMP_OFFSET] = self._base_offset + int(times[-1]["relative_offset"])
+        self._cells = state.tolist()
 
     def append(self, batches: BatchTable) -> None:
         """
@@ -126,6 +130,7 @@ class IndexBuilder:
             self._times.array,
             self._state,
         )
+        self._cells = self._state.tolist()
         if status != kernel.INDEX_DONE:
             row = int(np.searchsorted(np.cumsum(batches["size"]), self.position - begin, side="right"))
             self._fail(status, f"offset {batches['last_offset'][row]} at position {self.position}")
@@ -149,13 +154,12 @@ class IndexBuilder:
         """Add the closing time entry of an inactive segment, even if the time index is full (R-322)."""
         self._make_room(0)
         status = kernel.append_time_entry(self._times.array, self._base_offset, self._state)
+        self._cells = self._state.tolist()
         if status != kernel.INDEX_DONE:
-            self._fail(status, f"offset {self._state[kernel.STATE_MAX_TIMESTAMP_OFFSET]} of the largest timestamp")
+            self._fail(status, f"offset {self._cells[kernel.STATE_MAX_TIMESTAMP_OFFSET]} of the largest timestamp")
 
     def _make_room(self, batches: int) -> None:
-        state = self._state
-        offset_bytes = int(state[kernel.STATE_OFFSET_BYTES] - state[kernel.STATE_OFFSET_BYTES_TAKEN])
-        time_bytes = int(state[kernel.STATE_TIME_BYTES] - state[kernel.STATE_TIME_BYTES_TAKEN])
+        offset_bytes, time_bytes = self._new_offset_bytes, self._new_time_bytes
         self._offsets.ensure(offset_bytes + (batches + 1) * OFFSET_ENTRY.itemsize, keep=offset_bytes)
         self._times.ensure(time_bytes + (batches + 1) * TIME_ENTRY.itemsize, keep=time_bytes)
 
@@ -168,40 +172,52 @@ class IndexBuilder:
     @property
     def position(self) -> int:
         """Bytes of the `.log` so far."""
-        return int(self._state[kernel.STATE_POSITION])
+        return self._cells[kernel.STATE_POSITION]
 
     @property
     def max_timestamp(self) -> int:
         """The largest timestamp so far, -1 without one."""
-        return int(self._state[kernel.STATE_MAX_TIMESTAMP])
+        return self._cells[kernel.STATE_MAX_TIMESTAMP]
 
     @property
     def offset_index_bytes(self) -> int:
         """Bytes of the offset index, including taken ones."""
-        return int(self._state[kernel.STATE_OFFSET_BYTES])
+        return self._cells[kernel.STATE_OFFSET_BYTES]
 
     @property
     def time_index_bytes(self) -> int:
         """Bytes of the time index, including taken ones."""
-        return int(self._state[kernel.STATE_TIME_BYTES])
+        return self._cells[kernel.STATE_TIME_BYTES]
 
     @property
     def offset_index(self) -> memoryview:
         """The bytes of the offset index that are not taken yet."""
-        state = self._state
-        return self._offsets.view[: int(state[kernel.STATE_OFFSET_BYTES] - state[kernel.STATE_OFFSET_BYTES_TAKEN])]
+        return self._offsets.view[: self._new_offset_bytes]
 
     @property
     def time_index(self) -> memoryview:
         """The bytes of the time index that are not taken yet."""
-        state = self._state
-        return self._times.view[: int(state[kernel.STATE_TIME_BYTES] - state[kernel.STATE_TIME_BYTES_TAKEN])]
+        return self._times.view[: self._new_time_bytes]
+
+    @property
+    def has_new_entries(self) -> bool:
+        """Tell whether there are entries that are not taken yet."""
+        return self._new_offset_bytes > 0 or self._new_time_bytes > 0
+
+    @property
+    def _new_offset_bytes(self) -> int:
+        return self._cells[kernel.STATE_OFFSET_BYTES] - self._cells[kernel.STATE_OFFSET_BYTES_TAKEN]
+
+    @property
+    def _new_time_bytes(self) -> int:
+        return self._cells[kernel.STATE_TIME_BYTES] - self._cells[kernel.STATE_TIME_BYTES_TAKEN]
 
     def taken(self) -> None:
         """Note that all entries so far were written: their bytes are no longer needed here."""
         state = self._state
         state[kernel.STATE_OFFSET_BYTES_TAKEN] = state[kernel.STATE_OFFSET_BYTES]
         state[kernel.STATE_TIME_BYTES_TAKEN] = state[kernel.STATE_TIME_BYTES]
+        self._cells = state.tolist()
 
     def finish(self) -> tuple[Entries, Entries]:
         """Close the indexes and return the offset and the time entries."""
@@ -217,8 +233,9 @@ class IndexBuilder:
 
     def mark(self) -> IndexMark:
         """Return the current state; all entries must be taken."""
-        return self._state.copy()
+        return self._cells
 
     def go_back(self, mark: IndexMark) -> None:
         """Forget the batches added since a mark."""
         self._state[:] = mark
+        self._cells = self._state.tolist()

@@ -34,7 +34,7 @@ def test_fsync_interrupted_anywhere_is_done_again_or_has_failed(step: str, tmp_p
                 assert segment.is_retired
                 assert all(file._handle.closed for file in segment._files)
             else:
-                assert point > 10
+                assert point > 5
                 return
             finally:
                 writer.abandon()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.format.chunks import Bytes
+from cleaner.format.chunks import Bytes, Flags
 from cleaner.format.records import Block, bad_record
 from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import columns as kernel
@@ -17,6 +17,7 @@ from cleaner.kernels import records as record_kernel
 
 Longs = npt.NDArray[np.int64]
 _NO_BYTES: Bytes = np.zeros(PAD_BYTES, np.uint8)
+_NO_BITS: Flags = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,9 @@ class Layout:
         return len(self.offsets)
 
 
-def lay_out(path: Path, block: Block, skipped: npt.NDArray[np.uint8], first_offset: int, end_offset: int) -> Layout:
+def lay_out(
+    path: Path, block: Block, skipped: Flags, first_offset: int, end_offset: int, bits: Flags = _NO_BITS
+) -> Layout:
     """
     Lay out a block's records within [first_offset, end_offset).
 
@@ -52,6 +55,7 @@ def lay_out(path: Path, block: Block, skipped: npt.NDArray[np.uint8], first_offs
         path: of the block's file, for errors.
         block: the result shares its `data`; `unpacked` bytes are copied.
         skipped: uint8 for each batch; 1 if its records are hidden.
+        bits: one for each offset from `first_offset` on, lowest of a byte first: records whose bit is 0 are left out.
     Raises:
         CorruptBatchError: a damaged record.
     """
@@ -62,7 +66,7 @@ def lay_out(path: Path, block: Block, skipped: npt.NDArray[np.uint8], first_offs
     unpacked = rows["unpacked"] != 0
     data, shift = _joined(block, bool((read & unpacked).any()), bool((read & ~unpacked).any()))
     status = kernel.fill_columns(
-        block.data, block.unpacked, shift, rows, skipped, first_offset, end_offset, columns, state
+        block.data, block.unpacked, shift, rows, skipped, first_offset, end_offset, bits, columns, state
     )
     if status != record_kernel.RECORD_GOOD:
         row = rows[int(state[kernel.STATE_BATCH])]

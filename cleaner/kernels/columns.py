@@ -37,7 +37,7 @@ STATE_CELLS = 4
 
 
 @jit
-def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset, end_offset, columns, state):
+def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset, end_offset, bits, columns, state):
     """
     List the records of some batches with offsets within [first_offset, end_offset), and check every record.
 
@@ -46,6 +46,8 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
         unpacked_shift: added to positions in `unpacked`, because the caller will append it to `data`.
         batches: rows of BATCH_DTYPE.
         skipped: uint8 a batch; 1 for batches whose records are hidden; they are not read.
+        bits: uint8 array, a bit for each offset from `first_offset` on: records without theirs are not listed. Offsets
+            beyond the last bit are.
         columns: int64, shape (COLUMNS, n), room for all records of the batches that are not skipped. Sizes are -1 for
             null; headers begin with their number, a varint.
         state: STATE_ROWS is the number of records; the others describe a bad record.
@@ -76,7 +78,12 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
                 break
             previous_delta = delta
             offset = base_offset + delta
-            if first_offset <= offset < end_offset:
+            at = after
+            if not first_offset <= offset < end_offset:
+                continue
+            place = uint64(offset) - uint64(first_offset)
+            byte = place >> uint64(3)
+            if byte >= uint64(bits.size) or uint64(bits[byte]) >> (place & uint64(7)) & uint64(1):
                 # `read_record` has checked it.
                 _, value_start, _ = read_varint(body, key_start + max(key_size, int64(0)), end, 5)
                 if row.attributes & TIMESTAMP_TYPE_FLAG:
@@ -91,7 +98,6 @@ def fill_columns(data, unpacked, unpacked_shift, batches, skipped, first_offset,
                 columns[VALUE_SIZE, rows] = value_size
                 columns[HEADERS_START, rows] = value_start + max(value_size, int64(0)) + shift
                 rows += 1
-            at = after
         if status == RECORD_GOOD and at != end and row.count > 0:
             status = RECORD_LEFT_OVER
         if status != RECORD_GOOD:

@@ -97,13 +97,20 @@ def move_keys(source, target, slots):
 
 
 @jit
-def are_current(table, slots, secret, data, starts, sizes, offsets, current):
-    """Set in `current`, bool a record, which records are those of the table for their keys."""
-    for i in range(offsets.size):
-        current[i] = False
-        if sizes[i] >= 0:
-            first, second = digest_key(data, starts[i], sizes[i], secret)
-            current[i] = table[_place_of(table, slots, first, second) + uint64(2)] == uint64(offsets[i] + 1)
+def are_current(table, slots, secret, data, starts, sizes, offsets, scratch, current):
+    """Set in `current`, bool a record, which records are those of the table for their keys; `scratch` as below."""
+    for begin in range(0, offsets.size, BLOCK):
+        count = min(int64(BLOCK), offsets.size - begin)
+        for i in range(count):
+            if sizes[begin + i] >= 0:
+                first, second = digest_key(data, starts[begin + i], sizes[begin + i], secret)
+                scratch[uint64(2 * i)], scratch[uint64(2 * i + 1)] = first, second
+                prefetch(table, int64(_first_place(first, slots)))
+        for i in range(count):
+            current[begin + i] = False
+            if sizes[begin + i] >= 0:
+                at = _place_of(table, slots, scratch[uint64(2 * i)], scratch[uint64(2 * i + 1)])
+                current[begin + i] = table[at + uint64(2)] == uint64(offsets[begin + i] + 1)
 
 
 @inlined_jit

@@ -143,9 +143,9 @@ class TableIndex:
 
     def are_current(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Tell which records are the last ones of their keys."""
-        current = np.zeros(len(columns), bool)
-        keys = _keys_of(columns)
-        kernel.are_current(self.file.words, self.file.slots, self.file.secret, *keys, columns.offsets, current)
+        current, scratch = np.zeros(len(columns), bool), np.zeros(kernel.SCRATCH_WORDS, np.uint64)
+        keys, file = _keys_of(columns), self.file
+        kernel.are_current(file.words, file.slots, file.secret, *keys, columns.offsets, scratch, current)
         return current
 
     def _is_caught_up(self) -> bool:

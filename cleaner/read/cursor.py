@@ -69,6 +69,7 @@ class Cursor:
         offset: the first wanted one.
         chunk_bytes: the most bytes to read at a time, except for larger batches; the first chunks are smaller.
         log: a listing of the log to read; None: the one that is there at the first look.
+        reuses: each chunk is valid only until the next, which takes its memory.
 
     Attributes:
         next_offset: first offset not yet read.
@@ -82,12 +83,15 @@ class Cursor:
         offset: int,
         chunk_bytes: int = LARGEST_CHUNK_BYTES,
         log: PartitionListing | None = None,
+        *,
+        reuses: bool = False,
     ) -> None:
         self.next_offset = offset
         self.segment: OpenSegment | None = None
         self.listing: PartitionListing | None = None
         self._files = files
         self._first_listing = log
+        self._reuses = reuses
         self._max_bytes = max(chunk_bytes, _MIN_BYTES)
         self._chunk_bytes = min(SMALLEST_CHUNK_BYTES, self._max_bytes)
         self._buffer = ReadBuffer(self._chunk_bytes)
@@ -150,7 +154,8 @@ class Cursor:
         """
         Read the next batches that begin below an offset; None at the end.
 
-        The chunk has its own memory. Its first batch may hold records below the `next_offset` before this call.
+        The chunk has its own memory, unless the cursor reuses it. Its first batch may hold records below the
+        `next_offset` before this call.
 
         Args:
             end_offset: the log is complete below it.
@@ -227,8 +232,10 @@ class Cursor:
         assert segment is not None  # noqa: S101 - `_find` has seen to it
         size = segment.file.size()
         while self._position < size:
-            # New memory: the last chunk's belongs to its owner.
-            self._buffer.grow(min(self._chunk_bytes, size - self._position))
+            wanted = min(self._chunk_bytes, size - self._position)
+            # New memory, unless the last chunk's was only lent to its owner.
+            if not (self._reuses and wanted <= self._buffer.capacity <= self._max_bytes):
+                self._buffer.grow(wanted)
             self._chunk_bytes = min(4 * self._chunk_bytes, self._max_bytes)
             chunk = SegmentReader(
                 segment.file, size=size, start=self._position, buffer=self._buffer, check_order_from=self._order_from

@@ -70,8 +70,12 @@ class HeldFiles:
     @property
     def size(self) -> int:
         """Bytes of all of them."""
+        return sum(self.sizes().values())
+
+    def sizes(self) -> dict[int, int]:
+        """Return the bytes of each, by its base offset."""
         self._require_open()
-        return sum(segment.file.size() for segment in self._segments.values())
+        return {base: segment.file.size() for base, segment in self._segments.items()}
 
     def close(self) -> None:
         """Close them."""

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cleaner.base.key_views import KeyView
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.config.values import MAP_ENTRY_BYTES, NUMBERED_ENTRY_BYTES
-from cleaner.format.chunks import Flags
+from cleaner.format.chunks import Batches, Flags
 from cleaner.format.key_digests import OFFSET_PLUS_1, SECOND, KeyDigests, Words
 from cleaner.format.records import Block
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
@@ -58,6 +58,9 @@ class LatestByKey:
         max_keys: limit of every map, and so of the memory.
         rule: which record of a key is the last one.
         view: which keys are the same key; None: those with the same bytes.
+
+    Attributes:
+        bits: a bit for each of the first offsets of the range, lowest of a byte first: set for last records.
     Raises:
         CorruptBatchError: raised by `read`.
     """
@@ -85,23 +88,36 @@ class LatestByKey:
                 limit = min(max_keys, _GROWTH * limit)
             else:
                 shares *= 2
-        self._bits, self._far = found
+        self.bits, self._far = found
 
     def has(self, offsets: Longs) -> npt.NDArray[np.bool_]:
         """Tell which offsets are of last records."""
         places = offsets - self._first_offset
         found = np.zeros(len(places), bool)
-        is_near = (places >= 0) & (places >> 3 < len(self._bits))
+        is_near = (places >= 0) & (places >> 3 < len(self.bits))
         near = places[is_near]
-        found[is_near] = (self._bits[near >> 3] >> (near & 7).astype(np.uint8)) & 1 != 0
+        found[is_near] = (self.bits[near >> 3] >> (near & 7).astype(np.uint8)) & 1 != 0
         if len(self._far):
             row = np.minimum(np.searchsorted(self._far, offsets), len(self._far) - 1)
             found |= self._far[row] == offsets
         return found
 
+    def may_be_in(self, batches: Batches) -> npt.NDArray[np.bool_]:
+        """Tell which batches, in offset order, may have last records: all of magic 0 and 1, whose first is unknown."""
+        found: npt.NDArray[np.bool_] = batches["magic"] < 2
+        if not found.all():
+            first, last = batches["base_offset"], batches["last_offset"]
+            begin, end = np.maximum(first - self._first_offset, 0) >> 3, (last - self._first_offset >> 3) + 1
+            at = int(begin[0])
+            before = np.append(0, np.cumsum(self.bits[at : int(end[-1])] != 0))
+            begin, end = (np.clip(each - at, 0, len(before) - 1) for each in (begin, end))
+            found |= before[end] > before[begin]
+            found |= np.searchsorted(self._far, last, side="right") > np.searchsorted(self._far, first)
+        return found
+
     def count(self) -> int:
         """Return the number of last records: of keys with a record in the range."""
-        return int(np.bitwise_count(self._bits).sum()) + len(self._far)
+        return int(np.bitwise_count(self.bits).sum()) + len(self._far)
 
     def _put_all(self, limit: int, shares: int) -> tuple[Flags, Longs] | None:
         """

@@ -125,9 +125,9 @@ def _look_up(layout: Layout) -> None:
     keys = layout.data, layout.key_starts, layout.key_sizes
     table.put_keys(words, 1024, secret, *keys, layout.offsets, np.zeros(len(layout), np.int64), 0, 0, 1000)
     table.move_keys(words, moved, 1024)
-    table.are_current(words, 1024, secret, *keys, layout.offsets, np.zeros(len(layout), bool))
-    one, cell = np.zeros(1, np.int64), np.zeros((3, 1), np.int64)
     out, scratch = np.zeros(1024, np.uint8), np.zeros(table.SCRATCH_WORDS, np.uint64)
+    table.are_current(words, 1024, secret, *keys, layout.offsets, scratch, np.zeros(len(layout), bool))
+    one, cell = np.zeros(1, np.int64), np.zeros((3, 1), np.int64)
     no_file = np.full(1, -1, np.int64)
     key = np.zeros(PAD_BYTES, np.uint8)
     state = np.zeros(2, np.int64)

@@ -36,28 +36,34 @@ batches = st.lists(
 )
 
 
-def layouts(log: bytes, first: int = 0, end: int = 2**63 - 1) -> list[tuple[object, ...]]:
-    """Return offset, time, key and value of each record within [first, end)."""
+def layouts(log: bytes, first: int = 0, end: int = 2**63 - 1, bits: bytes = b"") -> list[tuple[object, ...]]:
+    """Return offset, time, key and value of each record within [first, end), and only those with a bit."""
     found: list[tuple[object, ...]] = []
     for chunk in SegmentReader(MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
         for block in Unpacker(1 << 20).blocks(PATH, chunk):
-            layout = lay_out(PATH, block, np.zeros(len(block.batches), np.uint8), first, end)
+            skipped = np.zeros(len(block.batches), np.uint8)
+            layout = lay_out(PATH, block, skipped, first, end, np.array(list(bits), np.uint8))
             keys = cut_out(layout.data, layout.key_starts, layout.key_sizes)
             values = cut_out(layout.data, layout.value_starts, layout.value_sizes)
             found += zip(layout.offsets.tolist(), layout.timestamps_ms.tolist(), keys, values, strict=True)
     return found
 
 
-@given(batches, st.integers(0, 20), st.integers(0, 20))
-def test_layout_agrees_with_the_reference(chosen: list[tuple[list[Record], str, bool]], first: int, end: int) -> None:
-    """Offsets, times, nulls and bytes, for packed and plain batches and any range."""
+@given(batches, st.integers(0, 20), st.integers(0, 20), st.binary(max_size=2))
+def test_layout_agrees_with_the_reference(
+    chosen: list[tuple[list[Record], str, bool]], first: int, end: int, bits: bytes
+) -> None:
+    """Offsets, times, nulls and bytes, for packed and plain batches, any range and any bits."""
     log, offset = b"", 0
     for some, codec, appended in chosen:
         log += data_batch(some, offset, codec=codec, append_time_ms=12 if appended else None)
         offset += len(some) + 2
     expected = [tuple(rec[:4]) for batch in read_batches(log) for rec in read_records(batch)]
     assert layouts(log) == expected
-    assert layouts(log, first, end) == [record for record in expected if first <= record[0] < end]
+    within = [record for record in expected if first <= record[0] < end]
+    assert layouts(log, first, end) == within
+    mask = int.from_bytes(bits, "little") | -1 << 8 * len(bits)  # all beyond the bits
+    assert layouts(log, first, end, bits) == [record for record in within if mask >> record[0] - first & 1]
 
 
 @pytest.mark.parametrize(

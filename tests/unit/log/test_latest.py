@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner import Log, LogManager, Record
+from cleaner import Log, LogManager, Record, open_reader
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CorruptLogError
+from cleaner.log import latest as module
+from cleaner.storage.files.checkpoint import write_offset_checkpoint
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT
 
 pytestmark = pytest.mark.kernels
 
@@ -47,6 +53,22 @@ def write_anything(log: Log, rng: random.Random) -> None:
             log.roll()
 
 
+def write_checkpoint(log_dir: Path, offset: int) -> None:
+    """Say how far the log was cleaned, whether or not that is so."""
+    write_offset_checkpoint(FileSystem(), log_dir / CLEANER_CHECKPOINT, {TopicPartition("t", 0): offset})
+
+
+def restored(log_dir: Path) -> tuple[dict[bytes, bytes] | str, int]:
+    """Return the state beside the writer, or the error; and how many chunks were read for it."""
+    chunks = []
+    with open_reader(log_dir, "t") as reader, reader.latest() as latest:
+        latest.check_done = lambda: chunks.append(1)
+        try:
+            return latest.to_dict(), len(chunks)
+        except CorruptLogError as error:
+            return str(error), len(chunks)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_state_is_what_reading_every_record_gives(tmp_path: Path, seed: int) -> None:
     """As a dict, as records and as columns; compressed or not; before and after a round."""
@@ -72,3 +94,74 @@ def test_state_is_what_reading_every_record_gives(tmp_path: Path, seed: int) -> 
                 log.roll()
                 manager.upkeep.note_high_watermarks()
                 assert cleaner.clean(tmp_path, "t-0").removed.superseded > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_state_is_the_same_whatever_the_cleaners_checkpoint_says(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the clean section has keys more than once, and their tombstones; before and after a round."""
+    monkeypatch.setattr(module, "_MOST_DIRTY", float("inf"))
+    rng = random.Random(seed)
+    settings = {"compression.type": rng.choice(("producer", "zstd", "lz4")), "segment.bytes": "4000"}
+    checkpoint = tmp_path / CLEANER_CHECKPOINT
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t", 1, {"cleanup.policy": "delete", **settings})
+        log = manager.log("t")
+        for is_cleaned in (False, True):
+            manager.alter_topic("t", {"cleanup.policy": "delete"})  # records without a key may be written
+            write_anything(log, rng)
+            log.flush()
+            manager.upkeep.note_high_watermarks()
+            expected = restored_plainly(log, log.last_stable_offset)
+            before = checkpoint.read_bytes() if checkpoint.exists() else b""
+            bases = [int(path.stem) for path in (tmp_path / "t-0").glob("*.log")]
+            for offset in (*bases, -5, log.log_end_offset - 1, log.log_end_offset + 9):
+                write_checkpoint(tmp_path, offset)
+                assert restored(tmp_path)[0] == expected
+            checkpoint.write_bytes(b"no checkpoint")
+            assert restored(tmp_path)[0] == expected
+            checkpoint.write_bytes(before)
+            if not is_cleaned:
+                log.roll()
+                manager.upkeep.note_high_watermarks()
+                manager.alter_topic("t", {"cleanup.policy": "compact"})
+                assert cleaner.clean(tmp_path, "t-0").removed.superseded > 0
+
+
+def test_clean_section_is_read_once_unless_much_is_dirty(tmp_path: Path) -> None:
+    """Counted in chunks: a segment of this size is one."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t", 1, {"cleanup.policy": "compact"})
+        log = manager.log("t")
+        for segment in range(5):
+            log.append([Record(b"%d" % key, b"v%d" % segment) for key in range(segment, segment + 99)])
+            log.roll()
+        manager.upkeep.note_high_watermarks()
+        expected = restored_plainly(log, log.log_end_offset)
+        assert restored(tmp_path) == (expected, 10)
+        for clean, chunks in ((5, 5), (4, 4 + 2), (3, 10)):
+            write_checkpoint(tmp_path, 99 * clean)
+            assert restored(tmp_path) == (expected, chunks)
+
+
+def test_the_first_damage_is_reported_whatever_is_clean(tmp_path: Path) -> None:
+    """In the clean section, in the dirty one, in both."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("t", 1, {"cleanup.policy": "compact"})
+        log = manager.log("t")
+        for _ in range(5):
+            log.append([Record(b"%d" % key, b"v" * 99) for key in range(99)])
+            log.roll()
+    paths = sorted((tmp_path / "t-0").glob("*.log"))
+    for damaged in ([1], [4], [1, 4]):
+        sound = [path.read_bytes() for path in paths]
+        for number in damaged:
+            paths[number].write_bytes(sound[number][:500] + b"!" + sound[number][501:])
+        write_checkpoint(tmp_path, 0)
+        error, _ = restored(tmp_path)
+        assert str(paths[damaged[0]]) in str(error)
+        write_checkpoint(tmp_path, 99 * 4)
+        assert restored(tmp_path)[0] == error
+        for path, data in zip(paths, sound, strict=True):
+            path.write_bytes(data)

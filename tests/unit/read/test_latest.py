@@ -58,6 +58,13 @@ def test_last_records_are_those_a_dict_would_have(
             ]
         )
         assert offsets[latest.has(offsets)].tolist() == sorted(last.values())
+        found = []
+        for block in blocks_of(path):
+            hidden = (~latest.may_be_in(block.batches)).astype(np.uint8)
+            found += lay_out(path, block, hidden, first, end, latest.bits).offsets.tolist()
+        assert sorted(last.values()) == [offset for offset in found if latest.has(np.array([offset]))[0]]
+        if bits > 64:
+            assert len(found) == len(last)
 
 
 def test_last_records_far_apart_take_no_memory_for_the_offsets_between() -> None:

@@ -15,7 +15,7 @@ Source: rules R-210, R-211, R-220 to R-224, R-230, R-231, R-250 to R-254; `Memor
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -191,16 +191,18 @@ def _join_headers(
     return np.frombuffer(b"".join(encoded), np.uint8), np.array(lengths, np.int64)
 
 
-def encode_headers(headers: Iterable[tuple[str, Field | None]]) -> bytes:
+def encode_headers(headers: Collection[tuple[str, Field | None]]) -> bytes:
     """
     Return a record's headers with their count in front (R-220).
 
     Raises:
-        TypeError, ValueError: a name that is no text or has no UTF-8 form, or a value that is not bytes.
+        TypeError, ValueError: a name that is no text or has no UTF-8 form, or a value that is not bytes; or an
+            iterator, which nobody could read again to say what is wrong.
     """
-    pairs = list(headers)
-    out = bytearray(encode_varint(len(pairs)))
-    for name, value in pairs:
+    if not isinstance(headers, Collection):
+        raise TypeError(f"headers are a sequence, not a {type(headers).__name__}")
+    out = bytearray(encode_varint(len(headers)))
+    for name, value in headers:
         if not isinstance(name, str):
             raise TypeError(f"a header's name is text, not {type(name).__name__}")
         key = name.encode()

@@ -120,7 +120,7 @@ def _headers(rows: pa.RecordBatch) -> tuple[npt.NDArray[np.uint8], Longs]:
     encoded = bytearray()
     for row, headers in enumerate(rows.column("headers").to_pylist()):
         if headers:
-            own = encode_headers(tuple(header.values()) for header in headers)
+            own = encode_headers([tuple(header.values()) for header in headers])
             lengths[row] = len(own)
             encoded += own
     return np.frombuffer(bytes(encoded), np.uint8), lengths

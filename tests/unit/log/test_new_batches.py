@@ -104,3 +104,18 @@ def test_single_record_needs_no_columns(records: object, monkeypatch: pytest.Mon
         producer=None,  # type: ignore[arg-type]
     )
     assert new.record_count == 1
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_headers_of_an_iterator_are_appended_or_refused_as_those_of_a_tuple(count: int) -> None:
+    """It can be read once only: who began with it and gave up left a record without headers, and no error."""
+    topic = TopicConfig.from_mapping({})
+
+    def build(headers: Callable[[], Any]) -> new_batches.NewBatches:
+        records = [Record(b"k", b"v", headers(), NOW_MS) for _ in range(count)]
+        return new_batches.build_batches("t-0", records, topic, now_ms=NOW_MS, batch_bytes=None, producer=None)
+
+    good = (("a", b"1"), ("b", None))
+    assert _outcome(lambda: build(lambda: iter(good))) == _outcome(lambda: build(lambda: good))
+    with pytest.raises(CleanerError, match="record 0: header 'b' is a int, not bytes"):
+        build(lambda: iter((("a", b"1"), ("b", 5))))

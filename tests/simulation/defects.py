@@ -15,6 +15,7 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     packing_defects,
     proving_defects,
     quiet_defects,
+    replaying_defects,
     round_defects,
     rule_defects,
     serving_defects,

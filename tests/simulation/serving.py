@@ -7,7 +7,8 @@ A service between two lives: it imports lines, answers them in transactions over
 
 Its log dir is its own. Each life ends by an accident or in order; between some of them a round cleans what it keeps.
 When it is opened again, it is compared with the service's own book: what was answered as durable is there, in all
-partitions or in none, once, and nothing waits for a transaction that nobody ends.
+partitions or in none, once, and nothing waits for a transaction that nobody ends. Around each round the internal topics
+are replayed (`replaying.py`).
 """
 
 from __future__ import annotations
@@ -27,15 +28,17 @@ from cleaner.log.manager import LogManager
 from cleaner.log.manager_producer import ManagerProducer
 from cleaner.log.record import Record
 from cleaner.settings.sources import Sources
+from cleaner.verification.replay.state import Thing
 from tests.simulation.bench import Bench
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
+from tests.simulation.replaying import SCHEMAS, SOURCES, TOPICS, Known, ReplayedTopics
 
 _LINES, _ANSWERS, _TOTALS = "lines", "answers", "totals"
 _LOGS = (TopicPartition(_ANSWERS, 0), TopicPartition(_ANSWERS, 1), TopicPartition(_TOTALS, 0))
-_KEPT = ("__consumer_offsets-0", "__transaction_state-0")
+_KEPT = [str(TopicPartition(topic, 0)) for topic in TOPICS]
 _LIVES = 5
 _MOST_CHANGES = 130
 _STEPS = 14
@@ -58,6 +61,7 @@ class Serving:
         self._rng = Random(rest.number)
         self._path = bench.new_directory("service")
         self._in_commit: Callable[[int], object] = lambda _: None
+        self._in_round: Callable[[], object] = lambda: None
         # The book.
         self._number = 0  # of the last transaction
         self._committed: list[int] = []
@@ -65,6 +69,8 @@ class Serving:
         self._lines = self._durable_lines = 0  # sent; answered as durable
         self._unanswered: tuple[int, int] | None = None  # first line and end of an append without an answer
         self._asked_place = self._durable_place = 0
+        self._has_answered = False  # in this life
+        self._replayed = ReplayedTopics(bench, self._path, Random(f"{rest.number}/replay"))
 
     def run(
         self,
@@ -81,10 +87,13 @@ class Serving:
             happen = rng.choice((cut, cut, partial(bench.world.kill, process), None))
             if 0 < life < _LIVES and happen is not None:
                 self._plan_accident(process, happen)
+            in_round = cut, partial(bench.world.kill, process)
+            self._in_round = partial(self._replayed.plan_accident, process, in_round)
             run_process(process, partial(self._live, fs, process))
             if bench.world.scheduler.errors:
                 return
             restore()
+            self._replayed.round_broken_off()
         bench.count("serve")
 
     def _plan_accident(self, process: Process, happen: Callable[[], None]) -> None:
@@ -100,14 +109,17 @@ class Serving:
         try:
             settings = bench.settings | {"cleanup.policy": "delete"}
             manager = LogManager(self._path, settings, create=True, cleaner=False, clock=bench.clock, fs=fs)
-            for name, count in ((_LINES, 1), (_ANSWERS, 2), (_TOTALS, 1)):
+            for name, count in ((_LINES, 1), (_ANSWERS, 2), (_TOTALS, 1), (SCHEMAS, 1), (SOURCES, 1)):
                 if name not in manager.topics():
-                    manager.create_topic(name, count)
+                    policy = {"cleanup.policy": "compact" if name in TOPICS else "delete"}
+                    manager.create_topic(name, count, settings=policy)
                 elif len(manager.describe_topic(name).homes) < count:  # the end of a life came between two partitions
                     manager.add_partitions(name, count)
             self._judge(manager)
+            self._replayed.settle()
             self._serve(manager)
             manager.close()
+            self._replayed.closed()
             process.closed_in_order = True
             if self._rng.random() < 0.5:
                 self._clean(fs)
@@ -119,11 +131,14 @@ class Serving:
     def _clean(self, fs: SimFiles) -> None:
         context = CallContext(fs=fs, clock=self._bench.clock)
         sources = Sources(config=self._bench.settings)
+        self._replayed.round_begins()
+        self._in_round()
         with contextlib.closing(clean_log_dir(self._path, _KEPT, sources, CleanOptions(), context)) as outcomes:
             for outcome in outcomes:
                 error = getattr(outcome, "error", None)
                 if isinstance(error, CleanerError) and not isinstance(error, UnknownTopicError):
                     raise error
+        self._replayed.round_ended(self._known())
 
     # ---- work ------------------------------------------------------------------------------------------------------
 
@@ -137,7 +152,7 @@ class Serving:
             if again.is_repeat != is_there:
                 raise Wrong(f"lines {first} to {end} sent again: {again.is_repeat}, {is_there} before")
             self._unanswered = None
-        service = manager.producer("service")
+        service, self._has_answered = manager.producer("service"), False
         for _ in range(rng.randrange(1, _STEPS)):
             match rng.choice("aaaiipr"):
                 case "a":
@@ -149,6 +164,7 @@ class Serving:
                 case _:
                     for log in manager.logs().values():
                         log.roll()
+            self._replayed.write(manager)
 
     def _answer(self, manager: LogManager, service: ManagerProducer) -> None:
         """Commit a transaction, abort one, or begin one that the end of this life leaves open."""
@@ -156,7 +172,7 @@ class Serving:
             return
         rng, place = self._rng, manager.log(_LINES).offsets(_IN_TRANSACTIONS)
         self._number += 1
-        number = self._number
+        number, self._has_answered = self._number, True
         service.begin()
         for log in _logs(manager):
             service.append(log, Record(b"k", str(number).encode()))
@@ -228,6 +244,23 @@ class Serving:
         if self._unanswered is not None and self._unanswered[1] != len(lines):
             # It was lost, perhaps with others before it: a source that keeps what is not durable sends all of them.
             self._unanswered = None
+
+    def _known(self) -> Known:
+        """Return what a replay of the internal topics has to find, after a close in order."""
+        place, alone = self._committed[-1:], self._asked_place
+        ends = ["CompleteCommit" if place == [self._number] else "CompleteAbort"]
+        offsets = {_IN_TRANSACTIONS: place, _ALONE: [alone] if alone else []}
+        known: dict[Thing, list[str]] = {
+            Thing("offset", f"group {group}, topic {_LINES}-0"): [str(at) for at in found]
+            for group, found in offsets.items()
+            if found
+        }
+        if self._number:
+            # An accident may have left nothing of the last one, in an earlier life.
+            known[Thing("transaction", "transaction service")] = (
+                ends if self._has_answered else ["CompleteCommit", "CompleteAbort", "None"]
+            )
+        return known
 
 
 def _logs(manager: LogManager) -> list[Log]:

@@ -61,6 +61,12 @@ _FOUND = {
     "rules keep records that lose at once": 95,
     "resume forgets the sequence": 21,
     "decisions are not read at the opening": 21,
+    "replays end at damage": 21,
+    "replays ignore generations": 22,
+    "replays compare names only": 35,
+    "replays take aborts for commits": 68,
+    "rounds drop the last offset of a group": 35,
+    "rounds exchange generations": 144,
     "fetches do not tell aborted transactions": 15,
     "fetches begin one batch late": 15,
 }

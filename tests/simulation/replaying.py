@@ -1,0 +1,293 @@
+"""
+`verify --as` around the rounds of a service's internal topics, in a log dir that is cut and killed (`serving.py`).
+
+Beside what the service itself commits, coordinators, a registry and a worker write their topics: offsets, generations,
+transactional ids, schemas, offsets of sources, each of them now and then a tombstone. A copy of all logs is kept before
+a round. After it, whether it has ended or was broken off, both have to come to one state, and a round that has ended to
+the state that was written; where a swap is left, that is told, and the state asked for again once the logs were opened.
+Then copies are spoiled: what differs must be told by name, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from cleaner.app.options import CallContext
+from cleaner.app.replay_log_dirs import AUTO, ReplayReport, replay_log_dirs
+from cleaner.app.reports import Refusal
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CorruptBatchError, UncleanableError
+from cleaner.format.coordinator_records import CONSUMER_OFFSETS, TRANSACTION_STATE, TransactionRecord, TransactionStatus
+from cleaner.log.manager import LogManager
+from cleaner.log.record import Record
+from cleaner.settings.sources import Sources
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.segment import names
+from cleaner.verification.proof.side import LogSide
+from cleaner.verification.replay.kinds import kind_of, replay
+from cleaner.verification.replay.state import Thing
+from tests.reference.batches import Batch, read_batches, read_records
+from tests.simulation.bench import Bench
+from tests.simulation.found import Wrong
+from tests.simulation.processes import Process
+from tests.support.coordinator_records import Pair, classic_group, offset_commit
+
+SCHEMAS, SOURCES = "_schemas", "connect-offsets"
+TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SCHEMAS, SOURCES)
+_PLACES = 2  # of each kind
+_TOMBSTONE_SHARE = 0.2
+_WAIT_SHARE = 0.2
+_ACCIDENT_SHARE = 0.4
+_CHANGES_OF_A_ROUND = 60
+_SPOILED_COPIES = 3
+_SPOILED = ("cut", "exchanged", "damaged")
+_LIMIT_BYTES = 1 << 20
+
+Known = Mapping[Thing, Collection[str]]
+"""What the first fact of a thing may be."""
+
+
+class _Writer(NamedTuple):
+    """
+    Who writes a kind of records.
+
+    Attributes:
+        kind, name: of the thing; `{}`: which one.
+        field: the fact that has the number.
+        record: makes one, of which thing and with which number.
+    """
+
+    topic: str
+    kind: str
+    name: str
+    field: str
+    record: Callable[[int, int], Pair]
+
+
+def _transaction(at: int, number: int) -> Pair:
+    status = TransactionStatus.COMPLETE_COMMIT
+    record = TransactionRecord(f"other {at}", at, number, 1000, status, frozenset(), number, number)
+    return record.key(), record.value()
+
+
+def _schema(at: int, number: int) -> Pair:
+    key = {"keytype": "SCHEMA", "subject": "s", "version": at, "magic": 1}
+    return json.dumps(key).encode(), json.dumps({"id": number, "schema": f"{number}"}).encode()
+
+
+def _source(at: int, number: int) -> Pair:
+    return json.dumps(["c", at]).encode(), str(number).encode()
+
+
+_MOVING = partial(offset_commit, "moving", "t")
+_WRITERS = (
+    _Writer(CONSUMER_OFFSETS, "offset", "group moving, topic t-{}", "offset", _MOVING),
+    _Writer(CONSUMER_OFFSETS, "group", "group old {}", "generation", lambda at, n: classic_group(f"old {at}", n)),
+    _Writer(TRANSACTION_STATE, "transaction", "transaction other {}", "producer epoch", _transaction),
+    _Writer(SCHEMAS, "schema", "subject s, version {}", "id", _schema),
+    _Writer(SOURCES, "source offset", "connector c, partition {}", "offset", _source),
+)
+
+
+class _Written(NamedTuple):
+    """A value, None for a tombstone, and its number."""
+
+    value: bytes | None
+    number: int
+
+
+class ReplayedTopics:
+    """
+    The internal topics of one log dir, and what was written to them.
+
+    Args:
+        bench: what all share.
+        path: the log dir.
+        rng: what is written, and how copies are spoiled.
+    """
+
+    def __init__(self, bench: Bench, path: Path, rng: Random) -> None:
+        self._bench, self._path, self._rng = bench, path, rng
+        self._number = 0
+        # By topic, thing and key: what may be there, the latest last.
+        self._written = {
+            (each, at, each.record(at, 0)[0]): [_Written(None, 0)] for each in _WRITERS for at in range(_PLACES)
+        }
+        # Outside of the disk, which knows nothing of it.
+        self._home = bench.world.disk.root.with_name("replayed")
+        self._before, self._spoiled = self._home / "before", self._home / "spoiled"
+        self._calm: int | None = None  # since when, while a round runs
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    # ---- what is written -------------------------------------------------------------------------------------------
+
+    def write(self, manager: LogManager) -> None:
+        """Write a record or a tombstone, and perhaps wait until it is durable."""
+        rng = self._rng
+        self._number += 1
+        (writer, at, key), may_be = rng.choice([*self._written.items()])
+        value = None if rng.random() < _TOMBSTONE_SHARE else writer.record(at, self._number)[1]
+        may_be.append(_Written(value, self._number))
+        appended = manager.log(writer.topic).append(Record(key, value))
+        if rng.random() < _WAIT_SHARE:
+            appended.durable.result()
+            del may_be[:-1]
+
+    def closed(self) -> None:
+        """Note that all of it is on disk: the log dir was closed in order."""
+        for may_be in self._written.values():
+            del may_be[:-1]
+
+    def settle(self) -> None:
+        """Find out what an accident has left of it; the log dir has just been opened, which completes a swap."""
+        if self._calm is not None:
+            if self._must_be_the_same(is_over=True):
+                self._bench.count("replay: judged after a swap")
+            shutil.rmtree(self._home)
+        for (writer, at, key), may_be in self._written.items():
+            value = _last(self._path, writer.topic, key)
+            if value not in [each.value for each in may_be]:
+                raise Wrong(f"{writer.name.format(at)} is {value!r}, written were {may_be}")
+            may_be[:] = [each for each in may_be if each.value == value][-1:]
+
+    # ---- around a round --------------------------------------------------------------------------------------------
+
+    def round_begins(self) -> None:
+        """Keep a copy of all logs."""
+        self._calm = self._bench.calm()
+        shutil.copytree(self._path, self._before)
+
+    def plan_accident(self, process: Process, accidents: Sequence[Callable[[], None]]) -> None:
+        """Have one of some accidents come in the round, in some rounds."""
+        if self._rng.random() < _ACCIDENT_SHARE:
+            process.accidents.append((self._rng.randrange(_CHANGES_OF_A_ROUND), self._rng.choice(accidents)))
+
+    def round_ended(self, known: Known) -> None:
+        """
+        Judge a round that has come to its end.
+
+        Args:
+            known: what the service itself has committed.
+        """
+        expected = {
+            Thing(writer.kind, writer.name.format(at)): (writer.field, [str(may_be[-1].number)])
+            for (writer, at, _), may_be in self._written.items()
+            if may_be[-1].value is not None
+        } | {thing: ("state" if thing.kind == "transaction" else thing.kind, one_of) for thing, one_of in known.items()}
+        if self._must_be_the_same(is_over=True):
+            found = dict(self._state())
+            for thing in sorted(found.keys() | expected.keys()):
+                field, one_of = expected.get(thing, ("", ()))
+                value = str(found.get(thing, {}).get(field))
+                if value not in one_of:
+                    raise Wrong(f"replay: of {thing} {field} is {value}, written was {one_of}")
+            for _ in range(_SPOILED_COPIES):
+                self._spoil()
+            self._bench.count("replay: judged")
+        shutil.rmtree(self._home)
+
+    def round_broken_off(self) -> None:
+        """Judge what an accident has left of a round, if one was running; nobody has opened the log dir since."""
+        if self._calm is not None and self._must_be_the_same(is_over=False):
+            self._bench.count("replay: judged after an accident")
+        if self._calm is None:
+            shutil.rmtree(self._home, ignore_errors=True)
+
+    def _must_be_the_same(self, *, is_over: bool) -> bool:
+        """Compare the logs with the copy; False: a call had to fail since, or the opening has to complete a swap."""
+        calm, self._calm = self._calm, None
+        if calm is None or not self._bench.is_calm_since(calm):
+            return False
+        for outcome in self._told(self._before, self._path):
+            if isinstance(outcome, Refusal):
+                is_swap = isinstance(outcome.error, UncleanableError) and outcome.error.path.suffix == names.SWAP
+                if is_over or not is_swap:
+                    raise outcome.error
+                self._calm = calm
+            elif not outcome.is_same or outcome.total_failures_before or outcome.passed_over_before:
+                told = outcome.differences, outcome.failures_before, outcome.passed_over_before
+                raise Wrong(f"replay: a round has changed the state of {outcome.partition}: {told}")
+        return self._calm is None
+
+    def _told(self, before: Path, after: Path, partitions: Collection[str] = ()) -> list[ReplayReport | Refusal]:
+        context = CallContext(fs=FileSystem(), clock=self._bench.clock)
+        sources = Sources(config=self._bench.settings)
+        return [*replay_log_dirs(before, after, AUTO, sources, context, [*partitions])]
+
+    def _state(self) -> Iterator[tuple[Thing, Mapping[str, object]]]:
+        for topic in TOPICS:
+            side = LogSide(FileSystem(), self._path / str(TopicPartition(topic, 0)))
+            state, _ = replay(kind_of(topic) or "", side, _LIMIT_BYTES, lambda _: None)
+            yield from state.things()
+
+    # ---- a copy that is spoiled ------------------------------------------------------------------------------------
+
+    def _spoil(self) -> None:
+        """Spoil some record of a copy: the difference must be told, or the damage."""
+        how = self._rng.choice(_SPOILED)
+        logs = {topic: self._path / str(TopicPartition(topic, 0)) for topic in TOPICS}
+        can_be = [
+            each for each in self._written if len([*_batches(logs[each[0].topic], each[2])]) > (how == "exchanged")
+        ]
+        if not can_be:
+            return
+        writer, at, key = self._rng.choice(can_be)
+        partition = logs[writer.topic].name
+        shutil.rmtree(self._spoiled, ignore_errors=True)
+        shutil.copytree(self._path, self._spoiled)
+        damaged = spoil(self._spoiled / partition, key, how)
+        assert damaged is not None
+        (told,) = self._told(self._path, self._spoiled, [partition])
+        self._bench.count(f"replay: {how}")
+        if isinstance(told, Refusal):
+            if how != "damaged" or not isinstance(told.error, CorruptBatchError) or told.error.path != damaged:
+                raise told.error
+            return
+        if how == "damaged":
+            raise Wrong(f"replay: {damaged.name} is damaged, and nothing is said of it: {told.differences}")
+        differs = _last(self._path, writer.topic, key) != _last(self._spoiled, writer.topic, key)
+        expected = {(writer.kind, writer.name.format(at))} if differs else set()
+        if {(each.kind, each.name) for each in told.differences} != expected or told.is_same == differs:
+            raise Wrong(f"replay: with one record {how}, {expected} should differ; it says {told.differences}")
+
+
+def spoil(directory: Path, key: bytes, how: str) -> Path | None:
+    """
+    Spoil the last record of a key: cut it out, exchange it with the one before, or damage it.
+
+    Returns:
+        the file with it; None: there is none, or none before it, and nothing is spoiled.
+    """
+    found = [*_batches(directory, key)]
+    if not found or (how == "exchanged" and len(found) == 1):
+        return None
+    (path, last), old = found[-1], dict[Path, bytes]()
+    put = {last.base_offset: b"" if how == "cut" else last.raw[:-1] + bytes([last.raw[-1] ^ 1])}
+    if how == "exchanged":
+        other = found[-2][1]
+        put = {a.base_offset: a.raw[:8] + b.raw[8:] for a, b in ((last, other), (other, last))}  # no checksum covers it
+    for each, _ in found[-2:]:
+        old[each] = each.read_bytes()
+    for each, data in old.items():
+        each.write_bytes(b"".join(put.get(batch.base_offset, batch.raw) for batch in read_batches(data)))
+    return path
+
+
+def _batches(directory: Path, key: bytes) -> Iterator[tuple[Path, Batch]]:
+    """Yield the batches with a record of a key; each has one record, as it was written alone."""
+    for path in sorted(directory.glob(f"*{names.LOG}")):
+        for batch in read_batches(path.read_bytes()):
+            if not batch.control and any(record.key == key for record in read_records(batch)):
+                yield path, batch
+
+
+def _last(log_dir: Path, topic: str, key: bytes) -> bytes | None:
+    """Return the last value of a key, as the tests' own reader finds it."""
+    found = [batch for _, batch in _batches(log_dir / str(TopicPartition(topic, 0)), key)]
+    return read_records(found[-1])[0].value if found else None

@@ -1,0 +1,105 @@
+"""Planted defects of `verify --as`, and of rounds where only a replay tells of it; see `planting.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cleaner.app import replay_log_dirs, rounds
+from cleaner.errors import CorruptBatchError
+from cleaner.format.coordinator_records import CONSUMER_OFFSETS
+from cleaner.verification.proof.side import LogSide
+from cleaner.verification.replay import kinds
+from cleaner.verification.replay.connect import ConnectReplay
+from cleaner.verification.replay.group_types import Groups
+from cleaner.verification.replay.offsets import CommittedOffsets
+from cleaner.verification.replay.schemas import SchemaReplay
+from cleaner.verification.replay.transactions import TransactionReplay
+from tests.simulation.planting import breaks
+from tests.simulation.replaying import spoil
+from tests.support.coordinator_records import classic_group, offset_commit
+
+
+@breaks(CommittedOffsets, "delete")
+def replays_ignore_tombstones_of_offsets(_real: Any, *_: Any) -> None:
+    """What has expired is there for ever."""
+
+
+@breaks(CommittedOffsets, "end")
+def replays_take_aborts_for_commits(real: Any, offsets: Any, producer_id: int, _is_commit: bool) -> None:
+    """The offset of an aborted transaction counts."""
+    real(offsets, producer_id, True)
+
+
+@breaks(CommittedOffsets, "commit")
+def replays_do_not_wait_for_markers(real: Any, offsets: Any, at: int, _producer_id: int, *rest: Any) -> None:
+    """The offset of a transaction counts at once."""
+    real(offsets, at, -1, *rest)
+
+
+@breaks(TransactionReplay, "record")
+def replays_take_the_first_state_of_a_transaction(real: Any, replay: Any, *record: Any) -> None:
+    """The later ones are passed over."""
+    before = dict(replay._transactions)
+    real(replay, *record)
+    replay._transactions |= before
+
+
+@breaks(Groups, "classic")
+def replays_ignore_generations(real: Any, groups: Any, name: str, value: Any) -> None:
+    """A group is the same in each of them."""
+    real(groups, name, None if value is None else value | {"generation": 0})
+
+
+@breaks(SchemaReplay, "_schema")
+def replays_keep_schemas_that_were_deleted(real: Any, replay: Any, subject: str, version: int, value: Any) -> None:
+    """Their tombstones are passed over."""
+    if value is not None:
+        real(replay, subject, version, value)
+
+
+@breaks(ConnectReplay, "_offset")
+def replays_take_all_offsets_of_a_source_for_one(real: Any, replay: Any, key: list[Any], value: Any) -> None:
+    """Its partitions are not told apart."""
+    real(replay, key[:1], value)
+
+
+@breaks(replay_log_dirs, "differences")
+def replays_compare_names_only(real: Any, before: Any, after: Any) -> Iterator[Any]:
+    """Whatever the facts of a thing are."""
+    names = [{thing for thing, _ in side.things()} for side in (before, after)]
+    return (each for each in real(before, after) if (each.kind, each.name) in names[0] ^ names[1])
+
+
+@breaks(kinds, "read_all")
+def replays_end_at_damage(real: Any, *args: Any, **named: Any) -> Iterator[Any]:
+    """What is behind it counts as not written."""
+    try:
+        yield from real(*args, **named)
+    except CorruptBatchError:
+        return
+
+
+@breaks(LogSide, "batches")
+def replays_pass_over_the_first_segment(real: Any, side: Any) -> Any:
+    """As if a log began with its second one."""
+    side.segments = side.segments[1:] or side.segments
+    return real(side)
+
+
+@breaks(rounds, "_clean_here")
+def rounds_drop_the_last_offset_of_a_group(real: Any, work: Any, *args: Any) -> Any:
+    """An older one, or none, takes its place."""
+    report = real(work, *args)
+    if work.log.topic_partition.topic == CONSUMER_OFFSETS:
+        spoil(work.log.directory, offset_commit("moving", "t", 0, 0)[0], "cut")
+    return report
+
+
+@breaks(rounds, "_clean_here")
+def rounds_exchange_generations(real: Any, work: Any, *args: Any) -> Any:
+    """Of two that are there the earlier one comes last."""
+    report = real(work, *args)
+    if work.log.topic_partition.topic == CONSUMER_OFFSETS:
+        spoil(work.log.directory, classic_group("old 0", 0)[0], "exchanged")
+    return report

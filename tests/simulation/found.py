@@ -290,7 +290,7 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
         # Of a swap that was interrupted after its logs had their names, a power cut may bring the logs' suffixes back.
         if ".log.swap" in has and is_decided and not {f"{stem}.index.swap", f"{stem}.timeindex.swap"} <= there:
             raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
-        if ".log" in has and ".log.deleted" not in has and is_decided and unfinished:
+        if ".log" in has and f"{stem}.log.deleted" not in there and is_decided and unfinished:
             retired = [name for name in has if name.endswith("index.deleted")]
             if retired:
                 raise Wrong(f"{stem}.log is there, and its indexes are retired: {sorted(has)}")

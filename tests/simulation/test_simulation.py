@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.defects import DEFECTS, found_by
+from tests.simulation.found import RoundBegun, Wrong, judge_cut_swap
 from tests.simulation.many import coverage, told
 from tests.simulation.run import remove_scratch, run_seed, scratch
 from tests.simulation.shrinking import World, kind_of, shrink
+from tests.support.power_cut import DiskState, FileState
 
 _ROOT = Path(__file__).parents[2]
 _PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
@@ -155,3 +157,18 @@ def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
 def test_planted_defect_is_found_within_sixty_seeds(name: str) -> None:
     """The simulator has teeth: each of these promises broken is noticed."""
     assert found_by(name, first=_FOUND[name], most=60) is not None
+
+
+def test_old_log_that_an_earlier_round_left_is_one_for_the_judge_of_a_cut_swap() -> None:
+    """A new log beside retired indexes is no fault while the old one is there, whoever has retired it."""
+    directory = Path("log-0")
+    suffixes = (".log", ".log.deleted", ".index", ".timeindex.swap", ".txnindex.deleted", ".txnindex.swap")
+
+    def judge(left_overs: set[str], gone: str = "") -> None:
+        files = tuple((directory / f"{0:020}{each}", FileState(b"", 0)) for each in suffixes if each != gone)
+        judge_cut_swap(DiskState(files, (directory,)), directory, RoundBegun(0, frozenset(left_overs), expires=False))
+
+    judge(set())
+    judge({f"{0:020}.log.deleted"})
+    with pytest.raises(Wrong, match="its indexes are retired"):
+        judge(set(), gone=".log.deleted")

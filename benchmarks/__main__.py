@@ -86,7 +86,7 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "lives": lambda scratch: "\n".join(
             [one_round_table(rig, scratch, 10_000.0 if options.large else 1000.0), lives_table(scratch, 50, 40.0)]
         ),
-        "bulk": lambda scratch: bulk_table(rig, scratch),
+        "bulk": lambda scratch: bulk_table(rig, scratch, large=options.large),
         "sweep": lambda scratch: sweep_table(rig, scratch, options.sweep, options.seed, _report),
     }
 
@@ -99,7 +99,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="of the inputs of rounds and limits")
     parser.add_argument("--input", default="", help="only inputs of rounds and limits whose names have this pattern")
     parser.add_argument(
-        "--large", action="store_true", help="sections linear, erase, lives: 16 and 10 GB too; takes 40 GB of disk"
+        "--large",
+        action="store_true",
+        help="sections linear, erase, lives, bulk: 16 and 10 GB too; takes 40 GB of disk",
     )
     parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
     parser.add_argument("--seed", type=int, default=1, help="of the first random shape")

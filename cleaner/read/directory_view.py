@@ -78,6 +78,11 @@ class DirectoryView:
         return self._is_closed
 
     @property
+    def is_beside_writer(self) -> bool:
+        """Whether a live writer of ours had published the last high watermark that was asked for."""
+        return self._is_published
+
+    @property
     def longest_pause_seconds(self) -> float:
         """The longest wait before looking again: shorter if a live writer publishes its high watermark."""
         return _PAUSE_BESIDE_WRITER_SECONDS if self._is_published else _LONGEST_PAUSE_SECONDS

@@ -41,7 +41,7 @@ from cleaner.storage.segment.names import GENERATIONS, LEADER_EPOCHS, LOCK, PART
 
 _NUMBER_BYTES = 8
 # File systems keep times by the kernel's ticks, 10 ms at most; a change within the same one would not show.
-TICK_NS = 20_000_000
+_TICK_NS = 20_000_000
 _PAUSE_SECONDS = 0.002
 _PATIENCE_NS = 1_000_000_000  # a swap takes a dozen fsyncs; one that lasts longer was interrupted
 
@@ -362,7 +362,7 @@ class PartitionFiles:
         # Read before the names: a change during the listing is then noticed.
         generation, about = self._generation(), self._stat()
         mtime_ns, inode, topic_id = about.st_mtime_ns, (about.st_dev, about.st_ino), self._topic_id()
-        is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > TICK_NS
+        is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
         # A directory of a bucket has no time of its own.
         proves_unchanged = is_settled and not is_remote(self.directory)
         found: FoundFiles = find_files(self.fs, self.directory)

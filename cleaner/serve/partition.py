@@ -18,7 +18,7 @@ from cleaner.errors import LogChangedError, LogDirOfflineError
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.extent import Extent, find_extent
-from cleaner.read.partition_files import TICK_NS, PartitionFiles, PartitionListing
+from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.time_search import find_record_by_time, largest_timestamp
 from cleaner.storage.files.leader_epochs import EpochEnd, end_of_epoch, read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
@@ -55,40 +55,62 @@ class Reach:
 
 class FileRecords:
     """
-    Records in a segment that is open until they are closed; they may be sent from its file.
+    Records in a segment that is open until they are closed.
 
-    A swap leaves the open file as it is. A cut does not: then there may be other records in it, and undecided ones.
+    Swaps and appends leave them as they are. A writer that cuts its log may put others in their place, undecided ones;
+    it raises the partition's generation number before the cut, and begins a leader epoch before it appends again.
 
     Args:
         extent: where they are.
         files: of the partition.
         generation: the partition's number when they were chosen.
-        proves: a file that was not written since then did so before this time, in ns; younger ones prove nothing.
+        epochs: inode and time of the leader epochs' file before; None: there was none.
+        is_written: a writer is at work, as far as is known.
+
+    Attributes:
+        size: in bytes.
+        must_be_copied: before they are sent. `sendfile` passes on the system's pages of the file: what a client has not
+            taken yet would change with them.
     """
 
-    def __init__(self, extent: Extent, files: PartitionFiles, generation: int, proves: int) -> None:
-        self.extent, self.size = extent, extent.size
-        self._files, self._generation = files, generation
-        written_ns = extent.segment.file.stat().st_mtime_ns
-        self._written_ns = written_ns if written_ns < proves else None
+    def __init__(
+        self,
+        extent: Extent,
+        files: PartitionFiles,
+        generation: int,
+        epochs: tuple[int, int] | None,
+        *,
+        is_written: bool,
+    ) -> None:
+        self.extent, self.size, self.must_be_copied = extent, extent.size, is_written
+        self._files, self._generation, self._epochs = files, generation, epochs
 
     def read_end(self, size: int) -> bytes:
         """
-        Read the last bytes: all before them have been read.
+        Read the last bytes, all before them having been read.
 
         Raises:
-            LogChangedError: the log may have been cut since they were chosen, and some of them be others.
+            LogChangedError: the log was cut since they were chosen, and some of them may be others.
             LogDirOfflineError: the disk failed.
         """
-        file = self.extent.segment.file
-        data = file.read(size, self.extent.position + self.size - size)
-        if self._files.generation() != self._generation and file.stat().st_mtime_ns != self._written_ns:
-            raise LogChangedError(f"{self._files.directory}: its log may have been cut while it was read")
+        data = self.extent.segment.file.read(size, self.extent.position + self.size - size)
+        files = self._files
+        if files.generation() != self._generation and _epochs_of(files) != self._epochs:
+            raise LogChangedError(f"{files.directory}: its log was cut while it was read")
         return data
 
     def close(self) -> None:
         """Close the segment."""
         self.extent.close()
+
+
+def _epochs_of(files: PartitionFiles) -> tuple[int, int] | None:
+    """Return inode and time of the leader epochs' file, of which there is a new one with each; None: there is none."""
+    try:
+        about = files.fs.stat(files.directory / LEADER_EPOCHS)
+    except FileNotFoundError:
+        return None
+    return about.st_ino, about.st_mtime_ns
 
 
 class Partition:
@@ -173,7 +195,7 @@ class Partition:
         """
         end, generation = reach.end(committed=committed), reach.generation
         for _ in range(_MAX_TRIES):
-            proves = self._clock.now_ms() * 1_000_000 - TICK_NS
+            epochs = None if self.is_remote else _epochs_of(self._files)
             found = find_extent(self._files, offset, end, max_bytes, whole_batch=whole_batch)
             if found is None:
                 return None, ()
@@ -187,7 +209,8 @@ class Partition:
                     now = self.reach(committed=committed)
                     end, generation = min(end, now.end(committed=committed)), now.generation
                 elif not committed or self._files.is_unchanged(found.listing):
-                    return FileRecords(found, self._files, generation, proves), aborted
+                    is_written = self._view.is_beside_writer
+                    return FileRecords(found, self._files, generation, epochs, is_written=is_written), aborted
             except BaseException:
                 found.close()
                 raise

@@ -39,7 +39,7 @@ _SMALLEST_FRAME = 10
 _SMALL_FRAME = 16 << 10
 _SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
 _END_BYTES = 4 << 10
-_TLS_BYTES = 256 << 10  # the same with TLS or from a bucket, where they pass through the process
+_COPIED_BYTES = 256 << 10  # the same with TLS or from a bucket, where they pass through the process
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class Server:
                 self.counts["bytes", "other"] += len(piece)
             elif isinstance(piece, ReadRecords):
                 data = memoryview(piece.data)
-                for first in range(0, piece.size, _TLS_BYTES):
-                    await self._write(writer, data[first : first + _TLS_BYTES])
+                for first in range(0, piece.size, _COPIED_BYTES):
+                    await self._write(writer, data[first : first + _COPIED_BYTES])
                 self.counts["bytes", "records"] += piece.size
             else:
                 await self._send_file(writer, cast("FileRecords", piece))
@@ -252,12 +252,12 @@ class Server:
     async def _send_file(self, writer: asyncio.StreamWriter, records: FileRecords) -> None:
         """Send records; without their last bytes, which come after a look at the log, a client has no answer."""
         loop, file = asyncio.get_running_loop(), records.extent.segment.file
-        has_tls = writer.get_extra_info("sslcontext") is not None
+        is_copied = records.must_be_copied or writer.get_extra_info("sslcontext") is not None
         done, end_bytes = 0, min(_END_BYTES, records.size)
         while done < records.size - end_bytes:
             position, left = records.extent.position + done, records.size - end_bytes - done
-            if has_tls:
-                data = await asyncio.to_thread(file.read, min(_TLS_BYTES, left), position)
+            if is_copied:
+                data = await asyncio.to_thread(file.read, min(_COPIED_BYTES, left), position)
                 sent = len(data)
                 await self._write(writer, data)
             else:

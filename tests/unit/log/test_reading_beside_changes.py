@@ -25,6 +25,7 @@ from cleaner.errors import (
     LogTruncatedError,
     OffsetOutOfRangeError,
 )
+from cleaner.log.manager import LogManager
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reach import WriterView
 from cleaner.log.reader import LogReader, open_reader
@@ -369,11 +370,9 @@ def test_answer_after_a_cut_ends_where_the_log_is_decided_now(tmp_path: Path) ->
 
 @contextmanager
 def _served(path: Path) -> Iterator[Callable[[], FileRecords]]:
-    """Return what chooses the records of the log as `cleaner serve` does, to be read later; the log is an hour old."""
+    """Return what chooses the records of the log as `cleaner serve` does, to be read later."""
     opened: list[FileRecords] = []
-    clock = ManualClock()
-    clock.move_on(time.time() - clock.now_ms() / 1000 + 3600)
-    with closing(Partition(FS, path, TOPIC, clock, path)) as partition:
+    with closing(Partition(FS, path, TOPIC, ManualClock(), path)) as partition:
 
         def choose() -> FileRecords:
             reach = partition.reach(committed=True)
@@ -396,7 +395,7 @@ def test_records_that_are_sent_while_the_log_is_cut_are_void(tmp_path: Path) -> 
         assert choose().read_end(10)
         records = choose()
         _cut_and_begin_a_transaction(log, 4)
-        with pytest.raises(LogChangedError, match="may have been cut while it was read"):
+        with pytest.raises(LogChangedError, match="was cut while it was read"):
             records.read_end(10)
         assert choose().read_end(10)
 
@@ -419,7 +418,19 @@ def test_records_that_are_sent_while_others_are_appended_or_cleaned_are_sound(tm
         generation = records._files.generation()
         log.clean()
         assert records._files.generation() != generation, "the first segment was swapped"
+        log.append((b"k", b"newest"))
         assert records.read_end(records.size) == wanted
+
+
+def test_records_are_copied_before_they_are_sent_while_a_writer_is_at_work(tmp_path: Path) -> None:
+    """It may cut the log before a client has taken them, and pages of the file would change in its hands."""
+    with LogManager(tmp_path, create=True, cleaner=False) as manager:
+        manager.create_topic(TOPIC.topic)
+        manager.log(TOPIC.topic).append([Record(b"k", b"v")]).durable.result(10)
+        with _served(tmp_path) as choose:
+            assert choose().must_be_copied
+    with _served(tmp_path) as choose:
+        assert not choose().must_be_copied
 
 
 def test_state_ends_within_a_batch_where_the_high_watermark_does(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from kafka.record import MemoryRecords
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import ListenError, LogChangedError, UsageError
+from cleaner.log.manager import LogManager
+from cleaner.log.record import Record
 from cleaner.serve import catalog as served_catalog
 from cleaner.serve.api import load_apis
 from cleaner.serve.codes import READ_ONLY, Code
@@ -196,6 +199,27 @@ def offset_at(client: WireClient, timestamp: int, isolation_level: int = 0) -> t
     row = answer.topics[0].partitions[0]
     assert row.error_code == 0
     return row.offset, row.timestamp
+
+
+def test_the_system_sends_no_pages_of_a_file_that_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client has not taken yet would change with a cut; without a writer that is quicker, and sound."""
+    sent: list[int] = []
+    real = asyncio.BaseEventLoop.sendfile
+
+    def sendfile(*args: Any, **named: Any) -> Any:
+        sent.append(1)
+        return real(*args, **named)
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "sendfile", sendfile)
+    with LogManager(tmp_path, create=True, cleaner=False) as manager:
+        manager.create_topic("prices")
+        manager.log("prices").append([Record(b"k", bytes(20_000))]).durable.result(10)
+        with serving(tmp_path) as port, WireClient(port) as client:
+            written = bytes(client.fetch("prices", 0).records)
+    assert (len(written) > 20_000, sent) == (True, [])
+    with serving(tmp_path) as port, WireClient(port) as client:
+        assert bytes(client.fetch("prices", 0).records) == written
+    assert sent == [1]
 
 
 @pytest.mark.parametrize("size", [10, 4096, 20_000])

@@ -1,9 +1,9 @@
-"""The jobs of a round without Spark: the same tasks one after the other, and the reduction for small logs."""
+"""The jobs of a round without Spark: the same tasks one after the other, and where Spark's SQL would reduce, numpy."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,10 +15,15 @@ from cleaner.spark.clean.digest_task import digest_range
 from cleaner.spark.clean.plan import CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
+from cleaner.spark.clean.reduction import Result, Work, digest_in_memory
 from cleaner.spark.clean.round import BulkCleaner, BulkOptions
 from cleaner.spark.clean.small_log import digest_small_log, save_verdicts, surviving_codes
 from cleaner.spark.clean.spark_jobs import DigestResult, DigestWork, SparkJobs
 from cleaner.storage.fs.file_system import FileSystem
+
+
+def _one_by_one(task: Callable[[Work], Result], works: Sequence[Work]) -> list[Result]:
+    return [task(work) for work in works]
 
 
 def _nothing(_what: str) -> None:
@@ -54,6 +59,9 @@ class LocalJobs:
     def _digest(self, work: DigestWork) -> DigestResult:
         settings, bases = work.settings, work.base_offsets
         if work.is_small and (bits := digest_small_log(self.fs, settings, work.starts, bases)) is not None:
+            return DigestResult(bits, is_skewed=False)
+        bits = digest_in_memory(settings, work.starts, bases, slots=2, in_tasks=_one_by_one, make_fs=lambda: self.fs)
+        if bits is not None:
             return DigestResult(bits, is_skewed=False)
         held = [rows for start in work.starts for rows in digest_range(self.fs, settings, start)]
         asking = Counter(

@@ -60,7 +60,7 @@ class Run:
 
 class ShareWriter:
     """
-    Writes a file of shares.
+    Writes a file of shares; use it in a `with` block, and take the file behind it.
 
     Args:
         fs: access to the disk.
@@ -98,10 +98,16 @@ class ShareWriter:
             self._end += numbers.nbytes
         self.counts += counts
 
-    def close(self) -> ShareFile:
-        """Return the file, complete."""
-        self._file.close()
+    @property
+    def file(self) -> ShareFile:
+        """What has been written."""
         return ShareFile(self._name, tuple(self._pieces))
+
+    def __enter__(self) -> ShareWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def read_shares(

@@ -27,18 +27,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
-
 from cleaner.errors import CleanerError, SparkJobError
 from cleaner.policy.survivor_rule import SurvivorRule
 from cleaner.spark.clean.digest_task import RangeStart, digest_range
 from cleaner.spark.clean.plan import GROUP_SHIFT, OUTRANKING, CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work, require_probes
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
-from cleaner.spark.clean.reduction import CODES, ROWS, Shared, gather_codes, reduce_shares, share_rows
+from cleaner.spark.clean.reduction import SHARE_BYTES, digest_in_memory
 from cleaner.spark.clean.session import make_spark
-from cleaner.spark.clean.shares import Numbers, Run, ShareFile, runs_of
-from cleaner.spark.clean.small_log import ROWS_SHARE, digest_small_log
+from cleaner.spark.clean.small_log import digest_small_log
 from cleaner.spark.clean.verdicts import SKEWED, GroupBits, Verdicts
 from cleaner.storage.fs.file_system import FileSystem
 
@@ -53,8 +50,6 @@ _COLUMNS = ("sip", "murmur", "code", "number")
 _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, outranked bigint, skewed bigint"
 _KEY = ("sip", "murmur")
 
-_SHARE_BYTES = 32 << 20
-_MIN_SHARES = 256  # a task takes several: so tasks can be even, and as large as they may be
 _MAX_SHARES = 4000
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _MAX_REASON_CHARACTERS = 500
@@ -166,41 +161,13 @@ class SessionJobs:
 
     def _digest(self, work: DigestWork) -> DigestResult:
         total_bytes = sum(start.range.bytes for start in work.starts)
-        if not work.is_skewed and total_bytes <= _MAX_SHARES * _SHARE_BYTES:
-            bits = self._digest_in_memory(work)
+        if not work.is_skewed and total_bytes <= _MAX_SHARES * SHARE_BYTES:
+            bits = digest_in_memory(
+                work.settings, work.starts, work.base_offsets, slots=self.slots, in_tasks=self._in_tasks
+            )
             if bits is not None:
                 return DigestResult(bits, is_skewed=False)
         return self._digest_by_sql(work)
-
-    def _digest_in_memory(self, work: DigestWork) -> tuple[GroupBits, ...] | None:
-        """Digest all ranges, and reduce in tasks that hold all rows of some keys; None: those are too many for one."""
-        settings, bases = work.settings, work.base_offsets
-        max_rows = max(1, settings.task_entries // ROWS_SHARE)
-        shares = max(_MIN_SHARES, sum(start.range.bytes for start in work.starts) // _SHARE_BYTES)
-        with self._passed_on(settings, ROWS, partial(_share_rows, settings, shares), work.starts) as (files, counts):
-            runs = runs_of(counts, max_rows, self.slots)
-            if runs is None:
-                return None
-            reduce = partial(_reduce_shares, settings, files, shares, len(bases))
-            with self._passed_on(settings, CODES, reduce, runs) as (files, counts):
-                # A group's bits are made of all its codes, however many; these need no sorting, nor digests.
-                runs = runs_of(counts, max(max_rows, int(counts.max(initial=0))), self.slots) or []
-                found = self._in_tasks(partial(_gather_codes, settings, files, bases), runs)
-        return tuple(bits for some in found for bits in some)
-
-    @contextmanager
-    def _passed_on(
-        self, settings: JobSettings, kind: str, task: Callable[[Work], Shared], works: Sequence[Work]
-    ) -> Iterator[tuple[tuple[ShareFile, ...], Numbers]]:
-        """Run tasks that write files for later ones, removed at the end; also returns the rows of each share."""
-        try:
-            found = self._in_tasks(task, works)
-            counts: Numbers = np.sum([counts for _, counts in found], axis=0, dtype=np.int64)
-            yield tuple(file for file, _ in found), counts
-        finally:
-            fs = FileSystem()
-            names = [name for name in fs.list_files(settings.work_dir) if name.startswith(kind)]  # of all attempts
-            fs.remove_all(settings.work_dir, names)
 
     def _digest_by_sql(self, work: DigestWork) -> DigestResult:
         spark = self._spark.newSession()  # has its own settings: several jobs may run at a time
@@ -230,7 +197,7 @@ class SessionJobs:
         if self._fixes_reducers:
             return int(self._spark.sparkContext.getConf().get(_SHUFFLE_PARTITIONS) or 1)
         total_bytes = sum(start.range.bytes for start in work.starts)
-        return max(self.slots, min(_MAX_SHARES, total_bytes // _SHARE_BYTES))
+        return max(self.slots, min(_MAX_SHARES, total_bytes // SHARE_BYTES))
 
     def recopy(self, settings: JobSettings, rules: CopyRules, work: GroupWork, name: str) -> GroupResult:
         """Recopy a group. Raises SparkJobError."""
@@ -241,7 +208,7 @@ class SessionJobs:
         return self._in_tasks(task, [work])[0]
 
     def _in_tasks(self, task: Callable[[Work], Result], works: Sequence[Work]) -> list[Result]:
-        return self._spark.sparkContext.parallelize(works, max(1, len(works))).map(task).collect()
+        return self._spark.sparkContext.parallelize(works, max(1, len(works))).map(partial(_do, task)).collect()
 
     def cancel(self, name: str) -> None:
         """Cancel all jobs of this name."""
@@ -302,29 +269,10 @@ def _spare_the_collector() -> None:
         gc.freeze()
 
 
-def _share_rows(settings: JobSettings, shares: int, start: RangeStart) -> Shared:
-    """Digest a range; the rows of each share of the keys go to a file. In a task."""
+def _do(task: Callable[[Work], Result], work: Work) -> Result:
+    """Do a task's work; in the task."""
     _spare_the_collector()
-    with at_work(fs := FileSystem(), settings):
-        return share_rows(fs, settings.work_dir, digest_range(fs, settings, start), shares)
-
-
-def _reduce_shares(settings: JobSettings, files: Sequence[ShareFile], shares: int, groups: int, run: Run) -> Shared:
-    """Reduce some shares of the keys; in a task."""
-    _spare_the_collector()
-    fs = FileSystem()
-    require_probes(fs, settings)
-    return reduce_shares(fs, settings, files, shares, groups, run)
-
-
-def _gather_codes(
-    settings: JobSettings, files: Sequence[ShareFile], base_offsets: tuple[int, ...], run: Run
-) -> tuple[GroupBits, ...]:
-    """Collect the codes of some groups in files of bits; in a task."""
-    _spare_the_collector()
-    fs = FileSystem()
-    require_probes(fs, settings)
-    return gather_codes(fs, settings.work_dir, files, base_offsets, run)
+    return task(work)
 
 
 def _digest_batches(
@@ -369,7 +317,6 @@ def _digest_alone(work: DigestWork) -> tuple[GroupBits, ...] | None:
 
 def _recopy(settings: JobSettings, rules: CopyRules, name: str, work: GroupWork) -> GroupResult:
     """Recopy a group; in a task."""
-    _spare_the_collector()
     with at_work(fs := FileSystem(), settings):
         return recopy_group(fs, settings, rules, work, name)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.spark.clean import spark_jobs
 from cleaner.spark.clean.digest_task import DigestRows
 from cleaner.spark.clean.plan import GROUP_SHIFT, PLACE_SHIFT, JobSettings
-from cleaner.spark.clean.reduction import Shared, gather_codes, reduce_shares, share_rows
+from cleaner.spark.clean.reduction import Shared, digest_in_memory, gather_codes, reduce_shares, share_rows
 from cleaner.spark.clean.shares import Numbers, Run, ShareFile, ShareWriter, read_shares, runs_of
 from cleaner.spark.clean.small_log import save_verdicts, surviving_codes
 from cleaner.storage.fs.file_system import FileSystem
@@ -85,10 +87,10 @@ def _pieces(rows: DigestRows) -> list[DigestRows]:
 
 def _written(work_dir: Path) -> tuple[ShareFile, Numbers]:
     """Return a file of two pieces with five rows in three of four shares."""
-    writer = ShareWriter(_FS, work_dir, "rows", 4)
-    writer.add(np.array([0, 2, 2]), np.array([[1, 2], [3, 4], [5, 6]]))
-    writer.add(np.array([2, 3]), np.array([[7, 8], [9, 10]]))
-    return writer.close(), writer.counts
+    with ShareWriter(_FS, work_dir, "rows-", 4) as writer:
+        writer.add(np.array([0, 2, 2]), np.array([[1, 2], [3, 4], [5, 6]]))
+        writer.add(np.array([2, 3]), np.array([[7, 8], [9, 10]]))
+    return writer.file, writer.counts
 
 
 def test_shares_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -158,12 +160,22 @@ def test_runs_are_few_and_enough() -> None:
 
 def test_group_without_codes_has_no_bits(tmp_path: Path) -> None:
     """As no record of it stays."""
-    writer = ShareWriter(_FS, tmp_path, "codes", 2)
-    writer.add(np.array([1]), np.array([[1 << GROUP_SHIFT | 3]]))
-    files = [writer.close()]
+    with ShareWriter(_FS, tmp_path, "codes-", 2) as writer:
+        writer.add(np.array([1]), np.array([[1 << GROUP_SHIFT | 3]]))
+    files = [writer.file]
     assert gather_codes(_FS, tmp_path, files, (0, 9), Run(0, 1, 0)) == ()
     (saved,) = gather_codes(_FS, tmp_path, files, (0, 9), Run(0, 2, 1))
     assert (saved.group, saved.count) == (1, 1)
+
+
+def test_log_without_rows_leaves_nothing(tmp_path: Path) -> None:
+    """Without ranges, or with ranges of which no record has a key."""
+
+    def in_tasks(task: Callable[[Any], Any], works: Sequence[Any]) -> list[Any]:
+        assert not works
+        return []
+
+    assert digest_in_memory(_settings(tmp_path), [], (0,), slots=2, in_tasks=in_tasks) == ()
 
 
 def test_there_may_be_more_shares_than_16_bits_number(tmp_path: Path) -> None:

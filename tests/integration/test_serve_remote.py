@@ -224,7 +224,7 @@ def test_object_that_is_replaced_is_not_mixed(
         if left[0]:
             left[0] -= 1
             server.put(f"kafka/topic-0/{LOG}", data)
-            served_files(args[0].segment.file)._pieces.clear()
+            served_files(args[0].extent.segment.file)._pieces.clear()
         return real(*args)
 
     monkeypatch.setattr(reading, "_read", replaced)

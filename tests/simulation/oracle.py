@@ -171,7 +171,8 @@ class Oracle:
 
     def must_be_shown(self) -> tuple[dict[int, Sent], int]:
         """Return what a reader of committed records that begins now has to be shown, by offset; and up to where."""
-        end = max(self._by_offset, default=-1) + 1
+        # Where a reader ends who knows no more: what is above may be cleaned while it reads, and supersede what is below.
+        end = max((at for at, sent in self._by_offset.items() if sent.is_durable), default=-1) + 1
         undecided = [
             sent.at_least if sent.offset is None else sent.offset
             for sent in self.sent.values()

@@ -171,7 +171,7 @@ class Oracle:
 
     def must_be_shown(self) -> tuple[dict[int, Sent], int]:
         """Return what a reader of committed records that begins now has to be shown, by offset; and up to where."""
-        # Where a reader ends who knows no more: what is above may be cleaned while it reads, and supersede what is below.
+        # Where a reader ends who knows no more: what is above may be cleaned while it reads, and supersede others.
         end = max((at for at, sent in self._by_offset.items() if sent.is_durable), default=-1) + 1
         undecided = [
             sent.at_least if sent.offset is None else sent.offset
@@ -265,10 +265,12 @@ class Oracle:
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
         end = min([found.end, *(at for at, _, _ in found.markers if at in self._by_offset)])
         if end < least:
-            # Recovery has cut damage off, and all that came after it; it may have put markers there.
-            if end < self.known_end:
+            # Recovery has cut damage off, and all that came after it; it may have put markers there, also at an opening
+            # before this one, whose checkpoints count them.
+            known = found.end if rots.has_hit(".log") else end
+            if known < self.known_end:
                 raise Wrong(
-                    f"the log ends at {end}, and its checkpoints said that all below {self.known_end} is on disk"
+                    f"the log ends at {known}, and its checkpoints said that all below {self.known_end} is on disk"
                 )
             cut = rots.first_lost(max(found.records, default=-1) + 1)
             least, end = min(least, cut), min(end, cut)

@@ -190,8 +190,8 @@ class Lookups:
         self._durable_end = min(self._durable_end, max(self._cleaned_to, offset - 6))
         # Where a transaction is open again, its marker takes the place of a record that went.
         self._doubtful_from = next((at for at, end in self._batches.items() if at < offset < end), offset)
-        if offset in self._read_back:
-            self._doubtful_from = self._read_back.start
+        if offset in self._read_back:  # which may begin within that batch
+            self._doubtful_from = min(self._doubtful_from, self._read_back.start)
         log.truncate_to(offset)
         self._settle_doubts(log, offset if offset in self._read_back else self._doubtful_from)
 

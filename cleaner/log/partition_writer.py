@@ -153,12 +153,12 @@ class PartitionWriter:
     @property
     def log_end_offset(self) -> int:
         """The offset the next record will get."""
-        return (self._own if self.origin.is_parents else self._log).log_end_offset
+        return self._own.log_end_offset
 
     @property
     def flushed_offset(self) -> int:
         """Everything below is on disk."""
-        return (self._own if self.origin.is_parents else self._log).flushed_offset
+        return self._own.flushed_offset
 
     @property
     def high_watermark(self) -> int:

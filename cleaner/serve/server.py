@@ -38,8 +38,8 @@ _SMALLEST_FRAME = 10
 # Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
 _SMALL_FRAME = 16 << 10
 _SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
-_END_BYTES = 4 << 10
-_COPIED_BYTES = 256 << 10  # the same with TLS or from a bucket, where they pass through the process
+_END_BYTES = 4 << 10  # of a file, held back until it is known that its log was not cut meanwhile
+_COPIED_BYTES = 256 << 10  # the same with TLS, beside a writer or from a bucket: they pass through the process
 
 
 @dataclass(frozen=True)

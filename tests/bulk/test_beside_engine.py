@@ -23,7 +23,6 @@ from tests.property.logs import DAY_MS, FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import replicated_at, write_case
 from tests.property.test_survivors import NUMBERS, with_numbers
 from tests.scratch import scratch_directory
-from tests.support.batch_builder import Record
 from tests.support.batch_reader import split_batches
 from tests.support.log_builder import HIGH_WATERMARKS, LogBuilder, offset_checkpoint, write_log_dir
 
@@ -158,28 +157,6 @@ def test_bulk_round_refuses_a_batch_of_the_clean_section_that_reaches_into_the_n
     with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
         bulk_clean(log_dir, str(partition), given_settings, work_dir=tmp_path / "work", now_ms=FIRST_ROUND_MS)
     assert contents(log_dir / str(partition)) == before
-
-
-def test_bulk_round_over_records_without_keys_leaves_the_engines_files(tmp_path: Path) -> None:
-    """No task has a row to hand on, though the log is cut into several ranges."""
-    log = LogBuilder(PARTITION, index_interval_bytes=200)
-    for _ in range(3):
-        for _ in range(20):
-            log.append(Record(None, b"v" * 100))
-        log.roll()
-    for name in ("engine", "bulk"):
-        write_log_dir(tmp_path / name, log)
-    settings = {"cleanup.policy": "compact"}
-    cleaner.clean(tmp_path / "engine", str(PARTITION), settings, now_ms=FIRST_ROUND_MS)
-    bulk_clean(
-        tmp_path / "bulk",
-        str(PARTITION),
-        settings,
-        work_dir=tmp_path / "work",
-        now_ms=FIRST_ROUND_MS,
-        range_bytes=500,
-    )
-    assert differences(contents(tmp_path / "engine"), contents(tmp_path / "bulk")) == []
 
 
 @pytest.mark.parametrize("checkpoint", [None, 20], ids=["dirty", "clean"])

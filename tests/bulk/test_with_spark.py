@@ -145,6 +145,16 @@ def test_bulk_keeps_keys_that_collide_in_murmur(tmp_path: Path, local_spark: Ses
     assert sum(batch.count for batch in read_batches(path.read_bytes())) == len(keys)
 
 
+def test_bulk_over_records_without_keys_leaves_the_engines_files(tmp_path: Path, local_spark: SessionJobs) -> None:
+    """No task has a row to hand on, though the log is cut into several ranges."""
+    log = LogBuilder(PARTITION, index_interval_bytes=200)
+    for _ in range(3):
+        for _ in range(20):
+            log.append(Record(None, b"v" * 100))
+        log.roll()
+    assert clean_both(log, tmp_path, local_spark) == []
+
+
 def test_bulk_on_many_clean_records_of_a_key_goes_on_with_a_join(tmp_path: Path, local_spark: SessionJobs) -> None:
     """A key has more records in the clean section than a cleaned log can have: one dirty record removes them all."""
     log = LogBuilder(PARTITION, index_interval_bytes=200)

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from cleaner.errors import CleanerError, SparkJobError
 from cleaner.policy.survivor_rule import SurvivorRule
@@ -33,7 +33,7 @@ from cleaner.spark.clean.digest_task import RangeStart, digest_range
 from cleaner.spark.clean.plan import GROUP_SHIFT, OUTRANKING, CopyRules, JobSettings
 from cleaner.spark.clean.probe import at_work, require_probes
 from cleaner.spark.clean.recopy_task import GroupResult, GroupWork, recopy_group
-from cleaner.spark.clean.reduction import SHARE_BYTES, digest_in_memory
+from cleaner.spark.clean.reduction import SHARE_BYTES, Result, Work, digest_in_memory
 from cleaner.spark.clean.session import make_spark
 from cleaner.spark.clean.small_log import digest_small_log
 from cleaner.spark.clean.verdicts import SKEWED, GroupBits, Verdicts
@@ -42,9 +42,6 @@ from cleaner.storage.fs.file_system import FileSystem
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
-
-Result = TypeVar("Result")
-Work = TypeVar("Work")
 
 _COLUMNS = ("sip", "murmur", "code", "number")
 _GROUP_SCHEMA = "group bigint, name string, count bigint, checksum bigint, outranked bigint, skewed bigint"

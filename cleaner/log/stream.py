@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from cleaner.errors import CleanerError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
@@ -120,10 +121,20 @@ class RecordStream:
         Yield the records of the next chunk below `end_offset`, in pieces and maybe none; exhaust it before the next
         call. At the end `next_offset` has not moved, or equals `end_offset`.
 
+        After an error the next call begins with the first record that was not yielded.
+
         Raises:
             CorruptLogError: damage.
             LogTruncatedError: the log was cut below what was read.
         """
+        try:
+            yield from self._next_columns()
+        except CleanerError:
+            # The cursor may be behind the chunk already, and the next call would pass over its records.
+            self._cursor.go_back(self.next_offset)
+            raise
+
+    def _next_columns(self) -> Iterator[Columns]:
         first_offset = self.next_offset
         while True:
             chunk = self._cursor.next_chunk(self.end_offset)

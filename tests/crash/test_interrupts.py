@@ -13,6 +13,7 @@ import pytest
 from tests.crash.interrupts import OPERATIONS, Interrupt, OutOfMemory, fail_call, interrupt
 
 _SAMPLE = 12
+_CALLS = 20
 _NONE = 10**9
 FAILURES = {
     "interrupt": Interrupt,
@@ -48,7 +49,7 @@ def test_operation_interrupted_anywhere_keeps_what_was_promised(
 def test_operation_with_a_failing_call_keeps_what_was_promised(name: str, what: str, tmp_path: Path) -> None:
     """Some calls of the file system, reads too, each replaced by an error or an interrupt."""
     calls = fail_call(tmp_path / "count", name, _NONE, FAILURES[what]).points
-    for number in sorted(Random(name + what).sample(range(1, calls + 1), min(calls, 4))):
+    for number in sorted(Random(name + what).sample(range(1, calls + 1), min(calls, _CALLS))):
         _fail(tmp_path, name, number, what)
 
 

@@ -19,6 +19,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from cleaner.app.clean_log_dir import clean_log_dir
@@ -29,8 +30,10 @@ from cleaner.errors import (
     CleanerError,
     InvalidTxnStateError,
     LogClosedError,
+    LogDirOfflineError,
     LogWriteError,
     OffsetOutOfRangeError,
+    OutOfDescriptorsError,
     ProducerFencedError,
     TopicError,
     TopicExistsError,
@@ -54,6 +57,7 @@ from tests.simulation.topics import MAIN, SETTINGS
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 6.0
 _BEFORE_READ_SECONDS = 0.025
+_TRIES = 8
 
 
 class Client:
@@ -238,7 +242,7 @@ class Client:
             if operation.number:
                 # So that the directory's time is old enough to prove that it is unchanged: else each look lists anew.
                 self._bench.clock.sleep(_BEFORE_READ_SECONDS)
-            read_committed(self._bench, fs, self._topic, pause)
+            read_committed(self._bench, fs, self._topic, pause, follows=operation.number % 2 == 1)
 
         self._bench.world.begin("reader", read)
 
@@ -255,8 +259,14 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
         manager.create_topic(name, settings=SETTINGS[name], topic_id=topic_id)
 
 
-def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None:
-    """Read a log from its start, as another process that only sees its files; `pause`: seconds, behind some records."""
+def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, *, follows: bool = False) -> None:
+    """
+    Read a log from its start, as another process that only sees its files.
+
+    Args:
+        pause: seconds, behind some records.
+        follows: it reads as who follows the log does; some of its reads fail, and it goes on.
+    """
     oracle, calm = bench.topics.now[topic], bench.calm()
     (expected, stable), start = oracle.must_be_shown(), _log_start(bench, topic, oracle)
     # Without a writer readers know an older high watermark, and so they do while he has written half of a new one.
@@ -264,7 +274,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> None
     torn = bench.world.disk.torn_entries
     shown: list[Shown] = []
     try:
-        read = fetched if bench.is_served else _columns
+        read = fetched if bench.is_served else _followed if follows else _columns
         shown.extend(read(bench, fs, topic, pause))
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
@@ -297,13 +307,40 @@ def _columns(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[S
     with LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader:
         chunk = {"chunk_bytes": 1} if pause else {}
         for some in reader.columns(reader.log_start_offset, isolation="read_committed", **chunk):
-            for record in some:
-                assert record.offset is not None
-                key = (record.key or b"").decode()
-                yield record.offset, key, record.value, number_of(record.headers)
+            yield from map(_shown, some)
             if pause:
                 bench.clock.sleep(pause)
                 pause = 0
+
+
+def _followed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Shown]:
+    with (
+        LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader,
+        reader.follow(reader.log_start_offset, isolation="read_committed", timeout_seconds=0) as follower,
+    ):
+        errors, fs.fails = 0, Random(bench.done)
+        while True:
+            try:
+                for record in follower:
+                    yield _shown(record)
+                    if pause:
+                        bench.clock.sleep(pause)
+                        pause = 0
+            except (LogDirOfflineError, OutOfDescriptorsError) as error:
+                errors += 1
+                if errors == _TRIES:
+                    fs.fails = None
+                if errors == 2 * _TRIES:
+                    raise
+                bench.count(f"went on: {type(error).__name__}")
+                bench.clock.sleep(_BEFORE_READ_SECONDS)
+            else:
+                return
+
+
+def _shown(record: Record) -> Shown:
+    assert record.offset is not None
+    return record.offset, (record.key or b"").decode(), record.value, number_of(record.headers)
 
 
 def _log_start(bench: Bench, topic: str, oracle: Oracle) -> int:

@@ -38,6 +38,8 @@ _SYNC_NS = 1_000_000
 _SLOW_NS = 400_000_000
 _GROWING = ("create", "write", "make_dir")
 _NAMING = ("create", "rename", "remove", "make_dir", "remove_dir")
+_LOOKING = {"read": errno.EIO, "open": errno.EMFILE}
+_FAILING_SHARE = 0.05
 _CHANGING = (*_NAMING, "write", "truncate", "set_mtime", "fsync", "fsync_dir")
 
 
@@ -222,11 +224,14 @@ class SimFiles(WatchedFileSystem):
     Args:
         disk: the machine's.
         process: whose door it is.
+    Attributes:
+        fails: says which of this process's reads and openings fail; None: none does.
     """
 
     def __init__(self, disk: Disk, process: Process) -> None:
         self.disk = disk
         self.process = process
+        self.fails: Random | None = None
         # A call and its entry in the journal are one step: no thread is stopped between them.
         self._held._lock = threading.RLock()
 
@@ -240,6 +245,9 @@ class SimFiles(WatchedFileSystem):
         self.disk.step(what, path, wanted)
         if process.is_dead:
             raise Killed
+        if self.fails is not None and wanted in _LOOKING and self.fails.random() < _FAILING_SHARE:
+            error = _LOOKING[wanted]
+            raise OSError(error, os.strerror(error), str(path))
 
     def before(self, operation: Operation) -> None:
         """Take the step of a change; a full disk takes half of a write first."""

@@ -27,6 +27,7 @@ _REPLAYED = range(100, 104)
 _FOUND = {
     "flush without fsync": 0,
     "answered as durable before the fsync": 2,
+    "after an error a reader goes on behind what it read": 0,
     "failed append is not undone": 0,
     "repeats are not recognised": 0,
     "flushes are not asked for again": 0,

@@ -326,3 +326,9 @@ def openings_cut_what_was_on_disk(real: Any, *args: Any, **named: Any) -> Any:
 def readers_keep_an_end_from_before_a_cut(_real: Any, _self: stream.RecordStream) -> bool:
     """What is decided is found out once, whatever becomes of the log."""
     return False
+
+
+@breaks(stream.RecordStream, "next_columns")
+def after_an_error_a_reader_goes_on_behind_what_it_read(_real: Any, self: stream.RecordStream) -> Iterator[Any]:
+    """The chunk is behind the reader though none of its records were handed out."""
+    return self._next_columns()

@@ -23,7 +23,7 @@ from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
 from cleaner.read.log_end import LogEnd, end_after, end_of
-from cleaner.read.open_segment import OpenSegment
+from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 from cleaner.read.snapshot import first_offset_of, high_watermark_within, stable_offset_within
 from cleaner.read.transactions import Transactions
@@ -203,24 +203,27 @@ class _FollowedEnd:
             listing = self._files.listing()
             if not listing.places:
                 return 0
-            place = listing.places[-1]
-            segment = self._segment
-            is_same = segment is not None and segment.base_offset == place.base_offset and segment.is_at(place)
-            if segment is None or not is_same or self._is_cut(segment):
-                try:
-                    segment = self._open(OpenSegment(self._files.fs, place))
-                except FileNotFoundError:
-                    continue
-            # The log ends before a batch that is being written, or was torn by a crash.
-            self._end = end_after(segment, self._end, segment.file.size(), self._checked)
+            try:
+                self._look(listing.places[-1])
+            except FileNotFoundError:
+                continue
+            except BaseException:
+                self.close()  # the end may be of the file before, or below the last batch; the next call starts again
+                raise
             if self._files.is_unchanged(listing):
                 return self._end.offset
 
-    def _open(self, segment: OpenSegment) -> OpenSegment:
-        self.close()
-        self._segment, self._last_batch = segment, (0, b"")
-        self._end = end_of(segment, segment.file.size(), self._checked)
-        return segment
+    def _look(self, place: SegmentFiles) -> None:
+        segment = self._segment
+        is_same = segment is not None and segment.base_offset == place.base_offset and segment.is_at(place)
+        if segment is None or not is_same or self._is_cut(segment):
+            self.close()
+            self._segment = segment = OpenSegment(self._files.fs, place)
+            self._last_batch = (0, b"")
+            self._end = end_of(segment, segment.file.size(), self._checked)
+        else:
+            # The log ends before a batch that is being written, or was torn by a crash.
+            self._end = end_after(segment, self._end, segment.file.size(), self._checked)
 
     def _is_cut(self, segment: OpenSegment) -> bool:
         position, head = self._last_batch

@@ -161,12 +161,23 @@ class Rots:
         if not is_there and not rot.path.name.endswith(_CHECKPOINT):
             return
         data = rot.path.read_bytes() if rot.path.exists() else b""
-        if rot.whole not in (None, data):
+        if rot.whole is not None and rot.whole != data:
+            if rot.path.name.endswith(_CHECKPOINT):
+                _repair_lines(disk, rot, rot.whole, data)
             return  # it was written anew
         if data[rot.position : rot.position + len(rot.after)] == rot.after:
             disk.rot(rot.path, rot.position, rot.before)
         else:
             self._just_cut.append(rot)
+
+
+def _repair_lines(disk: Disk, rot: Rot, whole: bytes, data: bytes) -> None:
+    """Put back damaged lines of a checkpoint that was written since: that of a log that cannot be opened is kept."""
+    sound = whole[: rot.position] + rot.before + whole[rot.position + len(rot.after) :]
+    for wrong, right in zip(whole.splitlines(True), sound.splitlines(True), strict=False):
+        at = data.find(b"\n" + wrong)
+        if len(wrong) == len(right) and at >= 0:
+            disk.rot(rot.path, at + 1, right)
 
 
 def _damage(data: bytes, rng: Random, batches: list[Batch]) -> tuple[int, bytes]:

@@ -16,19 +16,20 @@ from cleaner.exporting import iceberg
 from cleaner.exporting.manifest import ExportedTable
 from tests.property.logs import FIRST_ROUND_MS, PARTITION, Case, cases
 from tests.property.rounds import offset_at, write_case
-from tests.reference.table import Table, changes, table_of
+from tests.reference.table import Seen, Table, changes, seen_in, table_of
 from tests.scratch import scratch_directory
 from tests.support.iceberg import states_in
 from tests.support.tables import changes_in, manifest_of, table_in
 
 
-def written(case: Case, log_dir: Path) -> tuple[Table, tuple[int, int]]:
-    """Write a case's log dir anew; returns its table and the range of offsets that readers see."""
+def written(case: Case, log_dir: Path) -> tuple[Table, Seen]:
+    """Write a case's log dir anew; returns its table and what readers see."""
     shutil.rmtree(log_dir, ignore_errors=True)
     log_dir.mkdir()
     log = write_case(case, log_dir)
-    seen = offset_at(log, case.start_percent or 0), log.next_offset
-    return table_of(log_dir / str(PARTITION), *seen), seen
+    directory = log_dir / str(PARTITION)
+    seen = seen_in(directory, offset_at(log, case.start_percent or 0), log.next_offset)
+    return table_of(directory, seen), seen
 
 
 @given(
@@ -59,7 +60,7 @@ def test_exports_are_those_of_the_twin(case: Case, cut: int, forms: tuple[str, .
         with contextlib.suppress(UncleanableError):
             for now_ms in (FIRST_ROUND_MS, FIRST_ROUND_MS + later_ms):
                 cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=now_ms)
-        cleaned = table_of(log_dir / str(PARTITION), *seen)
+        cleaned = table_of(log_dir / str(PARTITION), seen)
         export = cleaner.export(log_dir, "topic", target, form=forms[2], changes=True)
         assert (export.number, export.since) == (3, 2)
         assert table_in(target) == cleaned
@@ -83,7 +84,7 @@ def test_snapshots_are_those_of_the_twin(case: Case, cut: int, group_rows: int) 
             if is_cleaned:
                 with contextlib.suppress(UncleanableError):
                     cleaner.clean(log_dir, str(PARTITION), case.settings, now_ms=FIRST_ROUND_MS)
-                table = table_of(log_dir / str(PARTITION), *seen)
+                table = table_of(log_dir / str(PARTITION), seen)
             export = cleaner.export(log_dir, "topic", target, form="iceberg")
             upserts, deletes = changes(before, table)
             assert isinstance(export, ExportedTable)

@@ -25,21 +25,34 @@ class Row(NamedTuple):
 Table = dict[bytes, Row]
 
 
-def table_of(directory: Path, start: int, end: int) -> Table:
-    """Return the table of a partition's segments: committed records from `start` up to `end`, exclusive."""
-    batches = [batch for path in sorted(directory.glob("*.log")) for batch in read_batches(path.read_bytes())]
+class Seen(NamedTuple):
+    """Readers see offsets from `start` up to `stable`, exclusive; the markers of their transactions are below `end`."""
+
+    start: int
+    stable: int
+    end: int
+
+
+def seen_in(directory: Path, start: int, end: int) -> Seen:
+    """Return what is seen of a log that was not cleaned: below its start a round may drop a marker before the data."""
+    batches = _batches_in(directory)
+    undecided = [
+        batch.base_offset
+        for number, batch in enumerate(batches)
+        if batch.transactional and not batch.control and _outcome(batch, batches[number + 1 :], end) is None
+    ]
+    return Seen(start, min([end, *undecided]), end)
+
+
+def table_of(directory: Path, seen: Seen) -> Table:
+    """Return the table of a partition's segments: their committed records."""
+    batches = _batches_in(directory)
     table: Table = {}
-    open_from = [end]
     for number, batch in enumerate(batches):
-        if batch.control:
-            continue
-        outcome = _outcome(batch, batches[number + 1 :], end) if batch.transactional else True
-        if outcome is None:
-            open_from.append(batch.base_offset)  # though it may begin below `start`: what follows is not stable
-        if outcome is False:
+        if batch.control or (batch.transactional and _outcome(batch, batches[number + 1 :], seen.end) is False):
             continue
         for record in read_records(batch):
-            if record.key is None or not start <= record.offset < min(open_from):
+            if record.key is None or not seen.start <= record.offset < seen.stable:
                 continue
             table.pop(record.key, None)
             if record.value is not None:
@@ -47,6 +60,10 @@ def table_of(directory: Path, start: int, end: int) -> Table:
                 headers = tuple((_text(name), value) for name, value in record.headers)
                 table[record.key] = Row(record.value, record.offset, None if time < 0 else time, headers)
     return table
+
+
+def _batches_in(directory: Path) -> list[Batch]:
+    return [batch for path in sorted(directory.glob("*.log")) for batch in read_batches(path.read_bytes())]
 
 
 def _outcome(batch: Batch, later: list[Batch], end: int) -> bool | None:

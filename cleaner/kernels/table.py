@@ -16,6 +16,8 @@ from cleaner.kernels.digest import digest_key
 from cleaner.kernels.memory import load_u8, multiply_high, prefetch, read_at
 
 ENTRY_WORDS = 4
+GROUPS = 256  # of digests by their first bits, so that the entries of a group lie together in a table
+_GROUP_SHIFT = 56
 BLOCK = 64  # keys between digesting and probing
 SCRATCH_WORDS = 2 * BLOCK
 
@@ -52,6 +54,19 @@ def _place_of(table, slots, first, second):
     return at
 
 
+@inlined_jit
+def _put(table, slots, first, second, marked, place):
+    """Put an entry; returns 1 if there was none of its digest."""
+    at = _place_of(table, slots, first, second)
+    found = table[at + uint64(2)]
+    if marked >= found:
+        table[at] = first
+        table[at + uint64(1)] = second
+        table[at + uint64(2)] = marked
+        table[at + uint64(3)] = place
+    return int64(found == uint64(0))
+
+
 @jit
 def put_keys(table, slots, secret, data, starts, sizes, offsets, places, begin, entries, limit):
     """
@@ -73,17 +88,69 @@ def put_keys(table, slots, secret, data, starts, sizes, offsets, places, begin, 
         if entries >= limit:
             return i, entries
         first, second = digest_key(data, starts[i], sizes[i], secret)
-        at = _place_of(table, slots, first, second)
-        marked = uint64(offsets[i] + 1)
-        found = table[at + uint64(2)]
-        if found == uint64(0):
-            table[at] = first
-            table[at + uint64(1)] = second
-            entries += 1
-        if marked >= found:
-            table[at + uint64(2)] = marked
-            table[at + uint64(3)] = uint64(places[i])
+        entries += _put(table, slots, first, second, uint64(offsets[i] + 1), uint64(places[i]))
     return offsets.size, entries
+
+
+@jit
+def digest_entries(secret, data, starts, sizes, offsets, places, begin, rows, used):
+    """
+    Write the entries of records behind the first `used` of `rows`, flat entries; arguments as for `put_keys`.
+
+    Returns:
+        (the first record for which there was no room, entries in `rows` afterwards).
+    """
+    room = rows.size // ENTRY_WORDS
+    for i in range(begin, offsets.size):
+        if sizes[i] < 0:
+            continue
+        if used == room:
+            return i, used
+        at = uint64(ENTRY_WORDS) * uint64(used)
+        rows[at], rows[at + uint64(1)] = digest_key(data, starts[i], sizes[i], secret)
+        rows[at + uint64(2)] = uint64(offsets[i] + 1)
+        rows[at + uint64(3)] = uint64(places[i])
+        used += 1
+    return offsets.size, used
+
+
+@jit
+def group_entries(rows, count, grouped, ends):
+    """Write the first `count` entries of `rows` in order of their groups; `ends`: int64, GROUPS, behind each group."""
+    ends[:] = 0
+    for i in range(count):
+        ends[int64(rows[uint64(ENTRY_WORDS) * uint64(i)] >> uint64(_GROUP_SHIFT))] += 1
+    begin = int64(0)
+    for group in range(GROUPS):
+        begin, ends[group] = begin + ends[group], begin
+    for i in range(count):
+        at = uint64(ENTRY_WORDS) * uint64(i)
+        group = int64(rows[at] >> uint64(_GROUP_SHIFT))
+        to = uint64(ENTRY_WORDS) * uint64(ends[group])
+        for word in range(ENTRY_WORDS):
+            grouped[to + uint64(word)] = rows[at + uint64(word)]
+        ends[group] += 1
+
+
+@jit
+def put_entries(table, slots, rows, begin, entries, limit):
+    """Put the entries of `rows` from the one numbered `begin` on; arguments and result as of `put_keys`."""
+    count = rows.size // ENTRY_WORDS
+    for i in range(begin, count):
+        if entries >= limit:
+            return i, entries
+        at = uint64(ENTRY_WORDS) * uint64(i)
+        entries += _put(table, slots, rows[at], rows[at + uint64(1)], rows[at + uint64(2)], rows[at + uint64(3)])
+    return count, entries
+
+
+@jit
+def count_missing(table, slots, rows):
+    """Count the entries of `rows` whose digests are not in a table."""
+    missing = 0
+    for at in range(0, rows.size, ENTRY_WORDS):
+        missing += table[_place_of(table, slots, rows[at], rows[at + 1]) + uint64(2)] == uint64(0)
+    return missing
 
 
 @jit

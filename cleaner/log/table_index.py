@@ -7,6 +7,7 @@ open, so it stays what it was, whatever its name in the directory.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cleaner.errors import LogChangedError, LogTruncatedError
+from cleaner.errors import CleanerError, LogChangedError, LogTruncatedError
 from cleaner.format.chunks import Bytes
 from cleaner.format.layout import Longs
 from cleaner.kernels import PAD_BYTES
@@ -28,8 +29,15 @@ from cleaner.state.table_file import IndexedFile, TableFacts, TableFile
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import LOG
 
+MANY_OFFSETS = 1 << 20
+"""From so many to read on, entries are gathered: one by one they would change pages all over the index."""
 _MAX_TRIES = 100
 _LOOK_NS = 10_000_000
+_INTERRUPTED = -2  # no leader epoch
+
+_Keys = tuple[Bytes, Longs, Longs]
+_Put = Callable[[_Keys, Longs, Longs], None]
+_Done = Callable[[int, int], None]  # the next offset; the leader epoch of the batch before it
 
 
 class Numbered(NamedTuple):
@@ -44,7 +52,7 @@ class _SwappedError(Exception):
     """The file that is read is not the one that has a number."""
 
 
-def _keys_of(columns: Columns) -> tuple[Bytes, Longs, Longs]:
+def _keys_of(columns: Columns) -> _Keys:
     """Return the keys with memory behind the last one, of which a digest may read some bytes."""
     data = np.concatenate([columns.data, np.zeros(PAD_BYTES, np.uint8)])
     return data, columns.key_starts, columns.key_sizes
@@ -199,7 +207,7 @@ class TableIndex:
         try:
             for place, end in new:
                 if place.base_offset < self.end_offset:
-                    self._read(place.base_offset, min(end, self.end_offset), listing, lambda _: None)
+                    self._read(place.base_offset, min(end, self.end_offset), listing, lambda *_: None)
             is_whole = self._files.is_unchanged(listing)
         finally:
             if not is_whole:  # a file that has a number counts as read
@@ -208,11 +216,44 @@ class TableIndex:
         self._listing = listing if is_whole else None
         return is_whole
 
-    def _note_end(self, stream: RecordStream) -> None:
-        self.end_offset, self._epoch = stream.next_offset, max(self._epoch, stream.epoch)
+    def _note_end(self, next_offset: int, epoch: int) -> None:
+        self.end_offset, self._epoch = next_offset, max(self._epoch, epoch)
 
-    def _read(self, offset: int, end: int, listing: PartitionListing, done: Callable[[RecordStream], None]) -> None:
+    def _read(self, offset: int, end: int, listing: PartitionListing, done: _Done) -> None:
         """Put the records of [offset, end) into the index, fewer if the log was cut since the listing."""
+        # Interrupted, it may have put records above `end_offset`, of which a cut would not be seen.
+        self._view_epoch, epoch = _INTERRUPTED, self._view_epoch
+        try:
+            if end - offset < MANY_OFFSETS:
+                self._hand_on(offset, end, listing, self.file.put, done)
+            else:
+                self._gather(offset, end, listing, done)
+        except (CleanerError, _SwappedError):
+            self._view_epoch = epoch
+            raise
+        self._view_epoch = epoch
+
+    def _gather(self, offset: int, end: int, listing: PartitionListing, done: _Done) -> None:
+        """Do as `_read` for many records."""
+        read_to = offset, -1
+
+        def note(next_offset: int, epoch: int) -> None:
+            nonlocal read_to
+            read_to = next_offset, epoch
+
+        with contextlib.closing(self.file.gather()) as gathered:
+            try:
+                self._hand_on(offset, end, listing, gathered.add, note)
+            except (CleanerError, _SwappedError):
+                # Kept, or nothing would ever be reached while a round swaps one file after the other.
+                self.file.put_gathered(gathered)
+                done(*read_to)
+                raise
+            self.file.put_gathered(gathered)
+            done(*read_to)
+
+    def _hand_on(self, offset: int, end: int, listing: PartitionListing, put: _Put, done: _Done) -> None:
+        """Hand on keys, offsets and places of the records of [offset, end), and what was `done` each time."""
         stream = self.stream(offset)
         stream.stop_at(end, listing.generation)
         try:
@@ -220,8 +261,9 @@ class TableIndex:
                 before = stream.next_offset
                 for columns in stream.next_columns():
                     places = self._places(stream, columns)
-                    self.file.put(_keys_of(columns), columns.offsets, places)
-                done(stream)
+                    put(_keys_of(columns), columns.offsets, places)
+                    done(stream.next_offset, stream.epoch)
+                done(stream.next_offset, stream.epoch)
                 if stream.next_offset == before:
                     return
         finally:

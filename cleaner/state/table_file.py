@@ -4,6 +4,7 @@ The index of a log's table on disk (`log/table.py`): an open-addressing table in
     index       the entries of `kernels/table.py`, and nothing else
     index.json  written when the table is closed, removed before it is changed: of which log and files it is, up to
                 which offset, the key of its digests, and a checksum of `index`
+    index.runs  while many records are put into the index: see `table_runs.py`
     lock        one process has it
 
 Without `index.json`, or if anything in it is not so, the index is made again: losing it costs time. The pages are the
@@ -21,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from cleaner.base.json_values import JsonValue, from_json
 from cleaner.base.model import TopicPartition
@@ -30,17 +30,15 @@ from cleaner.kernels import table as kernel
 from cleaner.state.lock_file import LockFile
 from cleaner.state.state_dir import require_own_way, require_private
 from cleaner.state.state_file import StateFile
+from cleaner.state.table_runs import ENTRY_BYTES, Bytes, Longs, TableRuns
 from cleaner.storage.fs.file_system import UNFINISHED, File, FileSystem
 
-Bytes = npt.NDArray[np.uint8]
-Longs = npt.NDArray[np.int64]
-
 _INDEX = "index"
+_RUNS = "index.runs"
 _SUFFIX = ".tables"
 WHAT = "the table's directory"
 _FIRST_SLOTS = 1 << 12
 _DENSEST = 5 / 8
-_ENTRY_BYTES = 8 * kernel.ENTRY_WORDS
 _MODE = 0o700
 _VERSION = 1
 _CRC_BYTES = 64 << 20
@@ -147,11 +145,11 @@ class TableFile:
             return None
         size = file.size()
         seed = b"" if facts is None else _seed_of(facts)
-        is_sound = facts is not None and size and size % _ENTRY_BYTES == 0 and len(seed) == SEED_BYTES
+        is_sound = facts is not None and size and size % ENTRY_BYTES == 0 and len(seed) == SEED_BYTES
         if facts is None or not is_sound or _checksum(file) != facts.checksum:
             file.close()
             return None
-        self._map(file, size // _ENTRY_BYTES)
+        self._map(file, size // ENTRY_BYTES)
         self._seed, self.secret, self.entries = seed, secret_words(seed), facts.entries
         return facts
 
@@ -172,6 +170,34 @@ class TableFile:
             if begin == len(offsets):
                 return
             self._replace(2 * self.slots)
+
+    def gather(self) -> TableRuns:
+        """Return what takes many records, for `put_gathered`."""
+        return TableRuns(self._fs, self._path.with_name(_RUNS), self.secret)
+
+    def put_gathered(self, gathered: TableRuns) -> None:
+        """Put all records that were gathered; group by group, so that no page of the index is changed twice."""
+        for number, rows in enumerate(gathered.groups()):
+            if number == 0:
+                self._make_room(rows)
+            begin = 0
+            while True:
+                limit = int(self.slots * _DENSEST)
+                begin, self.entries = kernel.put_entries(self.words, self.slots, rows, begin, self.entries, limit)
+                if begin == rows.size // kernel.ENTRY_WORDS:
+                    break
+                self._replace(2 * self.slots)
+
+    def _make_room(self, first_group: Words) -> None:
+        """Make the index so large that all groups fit into their parts of it, told by the keys of the first."""
+        rows = first_group.reshape(-1, kernel.ENTRY_WORDS)
+        _, first_of_keys = np.unique(rows[:, 0], return_index=True)
+        missing = kernel.count_missing(self.words, self.slots, rows[first_of_keys].ravel())
+        # Up to three standard deviations more, since what is in a group varies.
+        entries = self.entries + int((missing + 3 * missing**0.5) * kernel.GROUPS)
+        slots = int(entries / _DENSEST) + 1
+        if slots > self.slots:
+            self._replace(slots)
 
     def save(self, facts: TableFacts) -> None:
         """Force the index to disk and write down what it is."""
@@ -198,7 +224,7 @@ class TableFile:
         try:
             self._fs.set_mode(temporary, 0o600)
             old = self.words if self.entries else np.zeros(0, np.uint64)
-            memory = file.map(slots * _ENTRY_BYTES)
+            memory = file.map(slots * ENTRY_BYTES)
             words = np.frombuffer(memory, np.uint64)
             kernel.move_keys(old, words, slots)
             self._fs.rename(temporary, self._path)
@@ -209,7 +235,7 @@ class TableFile:
         self._take(file, memory, words, slots)
 
     def _map(self, file: File, slots: int) -> None:
-        memory = file.map(slots * _ENTRY_BYTES)
+        memory = file.map(slots * ENTRY_BYTES)
         self._take(file, memory, np.frombuffer(memory, np.uint64), slots)
 
     def _take(self, file: File, memory: mmap.mmap, words: Words, slots: int) -> None:

@@ -2,8 +2,9 @@
 A service with a table between two lives: it appends, cuts, rolls, cleans, and looks keys up.
 
 Its log dir is its own. Each life ends by an accident or in order, with the table closed or not; between some of them a
-round cleans. What a key must be is in the service's own book: what it appended, at which offset, and which of it was in
-transactions, none of which is ever committed. What lies above the log's end after an accident was lost.
+round cleans. Half of the services gather what they put into the index, as tables of many records do. What a key must be
+is in the service's own book: what it appended, at which offset, and which of it was in transactions, none of which is
+ever committed. What lies above the log's end after an accident was lost.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ import contextlib
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from unittest import mock
 
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.errors import CleanerError
+from cleaner.log import table_index
 from cleaner.log.log import Log
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
 from cleaner.log.table import Table
 from cleaner.settings.sources import Sources
+from cleaner.state import table_runs
 from tests.simulation.bench import Bench
 from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong
@@ -47,6 +51,7 @@ class Lookups:
     def __init__(self, bench: Bench, rest: Rest) -> None:
         self._bench = bench
         self._rng = Random(rest.number)
+        self._gathers = Random(f"{rest.number}/gathers").random() < 0.5
         self._path = bench.new_directory("lookups")
         # The book: offset to key and value, without what is in transactions; the number of the last value.
         self._sent: dict[int, tuple[bytes, bytes | None]] = {}
@@ -65,6 +70,19 @@ class Lookups:
         restore: Callable[[], bool],
     ) -> None:
         """Live some lives; see `OperatorsHand` for what is given."""
+        with contextlib.ExitStack() as stack:
+            if self._gathers:
+                stack.enter_context(mock.patch.object(table_index, "MANY_OFFSETS", 1))
+                stack.enter_context(mock.patch.object(table_runs, "RUN_ENTRIES", 3))
+            self._run(begin, run_process, cut, restore)
+
+    def _run(
+        self,
+        begin: Callable[[str], tuple[Process, SimFiles]],
+        run_process: Callable[[Process, Callable[[], None]], None],
+        cut: Callable[[], None],
+        restore: Callable[[], bool],
+    ) -> None:
         bench, rng = self._bench, self._rng
         for _ in range(_LIVES):
             process, fs = begin("lookups")

@@ -125,6 +125,11 @@ def _look_up(layout: Layout) -> None:
     keys = layout.data, layout.key_starts, layout.key_sizes
     table.put_keys(words, 1024, secret, *keys, layout.offsets, np.zeros(len(layout), np.int64), 0, 0, 1000)
     table.move_keys(words, moved, 1024)
+    rows, grouped = np.zeros(4 * len(layout), np.uint64), np.zeros(4 * len(layout), np.uint64)
+    table.digest_entries(secret, *keys, layout.offsets, np.zeros(len(layout), np.int64), 0, rows, 0)
+    table.group_entries(rows, len(layout), grouped, np.zeros(table.GROUPS, np.int64))
+    table.count_missing(words, 1024, grouped)
+    table.put_entries(words, 1024, grouped, 0, 0, 1000)
     out, scratch = np.zeros(1024, np.uint8), np.zeros(table.SCRATCH_WORDS, np.uint64)
     table.are_current(words, 1024, secret, *keys, layout.offsets, scratch, np.zeros(len(layout), bool))
     one, cell = np.zeros(1, np.int64), np.zeros((3, 1), np.int64)

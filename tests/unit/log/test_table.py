@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -13,6 +14,10 @@ import pytest
 
 import cleaner
 from cleaner import Log, LogManager, Record, Table, errors, open_reader
+from cleaner.log import table_index
+from cleaner.state import table_runs
+from cleaner.state.table_file import TableFile
+from tests.crash.interrupts import FaultyFileSystem
 from tests.unit.log.test_latest import write_anything
 
 pytestmark = pytest.mark.kernels
@@ -29,16 +34,25 @@ def agrees(log: Log, table: Table) -> None:
     assert dict(table.items()) == expected
 
 
+def gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gather all that is put into an index, in many runs."""
+    monkeypatch.setattr(table_index, "MANY_OFFSETS", 1)
+    monkeypatch.setattr(table_runs, "RUN_ENTRIES", 5)
+
+
 def clean(manager: LogManager, log_dir: Path) -> int:
     """Clean beside the writer, all that is on disk; returns how many records were superseded."""
     manager.upkeep.note_high_watermarks()
     return cleaner.clean(log_dir, "t-0").removed.superseded
 
 
+@pytest.mark.parametrize("gathers", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_agrees_with_latest(tmp_path: Path, seed: int) -> None:
+def test_agrees_with_latest(tmp_path: Path, seed: int, gathers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through writes, transactions, rounds, new segments, a new log start, and the tables of several lives."""
     rng = random.Random(seed)
+    if gathers:
+        gather(monkeypatch)
     codec = ("producer", "zstd", "lz4", "producer")[seed]
     settings = {"compression.type": codec, "segment.bytes": "4000", "delete.retention.ms": "0"}
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
@@ -189,6 +203,77 @@ def test_a_wrong_entry_costs_time_only(manager: LogManager) -> None:
             rows = np.flatnonzero(words[:, 2])
             words[rows, 3] = words[rows[::-1], 3].copy()
             assert [table.get(b"a"), table.get(b"b")] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("first_group", ["as it is", "empty"])
+def test_gathered_records(
+    manager: LogManager, tmp_path: Path, first_group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than fill a run; also where the first group of digests says nothing of how many keys there are."""
+    monkeypatch.setattr(table_index, "MANY_OFFSETS", 1)
+    monkeypatch.setattr(table_runs, "RUN_ENTRIES", 1000)
+    if first_group == "empty":
+        monkeypatch.setattr(TableFile, "_make_room", lambda *_: None)
+    log = manager.log("t")
+    for begin in range(0, 30_000, 5000):
+        log.append([Record(b"key-%d" % (number % 20_000), b"%d" % number) for number in range(begin, begin + 5000)])
+    log.append([Record(b"key-5", None)])
+    log.flush()
+    with log.table() as table:
+        keys = [b"key-%d" % number for number in range(20_001)]
+        expected = [b"%d" % (number + 20_000 if number < 10_000 else number) for number in range(20_000)]
+        assert table.get_many(keys) == [*expected[:5], None, *expected[6:], None]
+        assert len(dict(table.items())) == 19_999
+        assert sorted(path.name for path in (tmp_path / "logs.tables/t-0").iterdir()) == ["index", "lock"]
+
+
+def test_gathering_goes_on_after_any_call_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same table, which had a part of the records."""
+    gather(monkeypatch)
+    fs, failed = FaultyFileSystem(), 0
+    fs.what = lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False, fs=fs) as manager:
+        manager.create_topic("t", 1, {"segment.bytes": "4000"})
+        log = manager.log("t")
+        with log.table() as table:
+            for number in range(1, 60):
+                put(log, *((f"k{key}", f"{number}-{key}") for key in range(1 + number % 40)))
+                fs.calls, fs.fail_at = 0, number
+                try:
+                    table.get(b"k0")
+                except errors.CleanerError:
+                    failed += 1
+                fs.fail_at = None
+                agrees(log, table)
+    assert failed > 5
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_an_interrupt_while_records_are_put(
+    manager: LogManager, tmp_path: Path, gathers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put is above the end of the index; it goes, or an offset that was cut is above those that came since."""
+    if gathers:
+        gather(monkeypatch)
+    log = manager.log("t")
+    put(log, ("k0", "first"))
+    put_them = "put_gathered" if gathers else "put"
+    real = getattr(TableFile, put_them)
+
+    def interrupted(file: TableFile, *arguments: object) -> None:
+        real(file, *arguments)
+        raise KeyboardInterrupt
+
+    with open_reader(tmp_path / "logs", "t") as reader, reader.table() as table:
+        assert table.get(b"k0") == b"first"
+        put(log, ("a", ""), ("b", ""), ("c", ""), ("k0", "cut"))
+        with monkeypatch.context() as patched:
+            patched.setattr(TableFile, put_them, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                table.get(b"k0")
+        log.truncate_to(1)
+        put(log, ("a", 16 * "x"), ("k0", "mid"), ("k0", "last"))  # `mid` is where `cut` was
+        assert table.get(b"k0") == b"last"
 
 
 def test_a_cut_log(manager: LogManager) -> None:

@@ -430,13 +430,12 @@ class InputError(CleanerError):
     Args:
         line_number: from 1.
         reason: what is wrong with it.
-        name: of the file; empty for standard input.
     """
 
-    def __init__(self, line_number: int, reason: str, name: str = "") -> None:
+    def __init__(self, line_number: int, reason: str) -> None:
         self.line_number = line_number
         self.reason = reason
-        super().__init__(f"{name and f'{name}: '}line {line_number}: {reason}")
+        super().__init__(f"line {line_number}: {reason}")
 
 
 class UnsupportedPlatformError(CleanerError):

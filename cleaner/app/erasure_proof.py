@@ -26,7 +26,7 @@ from cleaner.verification.proof.erased.certificate import (
 )
 from cleaner.verification.proof.erased.findings import Level
 from cleaner.verification.proof.erased.hashed_file import HashedFile
-from cleaner.verification.proof.erased.prove import Answer, ErasureProof, Mentions, Question
+from cleaner.verification.proof.erased.prove import Answer, ErasureProof, Mentions, Question, may_be_of
 from cleaner.verification.proof.erased.wanted import SHORTEST_RAW, WantedKeys
 
 _LIMIT_BYTES = 512 << 20  # that a batch may unpack to; more than any topic's settings allow in practice
@@ -131,7 +131,12 @@ def prove_erased(directories: Sequence[Path], wanted: Wanted, context: CallConte
         progress=context.progress,
         check_done=context.check_done,
     )
-    return _certificate(proof.run(), roots, wanted, keys, begun_at, _now(context))
+    answer = proof.run()
+    partitions = {each.partition for each in answer.files if each.partition is not None}
+    for topic in wanted.topics or ():
+        if not any(may_be_of(topic, each) for each in partitions):
+            context.warn(f"there is no directory of a partition of the topic {topic}: is that its name?")
+    return _certificate(answer, roots, wanted, keys, begun_at, _now(context))
 
 
 def _describer(keys: WantedKeys, wanted: Wanted) -> Callable[[int], tuple[bool, str | None, int | None]]:

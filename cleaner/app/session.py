@@ -241,13 +241,15 @@ def parse_names(texts: Sequence[str]) -> list[TopicPartition]:
 
 def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) -> dict[TopicPartition, Path]:
     """
-    Return the directories of the partitions named, or (None) of all of them by name.
+    Return the directories of the partitions named, or (None) of all of them by name; a link draws a warning then.
 
     Raises:
         UsageError: one of them does not exist, or is a symbolic link.
     """
     found = session.log_dir.listing()
     if named is None:
+        for _, link in sorted(found.linked.items()):
+            session.context.warn(f"{link}: left out: a symbolic link, which is never followed")
         return dict(sorted(found.current.items()))
     for topic_partition in named:
         if topic_partition in found.linked:

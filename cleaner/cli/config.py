@@ -14,7 +14,7 @@ from cleaner.cli.arguments import add_format, add_settings, load_process_setting
 from cleaner.cli.fitting import columns
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import json_line, say, say_table
-from cleaner.present.text import printable
+from cleaner.present.text import counted, printable
 from cleaner.storage.fs.file_system import FileSystem
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def _check(arguments: argparse.Namespace) -> None:
     mistakes.raise_any()
     for warning in checked.warnings:
         log_warning(warning)
-    where = f", also for {checked.topics} topics in {len(checked.log_dirs)} log dirs" if checked.log_dirs else ""
+    topics, log_dirs = counted(checked.topics, "topic"), counted(len(checked.log_dirs), "log dir")
+    where = f", also for {topics} in {log_dirs}" if checked.log_dirs else ""
     say(f"the settings are sound{where}")
 
 

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
-from cleaner.errors import InputError, UsageError
+from cleaner.errors import UsageError
 
 KeysFormat = Literal["lines", "json"]
 
@@ -57,31 +57,31 @@ def read_keys(name: str, form: KeysFormat) -> Iterator[bytes]:
         form: `lines`: each line is a key, its bytes as they are, without the line end; `json`: each line is a JSON
             string, whose UTF-8 is the key, or `{"base64": "..."}`.
     Raises:
-        UsageError: no such file, or it cannot be read.
-        InputError: a line that is not JSON of that form. Of `lines` one that is empty, or has the line end of another
-            system: such keys are rare, and such mistakes are not.
+        UsageError: no such file, or it cannot be read; or a line that is not JSON of that form. Of `lines` one that is
+            empty, or has the line end of another system: such keys are rare, and such mistakes are not.
     """
-    source = "" if name == "-" else name
+    source = "" if name == "-" else f"{name}: "
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 text = line.removesuffix(b"\n")
-                yield _of_line(number, text, source) if form == "lines" else _of_json(number, text, source)
+                where = f"{source}line {number}"
+                yield _of_line(where, text) if form == "lines" else _of_json(where, text)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}") from error
 
 
-def _of_line(number: int, line: bytes, source: str) -> bytes:
+def _of_line(where: str, line: bytes) -> bytes:
     if not line:
-        raise InputError(number, 'an empty line; if the empty key is meant, --keys-format json has ""', source)
+        raise UsageError(f'{where}: an empty line; if the empty key is meant, --keys-format json has ""')
     if line.endswith(b"\r"):
         reason = "a carriage return before the line end; if the key has it, --keys-format json can say so"
-        raise InputError(number, reason, source)
+        raise UsageError(f"{where}: {reason}")
     return line
 
 
-def _of_json(number: int, line: bytes, source: str) -> bytes:
-    needed = InputError(number, 'a JSON string or {"base64": "..."} is needed', source)
+def _of_json(where: str, line: bytes) -> bytes:
+    needed = UsageError(f'{where}: a JSON string or {{"base64": "..."}} is needed')
     try:
         value = json.loads(line.decode("utf-8"))
         if isinstance(value, str):

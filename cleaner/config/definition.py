@@ -113,6 +113,9 @@ class Setting:
                 return text
             case "list":
                 elements = tuple(element.strip() for element in text.split(",")) if text else ()
+                if not self.choices and "" in elements:
+                    # As in Kafka 4.3; an empty path would be the directory that the command was started in.
+                    raise ConfigError(key, text, "must not have an empty element; see its commas")
                 for element in elements:
                     self._check_choice(element, text, key)
                 return elements

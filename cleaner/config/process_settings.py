@@ -16,6 +16,10 @@ KAFKA_VERSION_NAMES = ("4.3", "4.4")
 UNLIMITED_RATE = 1.7976931348623157e308
 
 
+def _once_each(log_dirs: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(log_dirs))  # as in Kafka 4.3
+
+
 @dataclass(frozen=True)
 class ProcessSettings:
     """
@@ -82,6 +86,7 @@ class ProcessSettings:
         None,
         "The broker's log dirs, for commands that name none.",
         dynamic=False,
+        convert=_once_each,
     )
     log_dir: tuple[str, ...] = setting(
         "log.dir",
@@ -89,6 +94,7 @@ class ProcessSettings:
         "/tmp/kafka-logs",  # noqa: S108 - Kafka's own
         "Used if `log.dirs` is not set; the default is Kafka's and never used here.",
         dynamic=False,
+        convert=_once_each,
     )
     metadata_log_dir: str | None = setting(
         "metadata.log.dir",

@@ -272,7 +272,11 @@ class PartitionFiles:
     def _is_current(self, listing: PartitionListing) -> bool:
         if not listing.proves_unchanged:
             return False
-        return (self._generation(), self._stat().st_mtime_ns) == (listing.generation, listing.mtime_ns)
+        if self._generation() != listing.generation:
+            return False
+        about = self._stat()
+        # A copy that was put in its place has its time.
+        return about.st_mtime_ns == listing.mtime_ns and (about.st_dev, about.st_ino) == listing.inode
 
     def _generation(self) -> int:
         file = self._generations
@@ -360,8 +364,13 @@ class PartitionFiles:
 
     def _look(self) -> tuple[PartitionListing, bool]:
         # Read before the names: a change during the listing is then noticed.
-        generation, about = self._generation(), self._stat()
-        mtime_ns, inode, topic_id = about.st_mtime_ns, (about.st_dev, about.st_ino), self._topic_id()
+        about = self._stat()
+        mtime_ns, inode = about.st_mtime_ns, (about.st_dev, about.st_ino)
+        if self._generations is not None and self._listing is not None and inode != self._listing.inode:
+            # The whole log dir may be another one, with numbers of its own.
+            self._generations.close()
+            self._generations = None
+        generation, topic_id = self._generation(), self._topic_id()
         is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
         # A directory of a bucket has no time of its own.
         proves_unchanged = is_settled and not is_remote(self.directory)

@@ -97,7 +97,10 @@ class Catalog:
     def _look(self, *, is_first: bool) -> None:
         found: dict[TopicPartition, Partition] = {}
         for log_dir in self.log_dirs:
-            for topic_partition, path in log_dir.listing(lambda error: self._say(str(error))).current.items():
+            listing = log_dir.listing(lambda error: self._say(str(error)))
+            for link in listing.linked.values():
+                self._say(f"{link}: left out: a symbolic link, which is never followed")
+            for topic_partition, path in listing.current.items():
                 there = found.get(topic_partition)
                 if there is not None:
                     message = f"{topic_partition} is in {there.log_dir} and in {log_dir.path}"

@@ -14,7 +14,7 @@ import pytest
 import cleaner
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.recopy.erasure import ErasingSurvivors
-from cleaner.errors import CleanerError, CorruptBatchError, InputError, NotCleanlyShutDownError, UsageError
+from cleaner.errors import CleanerError, CorruptBatchError, NotCleanlyShutDownError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
 from tests.integration.log_dirs import NOW, Run, contents, flip_bit
@@ -289,7 +289,7 @@ def test_lists_with_slips_are_refused(log_dir: Path, keys: Path, run: Run, text:
     before = contents(log_dir)
     keys.write_bytes(text)
     code, _, err = run("erase", log_dir, "topic", "--keys", keys)
-    assert code == InputError.exit_code
+    assert code == UsageError.exit_code
     assert says in err
     assert contents(log_dir) == before
 

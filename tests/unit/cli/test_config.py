@@ -45,7 +45,7 @@ def test_check_of_sound_settings_says_what_it_checked(machine: Machine, capsys: 
     (machine.topics_dir / "t.properties").write_text("cleanup.policy=compact\nretention.mss.x.y=1\n")
     assert machine.run("check", "--set", "colour=red") == 0
     out, err = capsys.readouterr()
-    assert out == "the settings are sound, also for 2 topics in 1 log dirs\n"
+    assert out == "the settings are sound, also for 2 topics in 1 log dir\n"
     assert "colour" in err
     assert "retention.mss.x.y is not a topic setting" in err
 
@@ -117,7 +117,7 @@ def test_check_of_missing_log_dirs_says_what_a_start_would(
     assert f"{missing}: no such directory" in err
     assert ("the daemon waits for it" in err) == is_waited_for
     assert ("set cleaner.log.dirs.wait=true" in err) != is_waited_for
-    assert ("2 topics in 1 log dirs" in out) == is_waited_for
+    assert ("2 topics in 1 log dir" in out) == is_waited_for
 
 
 def test_check_of_a_partition_in_log_dirs_is_a_mistake_whatever_is_waited_for(

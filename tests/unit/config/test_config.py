@@ -273,6 +273,19 @@ def test_log_dirs_wins_over_log_dir() -> None:
     assert CleanerConfig().log_dirs == ()
 
 
+def test_log_dir_named_twice_is_one() -> None:
+    """As for a broker."""
+    assert CleanerConfig.from_mapping({"log.dirs": "/b,/a, /b"}).log_dirs == ("/b", "/a")
+
+
+@pytest.mark.parametrize("text", ["/a,", ",/a", "/a, ,/b"])
+@pytest.mark.parametrize("key", ["log.dirs", "log.dir"])
+def test_empty_log_dir_is_refused(key: str, text: str) -> None:
+    """It would be the directory in which the command was started."""
+    with pytest.raises(ConfigError, match="must not have an empty element"):
+        CleanerConfig.from_mapping({key: text})
+
+
 def test_settings_document_is_written_from_the_table() -> None:
     """`docs/settings.md` lists every setting as the table has it; `cleaner config docs` prints it."""
     assert document() == (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.log.reader import open_reader
-from cleaner.read.partition_files import find_files
+from cleaner.read.partition_files import PartitionFiles, find_files
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.byte_ranges import TO_THE_END, WRITE, try_lock
-from cleaner.storage.segment.names import segment_file_name
+from cleaner.storage.lock.lock_bytes import slot_of
+from cleaner.storage.segment.names import GENERATIONS, segment_file_name
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 pytestmark = pytest.mark.kernels
@@ -154,3 +158,24 @@ def test_swap_in_an_archive_is_seen_as_a_load_completes_it(tmp_path: Path) -> No
     step(directory, *OLD_AWAY)
     (tmp_path / ".lock").unlink()
     assert offsets(tmp_path) == [4, 5, 6, 7, 8, 9]
+
+
+def test_log_dir_replaced_by_a_copy_is_read_on(tmp_path: Path) -> None:
+    """The copy has the directory's time, as by `cp -a`, and numbers of its own."""
+    log, log_dir = LogBuilder(TOPIC), tmp_path / "logs"
+    log.append(("k", "v"), ("k", "w"))
+    log_dir.mkdir()
+    directory = log.write(write_log_dir(log_dir, log))
+    (log_dir / GENERATIONS).write_bytes(bytes(8 * (slot_of(TOPIC) + 1)))
+    os.utime(directory, (1, 1))
+    files = PartitionFiles(FS, log_dir, TOPIC, SystemClock())
+    with closing(files), open_reader(log_dir, *TOPIC) as reader:
+        assert [record.offset for record in reader.read(0)] == [0, 1]
+        assert not files.listing().generation
+        shutil.copytree(log_dir, tmp_path / "copy")
+        log_dir.rename(tmp_path / "old")
+        (tmp_path / "copy").rename(log_dir)
+        numbers = bytes(8 * slot_of(TOPIC)) + (7).to_bytes(8, "little")
+        (log_dir / GENERATIONS).write_bytes(numbers)
+        assert [record.offset for record in reader.read(0)] == [0, 1]
+        assert files.listing().generation == files.generation() == 7

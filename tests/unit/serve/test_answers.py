@@ -391,3 +391,13 @@ def test_topics_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert client.fetch("prices", 0).error_code == Code.KAFKA_STORAGE_ERROR
         assert {each.name for each in client.ask("Metadata", 9, topics=None).topics} == {"later"}
         assert client.fetch("prices", 0).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_partition_that_is_a_link_is_named_once(tmp_path: Path) -> None:
+    """It is not served: nobody would know why."""
+    log_dir = write_log_dir(tmp_path / "logs", prices())
+    (log_dir / "other-0").symlink_to(log_dir / "prices-0")
+    said: list[str] = []
+    with serving(log_dir, warn=said.append):
+        pass
+    assert len(said) == 1 and "logs/other-0: left out: a symbolic link" in said[0]

@@ -137,6 +137,7 @@ class TableFile:
     def load(self) -> TableFacts | None:
         """Take the index of an earlier life, if it is whole; None: `clear` it. From now on it counts as changed."""
         facts = self._facts.load().content
+        self._fs.remove(self._path.with_name(_RUNS))  # of a process that died
         self._fs.remove(self._facts.path)
         self._fs.fsync_dir(self._facts.path.parent)
         try:

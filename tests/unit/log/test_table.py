@@ -188,9 +188,11 @@ def test_an_index_in_use_is_not_trusted_after_a_crash(manager: LogManager, tmp_p
         crashed = shutil.copytree(directory, tmp_path / "crashed")
         os.truncate(crashed / "index", 4096 * 32)
         (crashed / "index").write_bytes(bytes(4096 * 32))
+        (crashed / "index.runs").write_bytes(b"gathered")
         crashed.chmod(0o700)
     with log.table(crashed) as table:
         assert table.get(b"k0") == b"new"
+        assert not (crashed / "index.runs").exists()
 
 
 def test_a_wrong_entry_costs_time_only(manager: LogManager) -> None:

@@ -25,7 +25,7 @@ from cleaner.app.erase_reports import ErasedFile, EraseOptions, EraseReport
 from cleaner.app.keep_old import check_outside
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, require_unlocked
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.passes.lane_memory import borrowed_lanes
@@ -80,11 +80,10 @@ def erase_log_dir(
         CleaningAborted: raised by `context.check_done`; segments already replaced stay.
     """
     mode = None if options.dry_run else LockMode.EXCLUSIVE
-    with (
-        as_cleaner_errors(log_dir),
-        open_session(log_dir, sources, context, mode=mode) as session,
-        ExitStack() as stack,
-    ):
+    with as_cleaner_errors(log_dir), ExitStack() as stack:
+        if options.dry_run:
+            require_unlocked(context.fs, log_dir)
+        session = stack.enter_context(open_session(log_dir, sources, context, mode=mode))
         for option, directories in (("--kept", options.kept), ("--cut", options.cut)):
             for directory in directories:
                 require_existing(context.fs, directory)

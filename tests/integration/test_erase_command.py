@@ -17,7 +17,7 @@ from cleaner.cleaning.recopy.erasure import ErasingSurvivors
 from cleaner.errors import CleanerError, CorruptBatchError, NotCleanlyShutDownError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
-from tests.integration.log_dirs import NOW, Run, contents, flip_bit
+from tests.integration.log_dirs import NOW, Run, contents, flip_bit, locked_elsewhere
 from tests.support.batch_builder import Producer
 from tests.support.batch_reader import batch_info, split_batches
 from tests.support.growing_log import GrowingLog
@@ -177,6 +177,13 @@ def test_what_is_kept_elsewhere_is_checked_first(log_dir: Path, keys: Path, run:
     assert code == 2
     assert "outside" in err
     assert contents(log_dir) == before
+
+
+def test_nothing_is_counted_while_a_process_uses_the_log_dir(log_dir: Path, keys: Path, run: Run) -> None:
+    """It may replace the files meanwhile."""
+    with locked_elsewhere(log_dir):
+        code, _, err = run("erase", log_dir, "topic", "--keys", keys, "--dry-run")
+    assert (code, ".lock: locked by" in err) == (75, True)
 
 
 def test_a_log_dir_that_is_open_or_torn_is_refused(log_dir: Path, keys: Path, run: Run) -> None:

@@ -64,6 +64,11 @@ class KeptErasure:
         self._replaced: set[str] = set()  # groups whose new files are those in the log, and are about to change
 
     @property
+    def log_dir(self) -> Path | None:
+        """The log dir that the segments are of; None without a manifest."""
+        return None if self._kept is None else Path(self._kept.log_dir)
+
+    @property
     def places(self) -> list[Path]:
         """The directories of the groups, also of one that a crash has kept out of the manifest."""
         return [self.directory / name for name in self._fs.list_dirs(self.directory) if _is_group(name)]

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from cleaner.app import load_partition
 from cleaner.app.clean_log_dir import with_key_indexes
 from cleaner.app.erase_kept import KeptErasure, erased_file, search_cut
-from cleaner.app.erase_places import LogPlace, Place, find_places, left_overs
+from cleaner.app.erase_places import LogPlace, Place, find_places, kept_alone, left_overs
 from cleaner.app.erase_reports import ErasedFile, EraseOptions, EraseReport
 from cleaner.app.keep_old import check_outside
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, require_unlocked
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.passes.lane_memory import borrowed_lanes
@@ -80,11 +80,10 @@ def erase_log_dir(
         CleaningAborted: raised by `context.check_done`; segments already replaced stay.
     """
     mode = None if options.dry_run else LockMode.EXCLUSIVE
-    with (
-        as_cleaner_errors(log_dir),
-        open_session(log_dir, sources, context, mode=mode) as session,
-        ExitStack() as stack,
-    ):
+    with as_cleaner_errors(log_dir), ExitStack() as stack:
+        if options.dry_run:
+            require_unlocked(context.fs, log_dir)
+        session = stack.enter_context(open_session(log_dir, sources, context, mode=mode))
         for option, directories in (("--kept", options.kept), ("--cut", options.cut)):
             for directory in directories:
                 require_existing(context.fs, directory)
@@ -102,6 +101,7 @@ def erase_log_dir(
         erasure = _Erasure(session, wanted, options, shredder)
         for place in places:
             yield from erasure.erase(place)
+        yield from erasure.erase_kept_alone(given, places)
 
 
 class _Erasure:
@@ -124,6 +124,32 @@ class _Erasure:
         outcome = attempt(place.topic_partition, place.directory, partial(self._erase_log, place, others))
         yield from others
         yield outcome if isinstance(outcome, EraseReport) else Refusal(place.name, outcome.error)
+
+    def erase_kept_alone(self, given: Sequence[str], places: Sequence[LogPlace]) -> Iterator[Outcome]:
+        """Erase records from what is kept of partitions that are not in the log dir, or refuse it."""
+        fs, log_dir = self._fs, self._session.log_dir.path
+        for above in map(real_path, self._options.kept):
+            for topic_partition, directory in kept_alone(fs, above, given, places):
+                self._session.check_done()
+                home = attempt(topic_partition, directory, partial(self._home_of_kept, directory))
+                if isinstance(home, Refusal):
+                    yield Refusal(str(directory), home.error)
+                elif home is None or home == log_dir or not fs.exists(home / str(topic_partition)):
+                    reason = "its partition is not in the log dir: erase where that is, or remove what is kept"
+                    yield Refusal(str(directory), UncleanableError(directory, reason))
+        for above in map(real_path, self._options.cut):
+            for topic_partition, directory in kept_alone(fs, above, given, places):
+                self._session.check_done()
+                place = LogPlace("cut", topic_partition, directory)
+                topic = self._session.topic(topic_partition, directory).config
+                limit_bytes = self._session.settings.cleaner.batch_limit_bytes(topic)
+                cut = attempt(topic_partition, directory, partial(self._erase_cut, place, directory, limit_bytes))
+                yield Refusal(str(directory), cut.error) if isinstance(cut, Refusal) else cut
+
+    def _home_of_kept(self, directory: Path) -> Path | None:
+        """Return the log dir that the manifest of kept segments names; None without one."""
+        with self._fs.hold(directory):
+            return KeptErasure(self._fs, directory).log_dir
 
     def _erase_log(self, place: LogPlace, others: list[Outcome]) -> EraseReport:
         began, fs = time.monotonic(), self._fs

@@ -55,8 +55,7 @@ def find_places(log_dir: LogDir, given: Sequence[str]) -> list[LogPlace]:
     """
     there = list(_all_places(log_dir))
     found: dict[Path, LogPlace] = {}
-    for text in given:
-        name = text.rstrip("/").rpartition("/")[2]
+    for name in map(_name_of, given):
         of_partition = [each for each in there if _is_of_partition(each, name)]
         of_topic = [each for each in there if _is_of_topic(each, name)]
         if of_partition and of_topic:
@@ -66,6 +65,35 @@ def find_places(log_dir: LogDir, given: Sequence[str]) -> list[LogPlace]:
             raise UsageError(f"{log_dir.path}: no topic and no partition {name}{did_you_mean(name, sorted(known))}")
         found.update((each.directory, each) for each in (*of_partition, *of_topic))
     return list(found.values())
+
+
+def kept_alone(
+    fs: FileSystem, above: Path, given: Sequence[str], places: Sequence[LogPlace]
+) -> list[tuple[TopicPartition, Path]]:
+    """
+    Return what is kept of the topics named, of partitions that have no place in the log dir.
+
+    Args:
+        fs: the file system.
+        above: what `--kept` or `--cut` names.
+        given: names of topics and of partitions.
+        places: what `find_places` has found for them.
+    """
+    there = {each.topic_partition for each in places}
+    topics = {_name_of(text) for text in given} - {str(each) for each in there}
+    found = []
+    for name in fs.list_dirs(above):
+        try:
+            topic_partition = TopicPartition.parse(name)
+        except ValueError:
+            continue
+        if topic_partition.topic in topics and topic_partition not in there:
+            found.append((topic_partition, above / name))
+    return found
+
+
+def _name_of(text: str) -> str:
+    return text.rstrip("/").rpartition("/")[2]
 
 
 def _all_places(log_dir: LogDir) -> Iterator[LogPlace]:

@@ -26,10 +26,10 @@ from uuid import UUID
 from cleaner.app import load_partition
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
-from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, with_progress
+from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, require_unlocked, with_progress
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.errors import HandoverRefusedError, LogDirLockedError, NotCleanlyShutDownError, UsageError
+from cleaner.errors import HandoverRefusedError, NotCleanlyShutDownError, UsageError
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.files import read_cleaner_topics
 from cleaner.settings.sources import Sources
@@ -45,7 +45,6 @@ from cleaner.storage.handover import (
     settle_handover,
 )
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
-from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.lock.log_dir_lock import LockMode
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment import names
@@ -128,21 +127,12 @@ def hand_over(
     with as_cleaner_errors(to_dir):
         if dry_run:
             for directory in (from_dir, to_dir):
-                _require_unlocked(context.fs, directory)
+                require_unlocked(context.fs, directory)
         with (
             open_session(from_dir, Sources(), context, mode=mode) as ours,
             open_session(to_dir, sources, context, mode=mode) as theirs,
         ):
             return _Handover(ours, theirs, topic_ids, sources).run(dry_run=dry_run)
-
-
-def _require_unlocked(fs: FileSystem, log_dir: Path) -> None:
-    """Make sure that a log dir could be locked. Raises LogDirLockedError: another process is at work in it."""
-    report = probe(fs, log_dir)
-    if report.holder is not LockHolder.NOBODY or report.has_writer:
-        who = report.holder.value if report.holder is not LockHolder.NOBODY else "a writer"
-        pid = "" if report.pid is None else f" (process {report.pid})"
-        raise LogDirLockedError(f"{log_dir / names.LOCK}: locked by {who}{pid}; stop it first")
 
 
 _Work = Callable[[TopicPartition, Path], HandedOver]

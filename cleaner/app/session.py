@@ -32,12 +32,13 @@ from cleaner.policy.kafka_version import ChosenVersion
 from cleaner.settings import Given, ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import real_path
+from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind, Use, find_conflicts
 from cleaner.storage.segment.generation import raise_generation
-from cleaner.storage.segment.names import LOG, PARTITION_METADATA
+from cleaner.storage.segment.names import LOCK, LOG, PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
 
 if TYPE_CHECKING:
@@ -224,6 +225,20 @@ def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
         return []
     family = [LogDir(log_dir.fs, path) for path in dict.fromkeys(paths) if path.is_dir()]
     return [str(conflict) for conflict in find_conflicts(family)]
+
+
+def require_unlocked(fs: FileSystem, log_dir: Path) -> None:
+    """
+    Make sure that a log dir could be locked, without a lock: for a dry run.
+
+    Raises:
+        LogDirLockedError: another process is at work in it.
+    """
+    report = probe(fs, log_dir)
+    if report.holder is not LockHolder.NOBODY or report.has_writer:
+        who = report.holder.value if report.holder is not LockHolder.NOBODY else "a writer"
+        pid = "" if report.pid is None else f" (process {report.pid})"
+        raise LogDirLockedError(f"{log_dir / LOCK}: locked by {who}{pid}; stop it first")
 
 
 def parse_names(texts: Sequence[str]) -> list[TopicPartition]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from cleaner.base.model import TopicPartition
@@ -57,3 +60,21 @@ def flip_bit(path: Path, position: int = -1) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1
     path.write_bytes(bytes(data))
+
+
+@contextmanager
+def locked_elsewhere(log_dir: Path) -> Iterator[None]:
+    """Let another process hold a log dir's lock: a process's own lock is not there for itself."""
+    program = (
+        "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem; "
+        "from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock; "
+        "lock = LogDirLock(FileSystem(), Path(sys.argv[1]), LockMode.EXCLUSIVE); print('in', flush=True); "
+        "sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(log_dir)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"in\n"
+        yield
+        other.communicate()

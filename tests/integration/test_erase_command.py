@@ -17,7 +17,7 @@ from cleaner.cleaning.recopy.erasure import ErasingSurvivors
 from cleaner.errors import CleanerError, CorruptBatchError, NotCleanlyShutDownError, UsageError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
-from tests.integration.log_dirs import NOW, Run, contents, flip_bit
+from tests.integration.log_dirs import NOW, Run, contents, flip_bit, locked_elsewhere
 from tests.support.batch_builder import Producer
 from tests.support.batch_reader import batch_info, split_batches
 from tests.support.growing_log import GrowingLog
@@ -103,6 +103,27 @@ def test_no_place_has_the_records_any_more(log_dir: Path, tmp_path: Path, keys: 
     assert not [each for each in cleaner.check(log_dir).findings if each.is_damage]
 
 
+def test_what_is_kept_of_a_partition_that_is_gone(tmp_path: Path, keys: Path, run: Run) -> None:
+    """Old segments are refused, unless the log dir has them that they came from; a cut is erased."""
+    kept, cut, moved = tmp_path / "kept", tmp_path / "cut", tmp_path / "moved"
+    log_dir = write_log_dir(tmp_path / "logs", personal_log(), personal_log("topic-1"))
+    assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+    for name in ("topic-1", "topic-9", "other-1"):
+        (cut / name).mkdir(parents=True)
+        (cut / name / f"{FIRST}.300-400").write_bytes(b"torn " + SECRET)
+    shutil.copytree(log_dir, moved, ignore=lambda _, names: {name for name in names if name == "topic-0"})
+    shutil.rmtree(log_dir / "topic-1")
+
+    arguments = ("--keys", keys, "--kept", kept, "--cut", cut)
+    code, _, err = run("erase", log_dir, "topic", *arguments)
+    assert code == 1
+    assert "kept/topic-1: its partition is not in the log dir" in "".join(err.split("\n  "))
+    assert {Path(name).parts[1] for name in secrets_in(kept, cut)} == {"topic-1", "other-1"}
+    assert run("erase", log_dir, "topic-0", *arguments)[0] == 0
+    assert run("erase", moved, "topic", *arguments)[0] == 0
+    assert secrets_in(kept, cut, log_dir, moved) == [f"cut/other-1/{FIRST}.300-400"]
+
+
 def test_other_records_keep_their_bytes_and_the_log_its_end(log_dir: Path, keys: Path, run: Run) -> None:
     """Batches without a record to erase are copied; the last batch, of which nothing stays, holds up the log's end."""
     topic = log_dir / "topic-0"
@@ -156,6 +177,13 @@ def test_what_is_kept_elsewhere_is_checked_first(log_dir: Path, keys: Path, run:
     assert code == 2
     assert "outside" in err
     assert contents(log_dir) == before
+
+
+def test_nothing_is_counted_while_a_process_uses_the_log_dir(log_dir: Path, keys: Path, run: Run) -> None:
+    """It may replace the files meanwhile."""
+    with locked_elsewhere(log_dir):
+        code, _, err = run("erase", log_dir, "topic", "--keys", keys, "--dry-run")
+    assert (code, ".lock: locked by" in err) == (75, True)
 
 
 def test_a_log_dir_that_is_open_or_torn_is_refused(log_dir: Path, keys: Path, run: Run) -> None:

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,7 +30,7 @@ from cleaner.storage.handover import bytes_to_write, hand_over_partition, handov
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
 from cleaner.storage.log_dir import LogDir, OffsetKind
-from tests.integration.log_dirs import flip_bit
+from tests.integration.log_dirs import flip_bit, locked_elsewhere
 from tests.integration.two_dirs import (
     END,
     FIRST,
@@ -234,19 +232,8 @@ def test_partitions_with_a_refused_one_are_reported_as_not_begun(ours: Path, bro
 
 def test_dry_run_reports_a_log_dir_in_use(ours: Path, brokers: Path, run: Run) -> None:
     """Without a lock of its own."""
-    program = (
-        "import sys; from pathlib import Path; from cleaner.storage.fs.file_system import FileSystem; "
-        "from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock; "
-        "lock = LogDirLock(FileSystem(), Path(sys.argv[1]), LockMode.EXCLUSIVE); print('in', flush=True); "
-        "sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(brokers)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"in\n"
+    with locked_elsewhere(brokers):
         code, _, err = run(ours, brokers, "--dry-run")
-        other.communicate()
     assert (code, f"{brokers}/.lock: locked by" in err) == (75, True)
 
 

@@ -218,8 +218,14 @@ class _FollowedEnd:
 
     def _open(self, segment: OpenSegment) -> OpenSegment:
         self.close()
-        self._segment, self._last_batch = segment, (0, b"")
-        self._end = end_of(segment, segment.file.size(), self._checked)
+        self._last_batch = (0, b"")
+        try:
+            end = end_of(segment, segment.file.size(), self._checked)
+        except BaseException:
+            segment.close()
+            raise
+        # Only with its end: that of the file before is the middle of a batch in this one, and would stay the end.
+        self._segment, self._end = segment, end
         return segment
 
     def _is_cut(self, segment: OpenSegment) -> bool:

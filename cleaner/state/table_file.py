@@ -157,9 +157,10 @@ class TableFile:
 
     def clear(self) -> None:
         """Begin with an empty index, and new words for digests."""
-        self._seed = os.urandom(SEED_BYTES)
-        self.secret, self.entries = secret_words(self._seed), 0
-        self._replace(_FIRST_SLOTS)
+        seed = os.urandom(SEED_BYTES)
+        self._replace(_FIRST_SLOTS, np.zeros(0, np.uint64))
+        # Only now: with new words nothing would be found in a table that could not be replaced.
+        self._seed, self.secret, self.entries = seed, secret_words(seed), 0
 
     def put(self, keys: tuple[Bytes, Longs, Longs], offsets: Longs, places: Longs) -> None:
         """Put records: data, starts and sizes of their keys, their offsets and places."""
@@ -171,7 +172,7 @@ class TableFile:
             )
             if begin == len(offsets):
                 return
-            self._replace(2 * self.slots)
+            self._replace(2 * self.slots, self.words)
 
     def save(self, facts: TableFacts) -> None:
         """Force the index to disk and write down what it is."""
@@ -190,17 +191,16 @@ class TableFile:
             self._file = None
         self._lock.release()
 
-    def _replace(self, slots: int) -> None:
-        """Go on with a new file of so many slots, which has the entries of the old one, if there are any."""
+    def _replace(self, slots: int, entries: Words) -> None:
+        """Go on with a new file of so many slots, which has these entries."""
         temporary = self._path.with_name(self._path.name + UNFINISHED)
         self._fs.remove(temporary)
         file = self._fs.create(temporary, like=None)
         try:
             self._fs.set_mode(temporary, 0o600)
-            old = self.words if self.entries else np.zeros(0, np.uint64)
             memory = file.map(slots * _ENTRY_BYTES)
             words = np.frombuffer(memory, np.uint64)
-            kernel.move_keys(old, words, slots)
+            kernel.move_keys(entries, words, slots)
             self._fs.rename(temporary, self._path)
         except BaseException:
             file.close()

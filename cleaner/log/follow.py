@@ -172,6 +172,11 @@ class Follower:
         self._end()
         return None
 
+    def go_back(self, offset: int) -> None:
+        """Go on from an earlier offset: what was returned from there on could not be handed on. Reads nothing."""
+        self._view.require_own()
+        self._is_handing_out, self._next_offset = True, arguments.whole("offset", offset, 0)
+
     def __iter__(self) -> Iterator[Record]:
         return self
 

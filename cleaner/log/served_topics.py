@@ -61,6 +61,8 @@ class ServedTopics:
         self._upkeep = upkeep
         self._removals = removals
         self._topics = Topics(services.fs, [state.log_dir for state in states], services.clock)
+        # What an error has left unfinished: topics with the partitions they had before; others may be on disk by now.
+        self._unfinished: dict[str, frozenset[TopicPartition]] = {}
 
     def names(self) -> list[str]:
         """Return the names of all topics."""
@@ -79,6 +81,7 @@ class ServedTopics:
         check_topic_name(name)
         policy = ",".join(sorted(self._config_of(name).cleanup_policy))
         self._topics.check_new(name)
+        self._unfinished[name] = frozenset()
         try:
             made = self._topics.create(name, partitions, settings, default_policy=policy, topic_id=topic_id)
             self._serve(made, made.partitions)
@@ -90,15 +93,28 @@ class ServedTopics:
             except CleanerError as second:
                 error.add_note(f"the unfinished topic could not be deleted: {second}")
             raise
+        del self._unfinished[name]
         return made
 
     def grow(self, name: str, partitions: int) -> Topic:
-        """Give a topic more partitions and serve them; raises as `Topics.grow`, and ConfigError for its settings."""
+        """
+        Give a topic more partitions and serve them; after an error, call it again.
+
+        Raises as `Topics.grow`, and ConfigError for its settings.
+        """
         self.config(name)  # before a directory is made: no log can be served with settings that cannot be read
-        before = self._topics.find(name).homes
-        grown = self._topics.grow(name, partitions)
-        self._serve(grown, [each for each in grown.partitions if each.partition not in before])
-        return grown
+        topic = self._topics.find(name)
+        before = self._unfinished.setdefault(name, frozenset(topic.partitions))
+        if partitions != len(topic.homes) or not self._unserved(topic, before):
+            topic = self._topics.grow(name, partitions)
+        self._serve(topic, self._unserved(topic, before))
+        del self._unfinished[name]
+        return topic
+
+    def _unserved(self, topic: Topic, before: frozenset[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions that were made since, and that no log is open of."""
+        served = before.union(each.partition for each in self._partitions.all())
+        return [each for each in topic.partitions if each not in served]
 
     def alter(self, name: str, changes: Mapping[str, str | None]) -> Topic:
         """Change a topic's settings, which count at once; raises as `Topics.alter`."""
@@ -111,6 +127,7 @@ class ServedTopics:
         delay_ms = self.config(name).file_delete_delay_ms
         for directory in self._topics.delete(name, self._removing):
             self._removals.add_directory(directory, delay_ms)
+        self._unfinished.pop(name, None)
         self._read_settings()
         self._services.wake()
 

@@ -208,12 +208,16 @@ class Table:
         """
         with self._guard:
             stream = self._index.stream(self._sync())
+            end_offset = self._index.end_offset
         try:
-            while stream.next_offset < self._index.end_offset:
+            while stream.next_offset < end_offset:
                 before = stream.next_offset
-                stream.stop_at(self._index.end_offset, None)  # only what the index has is handed out
+                stream.stop_at(end_offset, None)  # only what the index has is handed out
                 for columns in stream.next_columns():
                     with self._guard:
+                        if self._index.end_offset < end_offset:
+                            self._sync()  # it was begun again by a lookup, which failed
+                        end_offset = max(end_offset, self._index.end_offset)
                         current = self._index.are_current(columns)
                     # Records handed out have both.
                     wanted = columns.where(current & ~columns.value_is_null)

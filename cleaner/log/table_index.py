@@ -88,6 +88,7 @@ class TableIndex:
         self._epoch = -1
         self._view_epoch: int | None = None
         self._listing: PartitionListing | None = None
+        self._must_begin = False  # a beginning has failed in the middle
         try:
             self._log = files.listing()
             self._open()
@@ -103,8 +104,9 @@ class TableIndex:
         self.file.close()
 
     def save(self) -> None:
-        """Force the index to disk, for its next life."""
-        self.file.save(self._facts())
+        """Force the index to disk, for its next life; not one that has not begun."""
+        if not self._must_begin:
+            self.file.save(self._facts())
 
     def is_fresh(self) -> bool:
         """Tell, at little cost, that the log's writer in this process has changed nothing since the last look."""
@@ -162,7 +164,8 @@ class TableIndex:
         self._require_same_log(listing)
         view = self._view
         end = max(view.last_stable_offset, view.log_start_offset)
-        if end < self.end_offset or view.leader_epoch != self._view_epoch or self._is_cut():
+        is_other = end < self.end_offset or view.leader_epoch != self._view_epoch
+        if self._must_begin or is_other or self._is_cut():
             self.begin()
         if listing is not self._listing and not self._follow_files(listing):
             return False
@@ -182,12 +185,15 @@ class TableIndex:
         return end is not None and end < self.end_offset
 
     def begin(self) -> None:
-        """Begin with an empty index."""
+        """Begin with an empty index; after an error the next `catch_up` does."""
+        self._must_begin, self._look_ns = True, 0
+        self.end_offset, self._epoch, self._listing = 0, -1, None
         for base in list(self._by_base):
             self._drop(base)
         self.file.clear()
-        self.end_offset, self._epoch, self._listing = self._view.log_start_offset, -1, None
+        self.end_offset = self._view.log_start_offset
         self._view_epoch = self._view.leader_epoch
+        self._must_begin = False
 
     def _follow_files(self, listing: PartitionListing) -> bool:
         """Read the files that are new in a listing, up to the known end; False if it has changed meanwhile."""

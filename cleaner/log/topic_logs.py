@@ -209,9 +209,11 @@ class TopicFollower:
         while not self.is_closed:
             seen = self._signal.version
             found = self._take(most)
-            left = None if until is None else until - self._clock.monotonic_ns() / 1e9
-            if found or most == 0 or (left is not None and left <= 0):
+            if found or most == 0:
                 return found
+            left = None if until is None else until - self._clock.monotonic_ns() / 1e9
+            if left is not None and left <= 0:
+                return []
             self._signal.wait(seen, _LONGEST_WAIT_SECONDS if left is None else min(left, _LONGEST_WAIT_SECONDS))
         return []
 
@@ -261,8 +263,23 @@ class TopicFollower:
             follower.close()
 
     def _take(self, most: int | None) -> list[TopicRecord]:
-        numbers = list(self._followers)
+        begins = self.next_offsets
         found: list[TopicRecord] = []
+        try:
+            self._take_in_turn(most, found)
+        except CleanerError:
+            if not found:
+                raise
+            # The next call that finds no others raises it.
+        except BaseException:
+            for number, offset in begins.items():
+                self._followers[number].go_back(offset)
+            raise
+        return found
+
+    def _take_in_turn(self, most: int | None, found: list[TopicRecord]) -> None:
+        """Add records of all partitions; after a CleanerError those that were not added are still unread."""
+        numbers = list(self._followers)
         self._first += 1
         for place in range(len(numbers)):
             number = numbers[(self._first + place) % len(numbers)]
@@ -273,11 +290,8 @@ class TopicFollower:
                 try:
                     found.append(self._topic.decoded(number, record))
                 except CleanerError:
-                    self.seek(number, record.offset or 0)
-                    if found:
-                        return found  # the next call raises it
+                    follower.go_back(record.offset or 0)
                     raise
-        return found
 
 
 def _each(records: object) -> Iterable[object]:

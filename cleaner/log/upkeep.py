@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError
+from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogDirOfflineError, OutOfDescriptorsError
 from cleaner.log import counters
 from cleaner.log.dir_state import DirState
 from cleaner.log.partitions import Partitions, ServedLog, Services
@@ -70,6 +70,7 @@ class Upkeep:
         self._removals = removals
         self._rolled = rolled
         self._end_late = end_late
+        self._are_given = True  # whether each log has its topic's settings, as far as the disk lets them be known
 
     def tasks(self) -> list[PeriodicTask]:
         """Return the tasks."""
@@ -160,17 +161,23 @@ class Upkeep:
     def look_at_settings(self) -> None:
         """Apply changes that other processes or operators made in settings files."""
         now_ms = self._services.clock.now_ms()
-        has_changed = False
+        has_changed = not self._are_given
         for settings in self._settings.values():
             has_changed |= settings.look(now_ms)
         if has_changed:
             self.apply_settings()
 
     def apply_settings(self) -> None:
-        """Give each log its topic's present settings."""
+        """Give each log its topic's present settings; one whose disk fails gets them at the next look."""
+        self._are_given, are_given = False, True
         for served in self._partitions.all():
             with self._reporting(served, "given its settings"):
-                self._partitions.configure(served, self._settings[served.state.path])
+                try:
+                    self._partitions.configure(served, self._settings[served.state.path])
+                except (LogDirOfflineError, OutOfDescriptorsError):
+                    are_given = False
+                    raise
+        self._are_given = are_given
         self._rolled()
 
     # ---- retention -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, UsageError
+from cleaner.errors import CleanerError, CorruptLogError, UsageError
 from cleaner.serve.partition import Partition
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -65,6 +65,7 @@ class Catalog:
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[str, Topic] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._has_all_ids = True
         self._instead: Mapping[TopicPartition, Path | None] | None = None
         self._look(is_first=True)
 
@@ -115,7 +116,7 @@ class Catalog:
                 elif files_in is not None:
                     found[topic_partition] = Partition(self._fs, path.parent, topic_partition, self._clock, files_in)
         gone = [each for key, each in self._partitions.items() if found.get(key) is not each]
-        if is_first or gone or len(found) != len(self._partitions):
+        if is_first or gone or len(found) != len(self._partitions) or not self._has_all_ids:
             topics = self._topics_of(found)
             # Replaced as wholes: other threads read them.
             self.by_id = {topic.topic_id: topic for topic in topics.values()}
@@ -130,6 +131,7 @@ class Catalog:
             by_name.setdefault(topic_partition.topic, {})[topic_partition.partition] = found[topic_partition]
         topics: dict[str, Topic] = {}
         taken: set[str] = set()
+        self._has_all_ids = True
         for name, partitions in by_name.items():
             topic_id = self._id_of(name, partitions)
             # A directory that was copied under another name has the id of the first.
@@ -144,6 +146,8 @@ class Catalog:
                 found = read_topic_id(self._fs, each.directory / PARTITION_METADATA)
             except CleanerError as error:
                 self._say(str(error))
+                # The made-up id is not kept for what only cannot be read now.
+                self._has_all_ids = self._has_all_ids and isinstance(error, CorruptLogError)
                 continue
             if found is not None:
                 return format_uuid(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 
-from cleaner.errors import CleanerError, CorruptLogError
+from cleaner.errors import CleanerError, CorruptLogError, LogDirOfflineError, UncleanableError
 from cleaner.read.partition_files import MAX_BATCH_BYTES
 from cleaner.serve.catalog import Catalog
 from cleaner.storage.fs.file_system import FileSystem
@@ -44,12 +44,19 @@ class GroupOffsets:
         self._fs = fs
         self._catalog = catalog
         self._warn = warn
+        self._said: set[str] = set()
         self._of_backup: dict[str, dict[Place, Committed]] | None = None
         self._own: dict[str, dict[Place, Committed]] = {}
         self._count = 0
 
     def load(self) -> bool:
-        """Read the backup's offsets, the first time; this may take seconds. False: a bucket does not answer now."""
+        """
+        Read the backup's offsets, the first time; this may take seconds.
+
+        Returns:
+            False: a bucket or a disk does not answer now, or no file descriptor is left. It is asked again the next
+            time: without these offsets, groups would begin anew.
+        """
         if self._of_backup is not None:
             return True
         found: dict[str, dict[Place, Committed]] = {}
@@ -60,9 +67,9 @@ class GroupOffsets:
                 side = LogSide(self._fs, partition.directory, start)
                 state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
             except CleanerError as error:
-                self._warn(f"committed offsets of {partition.topic_partition} are not known: {error}")
-                if partition.is_remote and not isinstance(error, CorruptLogError):
-                    return False  # without them, groups would begin anew
+                self._say(f"committed offsets of {partition.topic_partition} are not known: {error}")
+                if _may_pass(error):
+                    return False
                 continue
             for key, facts in cast("GroupReplay", state).committed_offsets():
                 committed = Committed(
@@ -71,6 +78,11 @@ class GroupOffsets:
                 found.setdefault(key.group, {})[key.topic, key.partition] = committed
         self._of_backup = found
         return True
+
+    def _say(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            self._warn(message)
 
     def groups(self) -> set[str]:
         """Return the groups that have offsets; call `load` first."""
@@ -89,3 +101,10 @@ class GroupOffsets:
             self._count += 1
         own[place] = committed
         return True
+
+
+def _may_pass(error: CleanerError) -> bool:
+    """Tell whether there may be an answer the next time: not of damage, nor where this user may not read."""
+    if isinstance(error, LogDirOfflineError):
+        return not isinstance(error.cause, PermissionError)
+    return not isinstance(error, CorruptLogError | UncleanableError)

@@ -22,10 +22,16 @@ class FileState(NamedTuple):
     changed_ns: int
 
 
+UNREADABLE = FileState(0, 0, 0, 0)
+"""Of what may be there, and its status cannot be read: equal to no state from before or after that."""
+
+
 def file_state(fs: FileSystem, path: Path) -> FileState | None:
-    """Return the state of a file or directory; None if it does not exist or its status cannot be read."""
+    """Return the state of a file or directory; None if it does not exist, `UNREADABLE` if the system does not say."""
     try:
         found = fs.stat_followed(path)
-    except (OSError, CleanerError):
+    except FileNotFoundError:
         return None
+    except (OSError, CleanerError) as error:
+        return None if isinstance(getattr(error, "cause", error), NotADirectoryError) else UNREADABLE
     return FileState(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)

@@ -21,7 +21,7 @@ from pathlib import Path
 from uuid import UUID
 
 from cleaner.base import concurrency
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, LogDirOfflineError, OutOfDescriptorsError
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import CLEANER_TOPICS
 from cleaner.settings.resolver import FilesOfLogDir, ResolvedTopic, SettingsResolver
@@ -66,6 +66,7 @@ def _is_old(state: FileState, now_ms: int) -> bool:
     return not 0 <= now_ms - state.changed_ns // 1_000_000 < SETTLED_MS
 
 
+_OF_THE_DISK = (LogDirOfflineError, OutOfDescriptorsError)
 _NOT_APPLIED = "a change was not applied: "
 
 
@@ -219,13 +220,19 @@ class FollowedSettings:
         return has_changed
 
     def _read_again(self, topic: str, known: _Known, state: FileState | None) -> bool:
-        known.state = state
-        self._refused.pop(topic, None)
         try:
             known.settings = {topic_id: self._resolve(topic, topic_id, known) for topic_id in known.settings}
+            self._refused.pop(topic, None)
         except CleanerError as error:
-            self._refused[topic] = (state, str(error))
+            refused = (state, str(error))
+            may_pass = any(isinstance(each, _OF_THE_DISK) for each in (error, error.__cause__))
+            if may_pass and self._refused.get(topic) == refused:
+                return False
+            self._refused[topic] = refused
             known.settings = {topic_id: _kept(settings, error) for topic_id, settings in known.settings.items()}
+            if may_pass:
+                return True  # the state from before stays: the next look reads the file again
+        known.state = state
         return True
 
 

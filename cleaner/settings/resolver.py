@@ -227,11 +227,12 @@ class SettingsResolver:
         if cleaner_topics is not None:
             listed_as = file_state(self._fs, self._log_dir)
             if self._listed_as != listed_as:
-                self._listed_as = listed_as
                 # Every round changes the directory, but rarely the names in it.
                 names = self._fs.list_dir(self._log_dir)
                 if names != self._listed_names:
-                    self._listed_names, self._listed_topics = names, frozenset(self._list_topics())
+                    self._listed_topics = frozenset(self._list_topics())
+                    self._listed_names = names
+                self._listed_as = listed_as  # after an error it is listed again
             topics = self._listed_topics
         return FilesOfLogDir(cleaner_topics, topics, file_state(self._fs, self._log_dir / META_PROPERTIES))
 

@@ -156,9 +156,10 @@ class TableFile:
 
     def clear(self) -> None:
         """Begin with an empty index, and new words for digests."""
-        self._seed = os.urandom(SEED_BYTES)
-        self.secret, self.entries = secret_words(self._seed), 0
-        self._replace(_FIRST_SLOTS)
+        seed = os.urandom(SEED_BYTES)
+        self._replace(_FIRST_SLOTS, np.zeros(0, np.uint64))
+        # Only now: with new words nothing would be found in a table that could not be replaced.
+        self._seed, self.secret, self.entries = seed, secret_words(seed), 0
 
     def put(self, keys: tuple[Bytes, Longs, Longs], offsets: Longs, places: Longs) -> None:
         """Put records: data, starts and sizes of their keys, their offsets and places."""
@@ -170,7 +171,7 @@ class TableFile:
             )
             if begin == len(offsets):
                 return
-            self._replace(2 * self.slots)
+            self._replace(2 * self.slots, self.words)
 
     def gather(self) -> TableRuns:
         """Return what takes many records, for `put_gathered`."""
@@ -187,7 +188,7 @@ class TableFile:
                 begin, self.entries = kernel.put_entries(self.words, self.slots, rows, begin, self.entries, limit)
                 if begin == rows.size // kernel.ENTRY_WORDS:
                     break
-                self._replace(2 * self.slots)
+                self._replace(2 * self.slots, self.words)
 
     def _make_room(self, first_group: Words) -> None:
         """Make the index so large that all groups fit into their parts of it, told by the keys of the first."""
@@ -198,7 +199,7 @@ class TableFile:
         entries = self.entries + int((missing + 3 * missing**0.5) * kernel.GROUPS)
         slots = int(entries / _DENSEST) + 1
         if slots > self.slots:
-            self._replace(slots)
+            self._replace(slots, self.words)
 
     def save(self, facts: TableFacts) -> None:
         """Force the index to disk and write down what it is."""
@@ -217,17 +218,16 @@ class TableFile:
             self._file = None
         self._lock.release()
 
-    def _replace(self, slots: int) -> None:
-        """Go on with a new file of so many slots, which has the entries of the old one, if there are any."""
+    def _replace(self, slots: int, entries: Words) -> None:
+        """Go on with a new file of so many slots, which has these entries."""
         temporary = self._path.with_name(self._path.name + UNFINISHED)
         self._fs.remove(temporary)
         file = self._fs.create(temporary, like=None)
         try:
             self._fs.set_mode(temporary, 0o600)
-            old = self.words if self.entries else np.zeros(0, np.uint64)
             memory = file.map(slots * ENTRY_BYTES)
             words = np.frombuffer(memory, np.uint64)
-            kernel.move_keys(old, words, slots)
+            kernel.move_keys(entries, words, slots)
             self._fs.rename(temporary, self._path)
         except BaseException:
             file.close()

@@ -27,10 +27,12 @@ from types import FrameType
 from typing import Any
 
 import cleaner
-from cleaner import CleanerError, Log, LogManager, LogProducer, Record
+from cleaner import CleanerError, Log, LogManager, LogProducer, Record, open_reader
 from cleaner.app.check_log_dir import CheckOptions, check_paths
 from cleaner.app.options import CallContext
-from cleaner.errors import LogClosedError, TopicExistsError, UnknownTopicError
+from cleaner.errors import InvalidTopicError, LogClosedError, TopicExistsError, UnknownTopicError
+from cleaner.log.table import Table
+from cleaner.log.topic_logs import TopicRecord
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 from cleaner.verification.check.findings import Finding
@@ -474,6 +476,116 @@ def _follow(life: Life) -> Operation:
     return operation
 
 
+def _follow_topic(life: Life) -> Operation:
+    life.manager.create_topic("u", 3, _SETTINGS)
+    topic = life.manager.topic("u")
+    for number, log in topic.logs.items():
+        log.append([Record(b"k", b"%d" % value) for value in range(number + 2)]).durable.result(_PATIENCE_SECONDS)
+    wanted = [(number, offset) for number in topic.logs for offset in range(number + 2)]
+    follower = topic.follow_all()
+
+    def operation() -> None:
+        got: list[TopicRecord] = []
+        with follower:
+            try:
+                got += follower.poll()
+            finally:
+                sys.setprofile(None)
+                _stop_faults(life)
+                for _ in topic.logs:
+                    got += follower.poll()
+                assert sorted((record.partition, record.offset) for record in got) == wanted
+
+    return operation
+
+
+def _look_beside(life: Life) -> Operation:
+    reader = open_reader(life.path, "t", fs=life.fs)
+    assert reader.log_end_offset == 9
+    life.append(10, 37)()
+    life.log.roll()
+    life.append(5, 11)()
+
+    def operation() -> None:
+        with reader:
+            try:
+                _ = reader.log_end_offset
+            finally:
+                sys.setprofile(None)
+                _stop_faults(life)
+                assert reader.log_end_offset == 24
+                life.append(5, 53)()
+                assert reader.log_end_offset == 29
+
+    return operation
+
+
+def _look_up(life: Life) -> Operation:
+    life.append(30)()
+    life.log.roll()
+    life.append(3)()
+    table = life.log.table(life.path.with_name(life.path.name + "-table"))
+    with life.log.latest() as latest:
+        wanted = latest.to_dict()
+
+    def operation() -> None:
+        with table:
+            try:
+                _begin_again(table)
+                table.get_many(list(wanted))
+            finally:
+                sys.setprofile(None)
+                _stop_faults(life)
+                assert dict(zip(wanted, table.get_many(list(wanted)), strict=True)) == wanted
+                assert {key: table.get(key) for key in wanted} == dict(table.items()) == wanted
+
+    return operation
+
+
+def _begin_again(table: Table) -> None:
+    """As a lookup does that finds an entry of a record that an erasure has removed."""
+    table._index.begin()
+
+
+def _grow(life: Life) -> Operation:
+    def operation() -> None:
+        try:
+            life.manager.add_partitions("t", 3)
+        except BaseException:
+            sys.setprofile(None)
+            _stop_faults(life)
+            # It goes on where it was, unless it was done.
+            with contextlib.suppress(InvalidTopicError):
+                life.manager.add_partitions("t", 3)
+            raise
+        finally:
+            for log in life.manager.topic("t").logs.values():
+                log.append([Record(b"k", b"v")])
+
+    return operation
+
+
+def _alter(life: Life) -> Operation:
+    life.manager.create_topic("u", 2, _SETTINGS)
+
+    def operation() -> None:
+        try:
+            life.manager.alter_topic("u", {"segment.bytes": "2222222"})
+        except BaseException:
+            sys.setprofile(None)
+            _stop_faults(life)
+            life.manager.alter_topic("u", {"segment.bytes": "2222222"})
+            raise
+        finally:
+            sys.setprofile(None)
+            _stop_faults(life)
+            life.manager.upkeep.look_at_settings()
+            served = [each for each in life.manager._partitions.all() if each.partition.topic == "u"]
+            assert [each.settings.config.segment_bytes for each in served] == [2222222] * 2
+
+    return operation
+
+
 def _read(follower: Iterator[Record], into: list[tuple[int | None, bytes | None]]) -> None:
     for record in follower:
         into.append((record.offset, record.value))
@@ -503,6 +615,11 @@ OPERATIONS: dict[str, Callable[[Life], Operation]] = {
     "delete-topic": _delete,
     "close": _close,
     "follow": _follow,
+    "follow-topic": _follow_topic,
+    "look-beside": _look_beside,
+    "look-up": _look_up,
+    "add-partitions": _grow,
+    "alter-topic": _alter,
 }
 
 

@@ -166,6 +166,7 @@ SPANNING: Table = {
 FOLLOWER: Table = {
     "poll": {"timeout_seconds": SECONDS, "max_records": (*INTEGER, -1)},
     "poll_columns": {"timeout_seconds": SECONDS},
+    "go_back": {"offset": (*NEEDED_INTEGER, -1)},
     "close": {},
 }
 MANAGER: Table = {

@@ -97,6 +97,7 @@ IN_A_FORK: Mapping[str, tuple[object, ...]] = {
     **USUAL,
     "appended_at": (0, 0, None),
     "end_if_late": (0,),
+    "go_back": (0,),
     "poll": (None,),
     "poll_columns": (None,),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from uuid import UUID
 
 import pytest
 
-from cleaner.errors import ConfigError
+from cleaner.errors import CleanerError, ConfigError
 from cleaner.settings import FollowedSettings
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import File, FileSystem
+from tests.crash.interrupts import FaultyFileSystem
 from tests.support.metadata_builder import TOPIC, config_record, topic_record, write_segment
 
 ID = UUID(int=5)
@@ -122,6 +124,40 @@ def test_bad_topic_file_leaves_the_settings_and_warns_until_fixed(followed: Foll
     followed.write("segment.ms=3\n")
     assert followed.look()
     assert (followed.segment_ms(), dict(followed.settings.errors)) == (3, {})
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_topic_file_that_cannot_be_read_for_a_moment_is_read_again(followed: Followed, number: int) -> None:
+    """Each call of a look fails once; the change counts later, and so does one that is made in place after that."""
+    fs = FaultyFileSystem()
+    fs.what = lambda: OSError(number, os.strerror(number))
+    path = followed.topics_dir / "t.properties"
+    failures = 0
+    for call in range(1, 1000):
+        path.write_text("delete.retention.ms=1\n", encoding="utf-8")
+        settings = FollowedSettings(fs, followed.log_dir, Sources(topics_dir=followed.topics_dir))
+        now_ms = time.time_ns() // 1_000_000
+
+        def looked(after_ms: int) -> int:
+            settings.look(now_ms + after_ms)  # noqa: B023 - called in this turn
+            return settings.topic("t", None).config.delete_retention_ms  # noqa: B023
+
+        assert looked(0) == 1
+        path.write_text("delete.retention.ms=22\n", encoding="utf-8")
+        fs.calls, fs.fail_at = 0, call
+        try:
+            failures += looked(5_000) == 1
+        except CleanerError:
+            failures += 1
+        was_reached, fs.fail_at = fs.calls >= call, None
+        looked(10_000)
+        assert looked(15_000) == 22
+        path.write_text("delete.retention.ms=333\n", encoding="utf-8")
+        looked(20_000)
+        assert looked(25_000) == 333
+        if not was_reached:
+            break
+    assert failures > 2
 
 
 def test_topic_that_is_bad_at_first_has_no_settings_until_fixed(followed: Followed) -> None:

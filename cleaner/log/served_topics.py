@@ -125,8 +125,7 @@ class ServedTopics:
     def delete(self, name: str) -> None:
         """Delete a topic, close its logs, and have its files removed later; raises as `Topics.delete`."""
         delay_ms = self.config(name).file_delete_delay_ms
-        for directory in self._topics.delete(name, self._removing):
-            self._removals.add_directory(directory, delay_ms)
+        self._topics.delete(name, self._removing, lambda each: self._removals.add_directory(each, delay_ms))
         self._unfinished.pop(name, None)
         self._read_settings()
         self._services.wake()

@@ -228,26 +228,30 @@ class Topics:
         self._write_settings(name, values, self.names())
         return self.find(name)
 
-    def delete(self, name: str, locked: Locked) -> list[Path]:
+    def delete(self, name: str, locked: Locked, waits: Callable[[Path], None]) -> None:
         """
-        Delete a topic; returns its directories, which wait for their removal.
+        Delete a topic.
 
+        Args:
+            name: of the topic.
+            locked: see `Locked`.
+            waits: called with each directory that waits for its removal from then on, also before an error.
         Raises:
             UnknownTopicError: it does not exist.
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
         if not self._homes(name):
             raise UnknownTopicError(name, f"no such topic{did_you_mean(name, self.names())}")
-        waiting = []
         for number, log_dir in sorted(self._homes(name).items(), reverse=True):
             partition = TopicPartition(name, number)
             target = log_dir.path / partition_dir_name(partition, DirKind.DELETE, uuid.uuid4().hex)
             with locked(partition, log_dir):
-                self._fs.rename(log_dir.path / str(partition), target)
+                try:
+                    self._fs.rename(log_dir.path / str(partition), target)
+                finally:
+                    waits(target)  # where the renaming has failed, there is nothing to remove
                 self._fs.fsync_dir(log_dir.path)
-            waiting.append(target)
         self._write_settings(name, {}, self.names())
-        return waiting
 
     def drop_offsets(self, log_dir: LogDir, partitions: Collection[TopicPartition]) -> None:
         """

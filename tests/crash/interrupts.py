@@ -35,6 +35,7 @@ from cleaner.log.table import Table
 from cleaner.log.topic_logs import TopicRecord
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
+from cleaner.storage.segment.names import DirKind
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition
 
@@ -442,6 +443,14 @@ def _delete(life: Life) -> Operation:
             with contextlib.suppress(UnknownTopicError):
                 life.manager.delete_topic("u")
             raise
+        finally:
+            sys.setprofile(None)
+            _stop_faults(life)
+            with contextlib.suppress(UnknownTopicError):
+                life.manager.delete_topic("u")
+            deleted = {each for each in life.path.iterdir() if each.name.endswith(DirKind.DELETE.value)}
+            waiting = {each.directory for each in life.manager._removals._waiting}
+            assert deleted <= waiting
 
     return operation
 

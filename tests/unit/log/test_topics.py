@@ -112,7 +112,7 @@ def test_topic_that_is_there_or_is_not_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(UnknownTopicError, match="'b'"):
             call("b")
     with pytest.raises(UnknownTopicError):
-        topics.delete("b", _locked)
+        topics.delete("b", _locked, print)
     assert topics.settings("a") == {"cleanup.policy": "delete"}
 
 
@@ -205,7 +205,8 @@ def test_deleted_topic_is_renamed_from_its_last_partition_on(tmp_path: Path) -> 
     topics = _topics(tmp_path)
     for name in ("a", "b"):
         topics.create(name, 3, {}, default_policy="compact")
-    waiting = topics.delete("a", _locked)
+    waiting: list[Path] = []
+    topics.delete("a", _locked, waiting.append)
     assert [path.name.partition(".")[0] for path in waiting] == ["a-2", "a-1", "a-0"]
     assert all(path.name.endswith("-delete") and path.is_dir() for path in waiting)
     assert topics.names() == ["b"]
@@ -253,7 +254,7 @@ def test_deletion_cut_short_anywhere_leaves_a_shorter_topic(tmp_path: Path) -> N
         _topics(root).create("a", 3, {}, default_policy="compact")
         fs = _Dying(dies_at)
         with contextlib.suppress(LogDirOfflineError):
-            _topics(root, fs=fs).delete("a", _locked)
+            _topics(root, fs=fs).delete("a", _locked, print)
         left = sorted(partition.partition for partition in LogDir(FileSystem(), root).partitions())
         assert left == list(range(len(left)))
         assert not left or _topics(root).settings("a") == {"cleanup.policy": "compact"}

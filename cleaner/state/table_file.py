@@ -31,7 +31,7 @@ from cleaner.state.lock_file import LockFile
 from cleaner.state.state_dir import require_own_way, require_private
 from cleaner.state.state_file import StateFile
 from cleaner.state.table_runs import ENTRY_BYTES, Bytes, Longs, TableRuns
-from cleaner.storage.fs.file_system import UNFINISHED, File, FileSystem
+from cleaner.storage.fs.file_system import UNFINISHED, File, FileSystem, disk_errors
 
 _INDEX = "index"
 _RUNS = "index.runs"
@@ -205,7 +205,8 @@ class TableFile:
         """Force the index to disk and write down what it is."""
         file = self._file
         assert file is not None  # noqa: S101 - loaded or cleared
-        self._memory.flush()
+        with disk_errors(self._path):
+            self._memory.flush()
         file.fsync()
         values = {**vars(facts), "seed": self._seed.hex(), "entries": self.entries, "checksum": _checksum(file)}
         self._facts.save(TableFacts(**values))

@@ -162,22 +162,19 @@ class Coordinator:
 
     async def fetch_offsets(self, request: dict[str, Any], version: int) -> dict[str, Any]:
         """Answer OffsetFetch."""
-        if not await asyncio.to_thread(self._offsets.load):
-            code = Code.COORDINATOR_LOAD_IN_PROGRESS
-            asked = request.get("groups", [])
-            return {
-                "errorCode": code,
-                "topics": [],
-                "groups": [{**each, "errorCode": code, "topics": []} for each in asked],
-            }
         if version < 8:
-            return {"topics": self._offsets_of(request["groupId"], request["topics"])}
+            return await self._offsets_answer(request["groupId"], request["topics"])
         return {
             "groups": [
-                {"groupId": each["groupId"], "topics": self._offsets_of(each["groupId"], each["topics"])}
+                {"groupId": each["groupId"], **await self._offsets_answer(each["groupId"], each["topics"])}
                 for each in request["groups"]
             ]
         }
+
+    async def _offsets_answer(self, group: str, asked: list[dict[str, Any]] | None) -> dict[str, Any]:
+        if not await asyncio.to_thread(self._offsets.load, group):
+            return {"errorCode": Code.COORDINATOR_LOAD_IN_PROGRESS, "topics": []}
+        return {"topics": self._offsets_of(group, asked)}
 
     def _offsets_of(self, group: str, asked: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
         known = self._offsets.of(group)

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 from cleaner.errors import CleanerError, CorruptLogError, LogDirOfflineError, UncleanableError
 from cleaner.read.partition_files import MAX_BATCH_BYTES
 from cleaner.serve.catalog import Catalog
+from cleaner.serve.partition import Partition
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.verification.proof.side import LogSide
 from cleaner.verification.replay.groups import GroupReplay
@@ -45,38 +46,39 @@ class GroupOffsets:
         self._catalog = catalog
         self._warn = warn
         self._said: set[str] = set()
-        self._of_backup: dict[str, dict[Place, Committed]] | None = None
+        self._of_backup: dict[str, dict[Place, Committed]] = {}
+        self._unread: list[Partition] | None = None  # of `__consumer_offsets`; None: not looked for yet
         self._own: dict[str, dict[Place, Committed]] = {}
         self._count = 0
 
-    def load(self) -> bool:
+    def load(self, group: str | None = None) -> bool:
         """
         Read the backup's offsets, the first time; this may take seconds.
 
         Returns:
-            False: a bucket or a disk does not answer now, or no file descriptor is left. It is asked again the next
-            time: without these offsets, groups would begin anew.
+            False: a bucket or a disk does not answer now, or no file descriptor is left, and the group may have offsets
+            in what was not read. That is asked for again the next time: without these offsets, it would begin anew.
         """
-        if self._of_backup is not None:
-            return True
-        found: dict[str, dict[Place, Committed]] = {}
-        topic = self._catalog.topics.get(TOPIC)
-        for partition in () if topic is None else topic.partitions.values():
-            try:
-                start = partition.reach(committed=False).start
-                side = LogSide(self._fs, partition.directory, start)
-                state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
-            except CleanerError as error:
-                self._say(f"committed offsets of {partition.topic_partition} are not known: {error}")
-                if _may_pass(error):
-                    return False
-                continue
-            for key, facts in cast("GroupReplay", state).committed_offsets():
-                committed = Committed(
-                    cast("int", facts["offset"]), cast("int", facts["leader epoch"]), str(facts["metadata"] or "")
-                )
-                found.setdefault(key.group, {})[key.topic, key.partition] = committed
-        self._of_backup = found
+        if self._unread is None:
+            topic = self._catalog.topics.get(TOPIC)
+            self._unread = [] if topic is None else list(topic.partitions.values())
+        self._unread = [partition for partition in self._unread if not self._read(partition)]
+        return not self._unread or group in self._of_backup  # all of a group is in one partition
+
+    def _read(self, partition: Partition) -> bool:
+        """Read a partition; False: it may have an answer the next time."""
+        try:
+            start = partition.reach(committed=False).start
+            side = LogSide(self._fs, partition.directory, start)
+            state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
+        except CleanerError as error:
+            self._say(f"committed offsets of {partition.topic_partition} are not known: {error}")
+            return not _may_pass(error)
+        for key, facts in cast("GroupReplay", state).committed_offsets():
+            committed = Committed(
+                cast("int", facts["offset"]), cast("int", facts["leader epoch"]), str(facts["metadata"] or "")
+            )
+            self._of_backup.setdefault(key.group, {})[key.topic, key.partition] = committed
         return True
 
     def _say(self, message: str) -> None:
@@ -86,11 +88,11 @@ class GroupOffsets:
 
     def groups(self) -> set[str]:
         """Return the groups that have offsets; call `load` first."""
-        return {*(self._of_backup or ()), *self._own}
+        return {*self._of_backup, *self._own}
 
     def of(self, group: str) -> Mapping[Place, Committed]:
         """Return a group's offsets; call `load` first."""
-        return {**(self._of_backup or {}).get(group, {}), **self._own.get(group, {})}
+        return {**self._of_backup.get(group, {}), **self._own.get(group, {})}
 
     def commit(self, group: str, place: Place, committed: Committed) -> bool:
         """Keep an offset for the life of the process; False: there are too many."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import OutOfDescriptorsError
+from cleaner.errors import LogDirOfflineError, OutOfDescriptorsError
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.offsets import Committed, GroupOffsets
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -46,6 +46,35 @@ def test_committed_offsets_are_asked_for_again(tmp_path: Path) -> None:
         if not was_reached:
             break
     assert failures > 10
+
+
+class _BadSector(FileSystem):
+    """One partition cannot be read."""
+
+    is_failing = True
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        if self.is_failing and path.suffix == ".log" and path.parent.name == "__consumer_offsets-1":
+            raise LogDirOfflineError(path, OSError(errno.EIO, os.strerror(errno.EIO)))
+        return super().open(path, write=write)
+
+
+def test_one_partition_that_cannot_be_read_holds_up_its_own_groups(tmp_path: Path) -> None:
+    """And those of which nobody knows that they are not in it; what was read is not read again."""
+    partitions = [LogBuilder(TopicPartition("__consumer_offsets", number)) for number in range(2)]
+    partitions[0].append(offset_commit("mine", "prices", 0, 4711))
+    partitions[1].append(offset_commit("other", "prices", 0, 12))
+    write_log_dir(tmp_path, LogBuilder(TopicPartition("prices", 0)), *partitions)
+    fs, said = _BadSector(), list[str]()
+    with contextlib.closing(Catalog(fs, [tmp_path], SystemClock(), said.append)) as catalog:
+        offsets = GroupOffsets(fs, catalog, said.append)
+        for _ in range(2):
+            assert [offsets.load(group) for group in ("mine", "other", "unheard of")] == [True, False, False]
+        assert offsets.of("mine") == {("prices", 0): Committed(4711, -1, "")}
+        assert len(said) == 1
+        fs.is_failing = False
+        assert offsets.load("unheard of")
+        assert offsets.of("other") == {("prices", 0): Committed(12, -1, "")}
 
 
 class _NoIds(FileSystem):

@@ -37,7 +37,7 @@ from benchmarks.serve import serve_table
 from benchmarks.start import start_table
 from benchmarks.status import status_table
 from benchmarks.sweep import sweep_table
-from benchmarks.table import table_table
+from benchmarks.table import many_keys_table, table_table
 from tests.kafka.rig import VERSIONS, Rig
 
 SECTIONS = (
@@ -77,7 +77,9 @@ def sections(rig: Rig, options: argparse.Namespace) -> dict[str, Callable[[Path]
         "commit": lambda scratch: "\n".join([commit_table(runs, scratch), followed_table(runs, scratch)]),
         "read": lambda scratch: read_tables(runs, scratch),
         "restore": lambda scratch: restore_table(runs, scratch),
-        "table": lambda scratch: table_table(runs, scratch),
+        "table": lambda scratch: "\n".join(
+            [table_table(runs, scratch), *([many_keys_table(scratch)] if options.large else [])]
+        ),
         "opening": lambda scratch: opening_table(10, runs, scratch),
         "latency": lambda scratch: latency_table(3, scratch),
         "serve": lambda scratch: serve_table(rig, scratch, runs),
@@ -101,7 +103,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--large",
         action="store_true",
-        help="sections linear, erase, lives, bulk: 16 and 10 GB too; takes 40 GB of disk",
+        help="sections linear, erase, lives, bulk, table: 16 and 10 GB, 100 million keys too; takes 40 GB of disk",
     )
     parser.add_argument("--sweep", type=int, default=12, help="random shapes of section sweep")
     parser.add_argument("--seed", type=int, default=1, help="of the first random shape")

@@ -10,6 +10,9 @@ compaction; then values of random keys, by a store that was opened anew. All is 
 value by its key (SQLite in a table `WITHOUT ROWID` with a write-ahead log), so they have no log to compact, except
 RocksDB. A store whose package is not installed is left out, and said to be. Disk is what the files take after all
 that, ours with the table's index. Memory is by how much anonymous memory (`RssAnon`) grew from the opening on.
+
+With `--large` also ours alone with a hundred million keys of 12 bytes, values of 20: how long the first lookup takes,
+which makes the index. It needs 15 GB of disk and, to be in the page cache, as much memory.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from benchmarks.tables import table
 from cleaner import LogManager, Record, RecordColumns
 
 UPDATES, KEYS, RECORD_BYTES = 5_000_000, 500_000, 100
+MANY_KEYS = 100_000_000
 SINGLE, GETS, MANY = 1000, 200_000, 1000
 _MAP_BYTES = 16 << 30
 Figures = dict[str, float]
@@ -314,6 +318,43 @@ def _median(name: str, runs: int, scratch: Path, scale: float) -> Figures:
         with tempfile.TemporaryDirectory(dir=scratch) as directory, apart.Pool(1) as pool:
             measured.append(pool.apply(_measure, (name, Path(directory), scale)))
     return {what: statistics.median(each[what] for each in measured) for what in measured[0]}
+
+
+def _many_key(number: int) -> bytes:
+    return b"k%011d" % (number * 2_654_435_761 % 10**11)
+
+
+def _measure_many(directory: Path, count: int) -> Figures:
+    """Measure a table of so many keys in this process."""
+    cleaner.warm()
+    figures: Figures = {}
+    drawn = [_many_key(number) for number in random.Random(1).choices(range(count), k=GETS)]
+    with LogManager(directory / "log", create=True, cleaner=False) as manager:
+        manager.create_topic("records", 1, {"cleanup.policy": "compact"})
+        log = manager.log("records")
+        for first in range(0, count, 10 * MANY):
+            keys = [_many_key(number) for number in range(first, min(count, first + 10 * MANY))]
+            log.append(RecordColumns([b"v" * 20] * len(keys), keys))
+        log.flush()
+        before = _anonymous_bytes()
+        taken = time.perf_counter()
+        with log.table() as lookups:
+            assert lookups.get(drawn[0]) is not None
+            figures["index made, s"] = time.perf_counter() - taken
+            figures["memory, MB"] = (_anonymous_bytes() - before) / 1e6
+            figures["get/s"] = GETS / _seconds(lambda: list(map(lookups.get, drawn)))
+            parts = [drawn[first : first + MANY] for first in range(0, GETS, MANY)]
+            figures["get_many/s"] = GETS / _seconds(lambda: list(map(lookups.get_many, parts)))
+            figures["index, MB"] = _disk_bytes(directory / "log.tables") / 1e6
+    return figures
+
+
+def many_keys_table(scratch: Path, count: int = MANY_KEYS) -> str:
+    """Measure a large table and lay out."""
+    apart = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(dir=scratch) as directory, apart.Pool(1) as pool:
+        figures = pool.apply(_measure_many, (Path(directory), count))
+    return table(f"Values by key, {count:,} keys", list(figures), [[f"{value:,.1f}" for value in figures.values()]])
 
 
 def table_table(runs: int, scratch: Path, scale: float = 1.0) -> str:

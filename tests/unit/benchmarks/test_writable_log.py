@@ -10,6 +10,7 @@ from benchmarks.opening import opening_table
 from benchmarks.read import read_tables
 from benchmarks.restore import restore_table
 from benchmarks.stores import PlainFile, Table, open_log, sample
+from benchmarks.table import many_keys_table
 from benchmarks.turns import take_turns
 from cleaner import RecordColumns
 
@@ -50,4 +51,5 @@ def test_tables_have_a_row_for_each_way(tmp_path: Path) -> None:
     assert rows(read_tables(1, tmp_path, 0.002)).count("SQLite") == 2
     assert "ours" in restore_table(1, tmp_path, 0.002)
     assert len(rows(opening_table(0.03, 1, tmp_path))) == 5
+    assert "get_many/s" in many_keys_table(tmp_path, 3000)
     assert rows(commit_table(1, tmp_path, 0.02))[1:] == ["1", "8", "32"]

@@ -8,7 +8,7 @@ open, so it stays what it was, whatever its name in the directory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,11 +33,10 @@ MANY_OFFSETS = 1 << 20
 """From so many to read on, entries are gathered: one by one they would change pages all over the index."""
 _MAX_TRIES = 100
 _LOOK_NS = 10_000_000
-_INTERRUPTED = -2  # no leader epoch
 
 _Keys = tuple[Bytes, Longs, Longs]
-_Put = Callable[[_Keys, Longs, Longs], None]
 _Done = Callable[[int, int], None]  # the next offset; the leader epoch of the batch before it
+_Take = Callable[[_Keys, Longs, Longs, int, int], None]  # keys, offsets and places of records; then as `_Done`
 
 
 class Numbered(NamedTuple):
@@ -88,7 +87,7 @@ class TableIndex:
         self._epoch = -1
         self._view_epoch: int | None = None
         self._listing: PartitionListing | None = None
-        self._must_begin = False  # a beginning has failed in the middle
+        self._must_begin = False  # a beginning, or what was put last, has failed in the middle
         try:
             self._log = files.listing()
             self._open()
@@ -227,39 +226,51 @@ class TableIndex:
 
     def _read(self, offset: int, end: int, listing: PartitionListing, done: _Done) -> None:
         """Put the records of [offset, end) into the index, fewer if the log was cut since the listing."""
-        # Interrupted, it may have put records above `end_offset`, of which a cut would not be seen.
-        self._view_epoch, epoch = _INTERRUPTED, self._view_epoch
-        try:
-            if end - offset < MANY_OFFSETS:
-                self._hand_on(offset, end, listing, self.file.put, done)
-            else:
-                self._gather(offset, end, listing, done)
-        except (CleanerError, _SwappedError):
-            self._view_epoch = epoch
-            raise
-        self._view_epoch = epoch
+        if end - offset >= MANY_OFFSETS:
+            self._gather(offset, end, listing, done)
+            return
+
+        def take(keys: _Keys, offsets: Longs, places: Longs, next_offset: int, epoch: int) -> None:
+            with self._putting():
+                self.file.put(keys, offsets, places)
+                done(next_offset, epoch)
+
+        self._hand_on(offset, end, listing, take, done)
 
     def _gather(self, offset: int, end: int, listing: PartitionListing, done: _Done) -> None:
         """Do as `_read` for many records."""
         read_to = offset, -1
 
-        def note(next_offset: int, epoch: int) -> None:
+        def take(keys: _Keys, offsets: Longs, places: Longs, next_offset: int, epoch: int) -> None:
+            gathered.add(keys, offsets, places)
+            reach(next_offset, epoch)
+
+        def reach(next_offset: int, epoch: int) -> None:
             nonlocal read_to
             read_to = next_offset, epoch
 
-        with contextlib.closing(self.file.gather()) as gathered:
-            try:
-                self._hand_on(offset, end, listing, gathered.add, note)
-            except (CleanerError, _SwappedError):
-                # Kept, or nothing would ever be reached while a round swaps one file after the other.
+        def put() -> None:
+            with self._putting():
                 self.file.put_gathered(gathered)
                 done(*read_to)
-                raise
-            self.file.put_gathered(gathered)
-            done(*read_to)
 
-    def _hand_on(self, offset: int, end: int, listing: PartitionListing, put: _Put, done: _Done) -> None:
-        """Hand on keys, offsets and places of the records of [offset, end), and what was `done` each time."""
+        with contextlib.closing(self.file.gather()) as gathered:
+            try:
+                self._hand_on(offset, end, listing, take, reach)
+            except (CleanerError, _SwappedError):
+                put()  # or nothing would ever be reached while a round swaps one file after the other
+                raise
+            put()
+
+    @contextlib.contextmanager
+    def _putting(self) -> Iterator[None]:
+        """Put, and note the end of it: if that fails in the middle, a cut below what was put would not be seen."""
+        self._must_begin = True
+        yield
+        self._must_begin = False
+
+    def _hand_on(self, offset: int, end: int, listing: PartitionListing, take: _Take, reach: _Done) -> None:
+        """Have the records of [offset, end) taken piece by piece, and what else was read of each chunk reached."""
         stream = self.stream(offset)
         stream.stop_at(end, listing.generation)
         try:
@@ -267,9 +278,8 @@ class TableIndex:
                 before = stream.next_offset
                 for columns in stream.next_columns():
                     places = self._places(stream, columns)
-                    put(_keys_of(columns), columns.offsets, places)
-                    done(stream.next_offset, stream.epoch)
-                done(stream.next_offset, stream.epoch)
+                    take(_keys_of(columns), columns.offsets, places, stream.next_offset, stream.epoch)
+                reach(stream.next_offset, stream.epoch)
                 if stream.next_offset == before:
                     return
         finally:

@@ -74,11 +74,14 @@ class GroupOffsets:
         except CleanerError as error:
             self._say(f"committed offsets of {partition.topic_partition} are not known: {error}")
             return not _may_pass(error)
+        found: dict[str, dict[Place, Committed]] = {}
         for key, facts in cast("GroupReplay", state).committed_offsets():
             committed = Committed(
                 cast("int", facts["offset"]), cast("int", facts["leader epoch"]), str(facts["metadata"] or "")
             )
-            self._of_backup.setdefault(key.group, {})[key.topic, key.partition] = committed
+            found.setdefault(key.group, {})[key.topic, key.partition] = committed
+        for group, places in found.items():  # each as a whole: other threads answer from it
+            self._of_backup[group] = {**self._of_backup.get(group, {}), **places}
         return True
 
     def _say(self, message: str) -> None:

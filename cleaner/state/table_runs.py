@@ -45,7 +45,7 @@ class TableRuns:
         self._rows = np.zeros(RUN_ENTRIES * kernel.ENTRY_WORDS, np.uint64)
         self._grouped = np.zeros_like(self._rows)
         self._used = self._written = 0
-        self._ends: list[Longs] = []  # by runs: where its groups end, in entries from the beginning of the file
+        self._bounds: list[list[int]] = []  # by runs: between its groups, in entries from the beginning of the file
         fs.remove(path)
         self._file = fs.create(path, like=None)
         try:
@@ -69,17 +69,13 @@ class TableRuns:
         """Yield the entries group by group, in order of their digests, and in one group as they were added."""
         self._write_run()
         for group in range(kernel.GROUPS):
-            # The first group of a run begins where the run before it ends.
-            places = [
-                (ends[group - 1] if group else self._ends[run - 1][-1] if run else 0, ends[group])
-                for run, ends in enumerate(self._ends)
-            ]
-            rows = np.zeros(sum(int(end - begin) for begin, end in places) * kernel.ENTRY_WORDS, np.uint64)
+            places = [(bounds[group], bounds[group + 1]) for bounds in self._bounds]
+            rows = np.zeros(sum(end - begin for begin, end in places) * kernel.ENTRY_WORDS, np.uint64)
             to = memoryview(rows.data).cast("B")
             for begin, end in places:
-                size = int(end - begin) * ENTRY_BYTES
-                if self._file.read_into(to[:size], int(begin) * ENTRY_BYTES) < size:
-                    raise CorruptIndexError(self._path, int(begin) * ENTRY_BYTES, "something has cut the file off")
+                size, position = (end - begin) * ENTRY_BYTES, begin * ENTRY_BYTES
+                if self._file.read_into(to[:size], position) < size:
+                    raise CorruptIndexError(self._path, position, "something has cut the file off")
                 to = to[size:]
             yield rows
 
@@ -94,6 +90,6 @@ class TableRuns:
         self._file.write(
             memoryview(self._grouped[: self._used * kernel.ENTRY_WORDS].data).cast("B"), self._written * ENTRY_BYTES
         )
-        self._ends.append(self._written + ends)
+        self._bounds.append([self._written, *(self._written + ends).tolist()])
         self._written += self._used
         self._used = 0

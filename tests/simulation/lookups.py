@@ -10,7 +10,7 @@ ever committed. What lies above the log's end after an accident was lost.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
 from unittest import mock
@@ -70,30 +70,25 @@ class Lookups:
         restore: Callable[[], bool],
     ) -> None:
         """Live some lives; see `OperatorsHand` for what is given."""
-        with contextlib.ExitStack() as stack:
-            if self._gathers:
-                stack.enter_context(mock.patch.object(table_index, "MANY_OFFSETS", 1))
-                stack.enter_context(mock.patch.object(table_runs, "RUN_ENTRIES", 3))
-            self._run(begin, run_process, cut, restore)
-
-    def _run(
-        self,
-        begin: Callable[[str], tuple[Process, SimFiles]],
-        run_process: Callable[[Process, Callable[[], None]], None],
-        cut: Callable[[], None],
-        restore: Callable[[], bool],
-    ) -> None:
         bench, rng = self._bench, self._rng
         for _ in range(_LIVES):
             process, fs = begin("lookups")
             happen = rng.choice((cut, partial(bench.world.kill, process), None, None))
             if happen is not None:
                 process.accidents.append((rng.randrange(_MOST_CHANGES), happen))
-            run_process(process, partial(self._live, fs, process))
+            with self._gathering():
+                run_process(process, partial(self._live, fs, process))
             if bench.world.scheduler.errors:
                 return
             restore()
         bench.count("table")
+
+    @contextlib.contextmanager
+    def _gathering(self) -> Iterator[None]:
+        """Have a table gather all that it puts into its index, in a service that does."""
+        many, most = (1, 3) if self._gathers else (table_index.MANY_OFFSETS, table_runs.RUN_ENTRIES)
+        with mock.patch.object(table_index, "MANY_OFFSETS", many), mock.patch.object(table_runs, "RUN_ENTRIES", most):
+            yield
 
     def _live(self, fs: SimFiles, process: Process) -> None:
         bench = self._bench

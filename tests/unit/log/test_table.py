@@ -250,9 +250,16 @@ def test_gathering_goes_on_after_any_call_that_failed(tmp_path: Path, monkeypatc
     assert failed > 5
 
 
+@pytest.mark.parametrize("is_reopened", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), errors.LogDirOfflineError("index", OSError(errno.EIO, "bad"))])
 @pytest.mark.parametrize("gathers", [False, True])
-def test_an_interrupt_while_records_are_put(
-    manager: LogManager, tmp_path: Path, gathers: bool, monkeypatch: pytest.MonkeyPatch
+def test_an_error_while_records_are_put(
+    manager: LogManager,
+    tmp_path: Path,
+    gathers: bool,
+    error: BaseException,
+    is_reopened: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was put is above the end of the index; it goes, or an offset that was cut is above those that came since."""
     if gathers:
@@ -264,18 +271,24 @@ def test_an_interrupt_while_records_are_put(
 
     def interrupted(file: TableFile, *arguments: object) -> None:
         real(file, *arguments)
-        raise KeyboardInterrupt
+        raise error
 
-    with open_reader(tmp_path / "logs", "t") as reader, reader.table() as table:
+    with open_reader(tmp_path / "logs", "t") as reader:
+        table = reader.table()
         assert table.get(b"k0") == b"first"
         put(log, ("a", ""), ("b", ""), ("c", ""), ("k0", "cut"))
         with monkeypatch.context() as patched:
             patched.setattr(TableFile, put_them, interrupted)
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(type(error)):
                 table.get(b"k0")
+        if is_reopened:
+            table.close()
         log.truncate_to(1)
         put(log, ("a", 16 * "x"), ("k0", "mid"), ("k0", "last"))  # `mid` is where `cut` was
+        if is_reopened:
+            table = reader.table()
         assert table.get(b"k0") == b"last"
+        table.close()
 
 
 def test_a_cut_log(manager: LogManager) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cleaner.app.session import as_cleaner_errors
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, FailedFsyncError, LogClosedError, LogDirOfflineError, OutOfDescriptorsError
+from cleaner.errors import MAY_PASS, CleanerError, FailedFsyncError, LogClosedError
 from cleaner.log import counters
 from cleaner.log.dir_state import DirState
 from cleaner.log.partitions import Partitions, ServedLog, Services
@@ -174,7 +174,7 @@ class Upkeep:
             with self._reporting(served, "given its settings"):
                 try:
                     self._partitions.configure(served, self._settings[served.state.path])
-                except (LogDirOfflineError, OutOfDescriptorsError):
+                except MAY_PASS:
                     are_given = False
                     raise
         self._are_given = are_given

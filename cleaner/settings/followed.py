@@ -21,7 +21,7 @@ from pathlib import Path
 from uuid import UUID
 
 from cleaner.base import concurrency
-from cleaner.errors import CleanerError, LogDirOfflineError, OutOfDescriptorsError
+from cleaner.errors import MAY_PASS, CleanerError
 from cleaner.settings.file_state import FileState, file_state
 from cleaner.settings.files import CLEANER_TOPICS
 from cleaner.settings.resolver import FilesOfLogDir, ResolvedTopic, SettingsResolver
@@ -66,7 +66,6 @@ def _is_old(state: FileState, now_ms: int) -> bool:
     return not 0 <= now_ms - state.changed_ns // 1_000_000 < SETTLED_MS
 
 
-_OF_THE_DISK = (LogDirOfflineError, OutOfDescriptorsError)
 _NOT_APPLIED = "a change was not applied: "
 
 
@@ -225,7 +224,7 @@ class FollowedSettings:
             self._refused.pop(topic, None)
         except CleanerError as error:
             refused = (state, str(error))
-            may_pass = any(isinstance(each, _OF_THE_DISK) for each in (error, error.__cause__))
+            may_pass = any(isinstance(each, MAY_PASS) for each in (error, error.__cause__))
             if may_pass and self._refused.get(topic) == refused:
                 return False
             self._refused[topic] = refused

@@ -13,7 +13,7 @@ from shlex import quote
 from typing import TypeVar
 
 from cleaner.app.configuration import Loaded
-from cleaner.app.doctor import Answer, Grade, failed, passed, warned
+from cleaner.app.doctor import Answer, failed, passed, warned
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.sizes import human_bytes
@@ -69,7 +69,12 @@ class _Examination:
         loaded: the settings.
         clock: the time.
         is_named: the operator named it; otherwise it comes from the settings.
+
+    Attributes:
+        has_listed: the first check has found a log dir that is sound as a whole.
     """
+
+    has_listed = False
 
     def __init__(self, fs: FileSystem, path: Path, loaded: Loaded | None, clock: Clock, *, is_named: bool) -> None:
         self._is_named = is_named
@@ -98,7 +103,14 @@ class _Examination:
         self._seen = {str(name): list_log_files(self._fs, path) for name, path in listing.current.items()}
         bytes_ = sum(segment.size for seen in self._seen.values() for segment in seen.segments)
         segments = sum(len(seen.segments) for seen in self._seen.values())
-        return passed("directories", f"{len(self._seen)} partitions, {segments} segments, {human_bytes(bytes_)}")
+        found = f"{len(self._seen)} partitions, {segments} segments, {human_bytes(bytes_)}"
+        self.has_listed = True
+        if links := listing.left_out():
+            more = f"; {len(links) - 1} more" if len(links) > 1 else ""
+            return warned(
+                "directories", f"{found}; {links[0]}{more}", "put the directory itself there, or remove the link"
+            )
+        return passed("directories", found)
 
     def access(self) -> Answer:
         """May this user, whom root has become, read and replace all of it?"""
@@ -286,7 +298,8 @@ def examine_log_dir(
         is_named: the operator named it; otherwise it comes from the settings, and the daemon may wait for it to appear.
         patience_seconds: how long to wait for each check.
     """
-    for question in _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named).questions():
+    examination = _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named)
+    for question in examination.questions():
         check = question.__name__.replace("_", "-")
         answer = within(patience_seconds, partial(_answer_of, check, question, path))
         if answer is None:
@@ -294,7 +307,7 @@ def examine_log_dir(
             yield replace(failed(check, f"no answer for {patience_seconds:.0f} s", do), log_dir=path)
             return
         yield replace(answer, log_dir=path)
-        if check == "directories" and answer.grade is not Grade.PASS:
+        if not examination.has_listed:
             return
 
 

@@ -41,7 +41,7 @@ from cleaner.storage.fs.file_system import real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.log_dir_lock import LockMode
-from cleaner.storage.log_dir import Use
+from cleaner.storage.log_dir import NEVER_FOLLOWED, Use
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.which_dir import require_existing
 
@@ -154,7 +154,7 @@ class _Erasure:
     def _erase_log(self, place: LogPlace, others: list[Outcome]) -> EraseReport:
         began, fs = time.monotonic(), self._fs
         if place.is_linked:
-            raise UncleanableError(place.directory, "a symbolic link, which is never followed: erase where it leads to")
+            raise UncleanableError(place.directory, f"{NEVER_FOLLOWED}: erase where it leads to")
         if self._wanted.last_offset >= 0 and place.place in ("stray", "delete"):
             raise UncleanableError(
                 place.directory, "a renamed directory may be of another log, with other offsets; erase by keys"

@@ -46,7 +46,7 @@ from cleaner.storage.handover import (
 )
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.lock.log_dir_lock import LockMode
-from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, OffsetKind
 from cleaner.storage.segment import names
 
 WAS_THERE = "was there"
@@ -197,7 +197,7 @@ class _Handover:
                 )
         for each, path in found.linked.items():
             if each.topic in self._topic_ids:
-                raise UsageError(f"{path}: a symbolic link, which is never followed")
+                raise UsageError(f"{path}: {NEVER_FOLLOWED}")
         return {each: path for each, path in sorted(found.current.items()) if each.topic in self._topic_ids}
 
     # ---- looking ---------------------------------------------------------------------------------------------------

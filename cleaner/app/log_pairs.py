@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cleaner.app.kept_before import is_kept, kept_log, kept_partitions
+from cleaner.app.options import CallContext
 from cleaner.app.session import parse_names
-from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.errors import UsageError
 from cleaner.storage.fs.file_system import FileSystem, real_path
-from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind
 from cleaner.storage.which_dir import Nature, nature_of, require_log_dir
 from cleaner.verification.proof.side import LogSide
 
@@ -53,7 +53,7 @@ def sides_of(fs: FileSystem, pair: LogPair, homes: Mapping[Path, LogDir]) -> tup
 
 
 def pairs_of(
-    fs: FileSystem,
+    context: CallContext,
     before: Path,
     after: Path,
     partitions: Sequence[str],
@@ -64,11 +64,12 @@ def pairs_of(
 
     Args:
         before, after: two log dirs, or two directories of one partition; `before` may be one of `clean --keep-old`.
-        partitions: names; if empty, all that are in either log dir.
+        partitions: names; if empty, all that are in either log dir; a link draws a warning then.
         is_wanted: of those only these; not asked about partitions that are named.
     Raises:
         UsageError: no such directory or partition.
     """
+    fs = context.fs
     natures = [nature_of(fs, directory) for directory in (before, after)]
     for directory, nature in zip((before, after), natures, strict=True):
         if nature is not Nature.PARTITION and (nature is not Nature.KEPT or directory is after):
@@ -84,20 +85,18 @@ def pairs_of(
         before, after = real_path(before), real_path(after)
         return [LogPair(_name_of(after) or _name_of(before) or TopicPartition(after.name, 0), before, after)]
     kept = kept_partitions(fs, before) if natures[0] is Nature.KEPT else {}
-    sides = [LogDir(fs, path) for path in (before, after)]
-    listings = [kept or sides[0].partitions(), sides[1].partitions()]
+    sides = [real_path(path) for path in (before, after)]
+    listings = [LogDirListing(kept) if kept else LogDir(fs, sides[0]).listing(), LogDir(fs, sides[1]).listing()]
     if partitions:
         wanted = parse_names(partitions)
     elif kept:
         wanted = sorted(filter(is_wanted, kept))
     else:
-        wanted = sorted(filter(is_wanted, listings[0].keys() | listings[1].keys()))
-    for topic_partition in wanted:
-        for side, listing in zip(sides, listings, strict=True):
-            if topic_partition not in listing:
-                likely = did_you_mean(str(topic_partition), map(str, listing))
-                raise UsageError(f"{side.path}: no partition {topic_partition}{likely}")
-    return [LogPair(wanted_one, listings[0][wanted_one], listings[1][wanted_one]) for wanted_one in wanted]
+        wanted = sorted(filter(is_wanted, listings[0].current.keys() | listings[1].current.keys()))
+        for sentence in (each for listing in listings for each in listing.left_out()):
+            context.warn(sentence)
+    old, new = listings
+    return [LogPair(each, old.find(each, sides[0]), new.find(each, sides[1])) for each in wanted]
 
 
 def _name_of(directory: Path) -> TopicPartition | None:

@@ -82,7 +82,7 @@ def replay_log_dirs(
     fs = context.fs
     usual = [*REPLAYS] if kind == AUTO else [kind]
     with as_cleaner_errors(after):
-        found = pairs_of(fs, before, after, partitions, lambda each: kind_of(each.topic) in usual)
+        found = pairs_of(context, before, after, partitions, lambda each: kind_of(each.topic) in usual)
         if not found:
             raise UsageError(f"{after}: no topic of the usual names for --as {kind}; name its partitions")
         pairs = [(pair, _kind_of(pair, kind)) for pair in found]

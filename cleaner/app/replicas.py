@@ -23,7 +23,7 @@ from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import real_path
-from cleaner.storage.log_dir import CachedLogDir
+from cleaner.storage.log_dir import NEVER_FOLLOWED, CachedLogDir
 from cleaner.storage.segment import names
 from cleaner.storage.which_dir import Nature, nature_of, require_log_dir
 from cleaner.verification.check.log_dirs import is_in_use
@@ -99,17 +99,22 @@ def replicas_of(
         if partitions:
             raise UsageError("directories of one partition and names of partitions; give log dirs, or no names")
         return [_of_directories([real_path(each) for each in directories])]
-    listings = [CachedLogDir(fs, directory).partitions() for directory in directories]
+    listed = [CachedLogDir(fs, directory).listing() for directory in directories]
+    listings = [each.current for each in listed]
     places = {
         name: ReplicaPlaces(name, tuple(listing[name] for listing in listings if name in listing))
         for name in sorted({name for listing in listings for name in listing})
     }
     if not partitions:
+        for sentence in (each for listing in listed for each in listing.left_out()):
+            context.warn(sentence)
         found = [each for each in places.values() if len(each.directories) > 1]
         if not found:
             raise UsageError("no partition is in more than one of these log dirs: there is nothing to compare")
         return found
     for name in (wanted := parse_names(partitions)):
+        if (link := next((each.linked[name] for each in listed if name in each.linked), None)) is not None:
+            raise UsageError(f"{link}: {NEVER_FOLLOWED}")
         if name not in places:
             raise UsageError(f"no partition {name} in these log dirs{did_you_mean(str(name), map(str, places))}")
         if len(places[name].directories) < 2:

@@ -15,7 +15,6 @@ from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.base import concurrency
 from cleaner.base.io_throttle import IoThrottle
-from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import (
@@ -263,16 +262,10 @@ def choose_partitions(session: Session, named: Sequence[TopicPartition] | None) 
     """
     found = session.log_dir.listing()
     if named is None:
-        for _, link in sorted(found.linked.items()):
-            session.context.warn(f"{link}: left out: a symbolic link, which is never followed")
+        for sentence in found.left_out():
+            session.context.warn(sentence)
         return dict(sorted(found.current.items()))
-    for topic_partition in named:
-        if topic_partition in found.linked:
-            raise UsageError(f"{found.linked[topic_partition]}: a symbolic link, which is never followed")
-        if topic_partition not in found.current:
-            likely = did_you_mean(str(topic_partition), map(str, found.current))
-            raise UsageError(f"{session.log_dir.path}: no partition {topic_partition}{likely}")
-    return {topic_partition: found.current[topic_partition] for topic_partition in named}
+    return {topic_partition: found.find(topic_partition, session.log_dir.path) for topic_partition in named}
 
 
 class as_cleaner_errors:

@@ -24,7 +24,6 @@ from cleaner.app import load_partition
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, parse_names
-from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
 from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError
 from cleaner.settings.sources import Sources
@@ -96,13 +95,11 @@ def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterat
                 f"{log_dir}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; recover them "
                 "first (cleaner recover)"
             )
-        partitions = session.log_dir.partitions()
+        found = session.log_dir.listing()
         for directory, kept in _manifests(fs, kept_dir):
             (name,) = parse_names([kept.partition])
-            if name not in partitions:
-                raise UsageError(f"{log_dir}: no partition {name}{did_you_mean(str(name), map(str, partitions))}")
-            work = partial(_undo, session, name, partitions[name], directory, kept)
-            yield attempt(name, partitions[name], work)
+            home = found.find(name, log_dir)
+            yield attempt(name, home, partial(_undo, session, name, home, directory, kept))
 
 
 def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition]]:

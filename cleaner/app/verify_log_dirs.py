@@ -120,7 +120,7 @@ def verify_log_dirs(
     """
     fs = context.fs
     with as_cleaner_errors(after):
-        pairs = pairs_of(fs, before, after, partitions)
+        pairs = pairs_of(context, before, after, partitions)
         homes = homes_of(fs, pairs)
         settings = {path: SettingsResolver(fs, path, sources) for path in {pair.after.parent for pair in pairs}}
     for pair in pairs:

@@ -129,7 +129,10 @@ def run(arguments: argparse.Namespace) -> int:
     announce_compiling(print_error)
     take_identity(arguments.log_dir, stay_root=arguments.as_root)
     fs = files_for(None, arguments.log_dir)
-    topic = topics_in(arguments.log_dir, fs).find(arguments.topic)
+    topics = topics_in(arguments.log_dir, fs)
+    topic = topics.find(arguments.topic)
+    for sentence in topics.left_out(topic.name):
+        print_error(sentence)
     text_of = _printer_of(arguments, properties, topic)
     run_interruptibly(lambda flag: _consume(arguments, topic, text_of, flag, fs))
     return 0

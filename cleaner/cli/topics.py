@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.base.mistakes import did_you_mean
 from cleaner.cli.arguments import add_format, parse_count
 from cleaner.cli.fitting import columns, shortened
 from cleaner.cli.kafka_flags import add_ignored, add_log_dir, assignments_of, note_ignored
-from cleaner.cli.output import json_line, say
+from cleaner.cli.output import json_line, print_error, say
 from cleaner.cli.stop import run_interruptibly
 from cleaner.cli.work import take_identity
 from cleaner.errors import TopicExistsError, UnknownTopicError, UsageError
@@ -207,6 +206,8 @@ def _found(arguments: argparse.Namespace) -> list[Topic]:
     from cleaner.cli.log_dirs import topics_in
 
     topics = topics_in(arguments.log_dir)
+    for sentence in topics.left_out():
+        print_error(sentence)
     names = topics.names()
     if arguments.topic and arguments.topic not in names:
         try:
@@ -228,9 +229,9 @@ def _describe(arguments: argparse.Namespace, _flag: StopFlag) -> None:
 
     found = _found(arguments)
     if not found and (arguments.topic or arguments.topic_id) and not arguments.if_exists:
-        likely = did_you_mean(arguments.topic or "", topics_in(arguments.log_dir).names())
-        wanted = arguments.topic or arguments.topic_id
-        raise UnknownTopicError(wanted, f"no such topic in {arguments.log_dir}{likely}")
+        if arguments.topic:
+            topics_in(arguments.log_dir).find(arguments.topic)
+        raise UnknownTopicError(arguments.topic or arguments.topic_id, f"no such topic in {arguments.log_dir}")
     _describe_topics(arguments.log_dir, found, arguments.format)
 
 

@@ -38,7 +38,7 @@ from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileState, FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind, Use
+from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, LogDirListing, OffsetKind, Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
 JUDGING_NS = 100_000_000
@@ -271,9 +271,8 @@ class WatchedLogDir:
             partition: self._logs.get(partition) or WatchedLog(partition, str(self.path), directory)
             for partition, directory in sorted(self._listing.current.items())
         }
-        error = "a symbolic link, which is never followed"
         self._linked = tuple(
-            LogStatus(partition, str(self.path), path, why=UNREADABLE, error=error)
+            LogStatus(partition, str(self.path), path, why=UNREADABLE, error=NEVER_FOLLOWED)
             for partition, path in self._listing.linked.items()
         )
         self._names = names

@@ -133,7 +133,10 @@ def export_topic(
             raise UsageError("an Iceberg table needs pyiceberg: pip install 'kafka-log-cleaner[iceberg]'") from None
     fs = context.fs
     require_log_dir(fs, log_dir)
-    topic = Topics(fs, [LogDir(fs, log_dir)], context.clock).find(name)
+    topics = Topics(fs, [LogDir(fs, log_dir)], context.clock)
+    topic = topics.find(name)
+    for sentence in topics.left_out(name):
+        context.warn(sentence)
     with _held(fs, target, log_dir) as place:
         is_iceberg = options.form == ICEBERG
         if fs.exists(place / MANIFEST) if is_iceberg else version_in(fs, place):

@@ -18,7 +18,7 @@ from cleaner.base.clock import Clock
 from cleaner.base.logger import Logger
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.errors import CleanerError, UnknownTopicError
+from cleaner.errors import CleanerError, UncleanableError, UnknownTopicError
 from cleaner.log import counters
 from cleaner.log.counters import Registry
 from cleaner.log.dir_state import DirState
@@ -30,6 +30,7 @@ from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.files.published import UNKNOWN
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.log_dir import NEVER_FOLLOWED
 from cleaner.storage.segment.names import PARTITION_METADATA
 
 if TYPE_CHECKING:
@@ -153,7 +154,13 @@ class Partitions:
                 self._services.logger.error("a log cannot be opened", partition=str(partition), reason=str(error))
                 self._note_failure(partition, error)
 
-        self._side_by_side(open_one, sorted(filter(wanted, state.log_dir.partitions())))
+        found = state.log_dir.listing()
+        for partition, link in found.linked.items():
+            if wanted(partition):
+                error = UncleanableError(link, NEVER_FOLLOWED)
+                self._services.logger.error("a log cannot be opened", partition=str(partition), reason=str(error))
+                self._note_failure(partition, error)
+        self._side_by_side(open_one, sorted(filter(wanted, found.current)))
 
     def open(
         self, state: DirState, settings: FollowedSettings, partition: TopicPartition, *, was_closed: bool

@@ -12,6 +12,7 @@ ones; see `cursor.py` for how.
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
@@ -40,6 +41,7 @@ from cleaner.read.view import ReadView
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem, real_path
 from cleaner.storage.fs.remote import files_for
+from cleaner.storage.log_dir import NEVER_FOLLOWED
 from cleaner.storage.segment.names import LEADER_EPOCHS
 from cleaner.storage.which_dir import why_no_log_dir
 
@@ -328,7 +330,8 @@ def open_reader(
         max_decompressed_batch_bytes: a larger batch counts as damage or an attack, and is never unpacked. A manager's
             own logs use their settings.
     Raises:
-        UnknownTopicError: there is no such partition. If `log_dir` is no log dir, the error says what it is.
+        UnknownTopicError: there is no such partition, or it is a symbolic link. If `log_dir` is no log dir, the error
+            says what it is.
     """
     log_dir = arguments.path("log_dir", log_dir, may_be_remote=True)
     topic_partition = TopicPartition(arguments.text("topic", topic), arguments.whole("partition", partition, 0))
@@ -343,4 +346,6 @@ def open_reader(
         raise UnknownTopicError(
             str(topic_partition), f"no such partition in {log_dir}{f': {reason}' if reason else ''}"
         )
+    if stat.S_ISLNK(fs.stat(directory).st_mode):
+        raise UnknownTopicError(str(topic_partition), f"{directory}: {NEVER_FOLLOWED}")
     return LogReader(fs, log_dir, topic_partition, clock=clock, batch_limit=lambda: limit)

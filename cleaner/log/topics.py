@@ -37,7 +37,7 @@ from cleaner.settings.files import read_cleaner_topics
 from cleaner.storage.files.partition_metadata import read_topic_id, write_topic_id
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.partition_lock import checkpoint_lock
-from cleaner.storage.log_dir import LogDir, OffsetKind
+from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, OffsetKind
 from cleaner.storage.segment.names import METADATA_TOPIC, PARTITION_METADATA, DirKind, partition_dir_name
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
@@ -129,11 +129,14 @@ class Topics:
         """
         homes = self._homes(name)
         if not homes:
-            places = ", ".join(str(each.path) for each in self._log_dirs)
-            raise UnknownTopicError(name, f"no such topic in {places}{did_you_mean(name, self.names())}")
+            raise self._unknown(name)
         first = min(homes)
         topic_id = read_topic_id(self._fs, homes[first].path / str(TopicPartition(name, first)) / PARTITION_METADATA)
         return Topic(name, topic_id, {number: each.path for number, each in homes.items()}, self.settings(name))
+
+    def left_out(self, name: str | None = None) -> list[str]:
+        """Return a sentence for each partition, or each of a topic, that is not served because it is a link."""
+        return [sentence for log_dir in self._log_dirs for sentence in log_dir.listing().left_out(name)]
 
     def settings(self, name: str) -> dict[str, str]:
         """Return a topic's own settings, from the first log dir whose `cleaner-topics.properties` has any."""
@@ -163,7 +166,7 @@ class Topics:
             default_policy: `cleanup.policy` if the settings have none.
             topic_id: None chooses one.
         Raises:
-            InvalidTopicError: a name or number Kafka would refuse.
+            InvalidTopicError: a name or number Kafka would refuse, or a partition of it is there as a link.
             TopicExistsError: it exists.
             ConfigError: a setting no topic has, or a bad value.
             TopicSettingsError: see `write_topic_settings`.
@@ -193,6 +196,7 @@ class Topics:
         if name in others:
             raise TopicExistsError(name, f"it is there already, in {next(iter(self.find(name).homes.values()))}")
         check_topic_name(name, others)
+        self._require_no_link(name)
         return others
 
     def grow(self, name: str, partitions: int) -> Topic:
@@ -201,10 +205,11 @@ class Topics:
 
         Raises:
             UnknownTopicError: it does not exist.
-            InvalidTopicError: it has as many or more: the number can only grow.
+            InvalidTopicError: it has as many or more: the number can only grow; or one of them is a link.
         """
         topic = self.find(name)
         _check_count(name, partitions)
+        self._require_no_link(name)
         if partitions <= len(topic.homes):
             raise InvalidTopicError(name, f"it has {len(topic.homes)} partitions, which can only become more")
         self._make(name, [number for number in range(partitions) if number not in topic.homes], topic.topic_id)
@@ -238,10 +243,12 @@ class Topics:
             waits: called with each directory that waits for its removal from then on, also before an error.
         Raises:
             UnknownTopicError: it does not exist.
+            InvalidTopicError: a partition of it is a link.
             LogDirOfflineError: the disk; some of its partitions may be gone.
         """
         if not self._homes(name):
-            raise UnknownTopicError(name, f"no such topic{did_you_mean(name, self.names())}")
+            raise self._unknown(name)
+        self._require_no_link(name)
         for number, log_dir in sorted(self._homes(name).items(), reverse=True):
             partition = TopicPartition(name, number)
             target = log_dir.path / partition_dir_name(partition, DirKind.DELETE, uuid.uuid4().hex)
@@ -265,6 +272,25 @@ class Topics:
             # The lock itself, not an ExitStack with it: an interrupt in the stack's exit would leave the lock taken.
             with checkpoint_lock(self._fs, log_dir.path, self._clock) if is_shared else contextlib.nullcontext():
                 log_dir.put_all(kind, dict.fromkeys(partitions))
+
+    def _unknown(self, name: str) -> UnknownTopicError:
+        """Return the error for a topic that has no partition here."""
+        link = self._link_of(name)
+        if link is not None:
+            return UnknownTopicError(name, f"{link}: {NEVER_FOLLOWED}")
+        places = ", ".join(str(each.path) for each in self._log_dirs)
+        return UnknownTopicError(name, f"no such topic in {places}{did_you_mean(name, self.names())}")
+
+    def _require_no_link(self, name: str) -> None:
+        """Refuse to make or delete partitions beside one that is a link: its topic would be there in part."""
+        link = self._link_of(name)
+        if link is not None:
+            raise InvalidTopicError(
+                name, f"{link}: {NEVER_FOLLOWED}: put the directory itself there, or remove the link"
+            )
+
+    def _link_of(self, name: str) -> Path | None:
+        return next(filter(None, (each.listing().link_of(name) for each in self._log_dirs)), None)
 
     def _homes(self, name: str) -> dict[int, LogDir]:
         return {

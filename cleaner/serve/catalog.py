@@ -99,8 +99,8 @@ class Catalog:
         found: dict[TopicPartition, Partition] = {}
         for log_dir in self.log_dirs:
             listing = log_dir.listing(lambda error: self._say(str(error)))
-            for link in listing.linked.values():
-                self._say(f"{link}: left out: a symbolic link, which is never followed")
+            for sentence in listing.left_out():
+                self._say(sentence)
             for topic_partition, path in listing.current.items():
                 there = found.get(topic_partition)
                 if there is not None:

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cleaner.base import concurrency
+from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.errors import UncleanableError
+from cleaner.errors import UncleanableError, UsageError
 from cleaner.storage.files.checkpoint import (
     CHECKPOINT_LIMIT_BYTES,
     parse_offset_checkpoint,
@@ -37,6 +38,7 @@ from cleaner.storage.files.meta_properties import MetaProperties, read_meta_prop
 from cleaner.storage.fs.file_system import FileSystem, disk_errors, real_path
 from cleaner.storage.segment import names
 
+NEVER_FOLLOWED = "a symbolic link, which is never followed"  # said by whatever meets such a partition's directory
 _MARKER = b'{"version":0,"brokerEpoch":-1}'  # as Kafka writes it (CleanShutdownFileHandler.java); -1: no broker did
 
 
@@ -80,6 +82,29 @@ class LogDirListing:
     future: dict[TopicPartition, Path] = field(default_factory=dict)
     delete_or_stray: list[str] = field(default_factory=list)
     linked: dict[TopicPartition, Path] = field(default_factory=dict)
+
+    def left_out(self, topic: str | None = None) -> list[str]:
+        """Return a sentence for each link, or each of a topic, for the user of what works on all other partitions."""
+        links = (path for each, path in sorted(self.linked.items()) if topic in (None, each.topic))
+        return [f"{path}: left out: {NEVER_FOLLOWED}" for path in links]
+
+    def find(self, topic_partition: TopicPartition, log_dir: Path) -> Path:
+        """
+        Return the directory of a partition that was named.
+
+        Raises:
+            UsageError: there is none in `log_dir`, whose listing this is, or it is a symbolic link.
+        """
+        if topic_partition in self.linked:
+            raise UsageError(f"{self.linked[topic_partition]}: {NEVER_FOLLOWED}")
+        if topic_partition not in self.current:
+            likely = did_you_mean(str(topic_partition), map(str, self.current))
+            raise UsageError(f"{log_dir}: no partition {topic_partition}{likely}")
+        return self.current[topic_partition]
+
+    def link_of(self, topic: str) -> Path | None:
+        """Return a partition of a topic that is a link, the first; None without one."""
+        return next((path for each, path in sorted(self.linked.items()) if each.topic == topic), None)
 
 
 class LogDir:

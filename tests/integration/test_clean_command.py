@@ -447,20 +447,6 @@ def test_partition_directory_that_is_a_link_is_refused(tmp_path: Path, capsys: p
     assert "symbolic link" in err
 
 
-@pytest.mark.parametrize("words", [["clean", "--all"], ["plan"], ["gaps"]])
-def test_partition_that_is_left_out_for_being_a_link_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    """Where all partitions are meant: a broker would follow it."""
-    log_dir = write_log_dir(tmp_path / "logs", keyed_log("topic-1"))
-    (log_dir / "topic-0").symlink_to(LogBuilder.write(keyed_log(), tmp_path / "elsewhere"))
-    command, *options = words
-    assert main([command, str(log_dir), *options, *COMPACT]) == 0
-    out, err = capsys.readouterr()
-    assert "logs/topic-0: left out: a symbolic link" in "".join(err.split("\n    "))
-    assert "topic-1" in out
-
-
 @pytest.mark.parametrize("phase", ["map", "copy"])
 def test_sigterm_stops_within_a_buffer_and_says_what_remains(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, phase: str

@@ -17,6 +17,7 @@ from cleaner.log.reader import open_reader
 from cleaner.spark.source.find import find_partitions
 from cleaner.spark.source.options import read_options
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.log_dir import NEVER_FOLLOWED
 from tests.integration.log_dirs import keyed_log
 from tests.support.log_builder import write_log_dir
 
@@ -134,6 +135,57 @@ def test_partition_directory_is_answered_with_what_was_meant(
     """Log dir and partition are there to be copied into the next command."""
     assert main(["recover", str(places["partition"])]) == 2
     assert f"LOG_DIR PARTITION: {places['partition'].parent} {PARTITION}" in capfd.readouterr().err
+
+
+# What asks nothing of partitions, or needs an empty scratch directory besides.
+OF_NO_LOG = ("clean", "explain-alone", "undo", "dump", "topics-dir", "save-cut", "keep-old", "serve", "erase-kept")
+OF_LINKS = {
+    **{name: words for name, words in COMMANDS.items() if name not in OF_NO_LOG},
+    "topics-create": ["topics", "create", "--topic", "orders", "--log-dir", "{}"],
+    "topics-delete": ["topics", "delete", "--topic", "orders", "--log-dir", "{}"],
+    "topics-describe": ["topics", "describe", "--log-dir", "{}"],
+    "verify-both": ["verify", "{}", "{}"],
+    "doctor": ["doctor", "{}"],
+}
+
+
+@pytest.mark.parametrize("command", OF_LINKS.values(), ids=OF_LINKS)
+def test_partition_that_is_a_link_is_named_by_every_command_and_not_followed(
+    places: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """Whether it is left out or was named: nobody may believe that it is not there, or was worked on."""
+    linked = write_log_dir(tmp_path / "linked", keyed_log("prices-0"))
+    home = write_log_dir(tmp_path / "elsewhere", keyed_log(PARTITION))
+    (linked / PARTITION).symlink_to(home / PARTITION)
+    before = _traces(home)
+    main([word.format(linked, good=places["good"]) for word in command])
+    out, err = capfd.readouterr()
+    assert NEVER_FOLLOWED in " ".join((out + err).split()), out + err
+    assert "unexpected" not in err
+    assert _traces(home) == before
+    assert (linked / PARTITION).is_symlink()
+
+
+def test_words_for_a_link_stand_in_one_place() -> None:
+    """A second place would soon say something else, or say it of fewer commands."""
+    root = Path(cleaner.__file__).parent
+    found = [str(path.relative_to(root)) for path in root.rglob("*.py") if NEVER_FOLLOWED in path.read_text("utf-8")]
+    assert found == ["storage/log_dir.py"]
+
+
+def test_manager_names_a_link_where_its_log_is_wanted(tmp_path: Path) -> None:
+    """`failed` has it, and a reader of it hears the same."""
+    linked = write_log_dir(tmp_path / "linked", keyed_log("prices-0"))
+    (linked / PARTITION).symlink_to(linked / "prices-0")
+    with LogManager(linked, {}, cleaner=False) as manager:
+        assert [str(each) for each in manager.failed] == [PARTITION]
+        with pytest.raises(CleanerError, match=NEVER_FOLLOWED):
+            manager.log("orders")
+        with pytest.raises(CleanerError, match=NEVER_FOLLOWED):
+            manager.create_topic("orders", 1, {})
+        assert manager.log("prices").log_end_offset > 0
+    with pytest.raises(CleanerError, match=NEVER_FOLLOWED):
+        open_reader(linked, "orders")
 
 
 CALLS: dict[str, Callable[[Path, Path], object]] = {

@@ -16,7 +16,7 @@ from cleaner.storage.files.meta_properties import MetaProperties
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.lock_probe import LockHolder, probe
-from cleaner.storage.log_dir import LogDir, LogDirListing, OffsetKind, conflicts_of
+from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, LogDirListing, OffsetKind, conflicts_of
 from cleaner.storage.segment import names
 from cleaner.verification.check.findings import Finding, FindingKind
 from cleaner.verification.check.small_files import read_as
@@ -60,7 +60,7 @@ def survey(fs: FileSystem, path: Path) -> SurveyedLogDir:
 
     found.listing = log_dir.listing(note)
     for linked in found.listing.linked.values():
-        reason = "a symbolic link, which is never followed; name what it leads to"
+        reason = f"{NEVER_FOLLOWED}; name what it leads to"
         found.findings.append(Finding(FindingKind.SKIPPED, linked, reason, is_damage=False))
 
     def read_properties() -> None:

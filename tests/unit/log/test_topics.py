@@ -262,3 +262,27 @@ def test_deletion_cut_short_anywhere_leaves_a_shorter_topic(tmp_path: Path) -> N
         if fs.changes <= dies_at:
             break
     assert counts == {0, 1, 2, 3}
+
+
+def test_topic_with_a_partition_that_is_a_link_is_not_made_grown_or_deleted(tmp_path: Path) -> None:
+    """Nothing has changed then: no directory is left, and no line or setting is lost."""
+    topics = _topics(tmp_path)
+    topics.create("prices", 1, {}, default_policy="compact")
+    (tmp_path / "prices-1").symlink_to(tmp_path / "prices-0")
+    (tmp_path / "orders-0").symlink_to("nowhere")
+    write_offset_checkpoint(FileSystem(), tmp_path / OffsetKind.CLEANER.value, {TopicPartition("orders", 0): 5})
+    before = sorted(path.name for path in tmp_path.iterdir()), (tmp_path / CLEANER_TOPICS).read_bytes()
+    for refused in (
+        lambda: topics.create("orders", 1, {}, default_policy="delete"),
+        lambda: topics.grow("prices", 3),
+        lambda: topics.delete("prices", _locked, lambda _: None),
+    ):
+        with pytest.raises(InvalidTopicError, match="symbolic link"):
+            refused()
+    assert (sorted(path.name for path in tmp_path.iterdir()), (tmp_path / CLEANER_TOPICS).read_bytes()) == before
+    assert LogDir(FileSystem(), tmp_path).cleaner_offsets == {TopicPartition("orders", 0): 5}
+    with pytest.raises(UnknownTopicError, match="orders-0: a symbolic link"):
+        topics.find("orders")
+    assert [each.partition for each in topics.find("prices").partitions] == [0]
+    assert len(topics.left_out()) == 2
+    assert [each.partition("/prices-1:")[1] for each in topics.left_out("prices")] == ["/prices-1:"]

@@ -620,20 +620,21 @@ class ConfigError(CleanerError):
     A setting that cannot be used.
 
     Args:
-        key: the setting's name.
+        key: the setting's name; the path, of a file that cannot be read.
         value: the given value, shortened in the message; None: do not show it.
         reason: the bound or rule it breaks.
     """
 
     exit_code = 78
 
-    def __init__(self, key: str, value: object, reason: str) -> None:
-        self.key = key
+    def __init__(self, key: str | Path, value: object, reason: str) -> None:
+        self.key = str(key)
         self.value = value
         self.reason = reason
         # A path comes from the operator; a text may come from a file, with any content and length.
         shown = value if isinstance(value, Path) else shortened(str(value))
-        super().__init__(f"{shortened(key)}: {reason}" if value is None else f"{shortened(key)}={shown}: {reason}")
+        name = key if isinstance(key, Path) else shortened(key)
+        super().__init__(f"{name}: {reason}" if value is None else f"{name}={shown}: {reason}")
 
     @property
     def mistakes(self) -> tuple[ConfigError, ...]:

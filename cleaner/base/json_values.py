@@ -16,6 +16,7 @@ if that is allowed (`LogView.verdict`; `why` then still has the text).
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import enum
 import functools
@@ -77,6 +78,8 @@ def parse_json(data: bytes, *, max_values: int = MAX_VALUES) -> dict[str, JsonVa
     Raises:
         NotJsonError: anything else: not UTF-8, nested too deeply, infinite numbers, too many values.
     """
+    if data.startswith(codecs.BOM_UTF8):
+        raise NotJsonError("a byte-order mark (UTF-8) at its beginning; save it without one")
     # At most one value begins at each of these, besides the outermost; those inside strings are counted too.
     if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
         raise NotJsonError(f"more than {max_values} values")

@@ -11,8 +11,10 @@ proportional to the file. No error repeats a value: it may be a password.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from cleaner.errors import ConfigError
 
@@ -44,17 +46,25 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
         source: the file's name, for error messages.
     Raises:
         ConfigError: a `\\u` that is not followed by four hexadecimal digits (Java refuses the whole file too), a line
-            longer than `MAX_LINE_CHARACTERS`, or more than `MAX_SETTINGS`.
+            longer than `MAX_LINE_CHARACTERS`, or more than `MAX_SETTINGS`; a byte-order mark, with which the first key
+            would be another, one that no program knows (a comment may have it).
     """
     values: dict[str, str] = {}
-    for number, line in _logical_lines(text.decode("iso-8859-1"), source):
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise _at_line(
+            source, 1, "UTF-16, in which no program reads settings; save it as UTF-8 without a byte-order mark"
+        )
+    has_mark = text.startswith(codecs.BOM_UTF8)
+    for number, line in _logical_lines(text.removeprefix(codecs.BOM_UTF8).decode("iso-8859-1"), source):
+        if has_mark and number == 1:
+            reason = "a byte-order mark (UTF-8) would be part of the first key; save it without one"
+            raise _at_line(source, number, reason)
         key_end = _key_end(line)
         separator = _SEPARATOR.match(line, key_end)
         assert separator is not None  # noqa: S101 - the pattern matches the empty string
-        where = f"line {number}"
-        values[_unescape(line[:key_end], source, where)] = _unescape(line[separator.end() :], source, where)
+        values[_unescape(line[:key_end], source, number)] = _unescape(line[separator.end() :], source, number)
         if len(values) > MAX_SETTINGS:
-            raise ConfigError(source, where, f"more than {MAX_SETTINGS} settings: this is not a configuration")
+            raise _at_line(source, number, f"more than {MAX_SETTINGS} settings: this is not a configuration")
     return values
 
 
@@ -137,10 +147,14 @@ def _logical_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
 
 def _too_long(source: str, number: int) -> ConfigError:
     reason = f"longer than {MAX_LINE_CHARACTERS} characters: this is not a configuration"
-    return ConfigError(source, f"line {number}", reason)
+    return _at_line(source, number, reason)
 
 
-def _unescape(text: str, source: str, where: str) -> str:
+def _at_line(source: str, number: int, reason: str) -> ConfigError:
+    return ConfigError(Path(source), None, f"line {number}: {reason}")
+
+
+def _unescape(text: str, source: str, number: int) -> str:
     if "\\" not in text:
         return text
 
@@ -148,7 +162,7 @@ def _unescape(text: str, source: str, where: str) -> str:
         digits, letter = match.groups()
         if digits is not None:
             if not _FOUR_HEX_DIGITS.match(digits):
-                raise ConfigError(source, where, "\\u must be followed by four hexadecimal digits")
+                raise _at_line(source, number, "\\u must be followed by four hexadecimal digits")
             return chr(int(digits, 16))
         return _CONTROL_LETTERS.get(letter or "", letter or "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import codecs
 import json
 import os
 import sys
@@ -58,13 +59,19 @@ def read_keys(name: str, form: KeysFormat) -> Iterator[bytes]:
             string, whose UTF-8 is the key, or `{"base64": "..."}`.
     Raises:
         UsageError: no such file, or it cannot be read; or a line that is not JSON of that form. Of `lines` one that is
-            empty, or has the line end of another system: such keys are rare, and such mistakes are not.
+            empty, or has the line end of another system; of both a byte-order mark before the first key. Such keys are
+            rare, and such mistakes are not.
     """
     source = "" if name == "-" else f"{name}: "
     try:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 text = line.removesuffix(b"\n")
+                if number == 1 and text.startswith(codecs.BOM_UTF8):
+                    hint = "" if form == "json" else "; if the key has it, --keys-format json can say so"
+                    raise UsageError(
+                        f"{source}line 1: a byte-order mark (UTF-8) before the key; save it without one{hint}"
+                    )
                 where = f"{source}line {number}"
                 yield _of_line(where, text) if form == "lines" else _of_json(where, text)
     except OSError as error:

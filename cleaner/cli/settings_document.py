@@ -22,7 +22,8 @@ _HEAD = """\
 The cleaner has Kafka's settings under Kafka's names, so a broker's `server.properties` may be given as `--config`.
 Names that begin with `cleaner.` are its own. Types, defaults and bounds are those of Kafka 4.4.0; where Kafka bounds a
 setting but not the files it describes, a value out of bounds only draws a warning. Files are read as Java's
-`Properties` reads them. [config/cleaner.properties](../config/cleaner.properties) is a sample with every setting.
+`Properties` reads them; one that begins with a byte-order mark is refused, because the mark would be part of its first
+key. [config/cleaner.properties](../config/cleaner.properties) is a sample with every setting.
 
 `cleaner config check` names every mistake at once, one a line, and ends with 78 when there is one; `cleaner config
 show` lists what is in force and where it comes from, with `--topic` for one topic.

@@ -48,11 +48,11 @@ def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
         is_link = stat.S_ISLNK(fs.stat(path).st_mode)
         return fs.read_bytes(real_path(path) if is_link else path, _LIMIT_BYTES)
     except FileNotFoundError:
-        raise ConfigError("configuration file", path, "there is no such file") from None
+        raise ConfigError(path, None, "there is no such file") from None
     except LogDirOfflineError as error:
-        raise ConfigError("configuration file", path, error.cause.strerror or "cannot be read") from error
+        raise ConfigError(path, None, error.cause.strerror or "cannot be read") from error
     except OSError as error:
-        raise ConfigError("configuration file", path, error.strerror or "cannot be read") from error
+        raise ConfigError(path, None, error.strerror or "cannot be read") from error
 
 
 def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:

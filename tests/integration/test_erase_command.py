@@ -310,10 +310,15 @@ def test_key_indexes_of_changed_segments_go(tmp_path: Path, keys: Path, run: Run
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [(b"a\n\nb\n", "line 2: an empty line"), (b"a\r\n", "line 1: a carriage return")]
+    ("text", "says"),
+    [
+        (b"a\n\nb\n", "line 2: an empty line"),
+        (b"a\r\n", "line 1: a carriage return"),
+        (b"\xef\xbb\xbfa\n", "line 1: a byte-order mark"),
+    ],
 )
 def test_lists_with_slips_are_refused(log_dir: Path, keys: Path, run: Run, text: bytes, says: str) -> None:
-    """An empty line would be the empty key, and a carriage return a part of one, which no record has."""
+    """An empty line would be the empty key, and a carriage return or a mark a part of one, which no record has."""
     before = contents(log_dir)
     keys.write_bytes(text)
     code, _, err = run("erase", log_dir, "topic", "--keys", keys)

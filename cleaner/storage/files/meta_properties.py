@@ -56,7 +56,9 @@ def read_meta_properties(fs: ReadableFiles, path: Path) -> MetaProperties | None
     try:
         values = parse_properties(data, str(path))
     except ConfigError as error:
-        raise CorruptCheckpointError(path, max(data.find(b"\\u"), 0), error.reason) from error
+        raise CorruptCheckpointError(
+            path, max(data.find(b"\\u"), 0) if "\\u" in error.reason else 0, error.reason
+        ) from error
     version = _number(values, "version", "0", path, data)
     if version not in (0, 1):
         raise CorruptCheckpointError(path, _position(data, "version"), f"version {version}, only 0 and 1 are known")

@@ -8,7 +8,15 @@ from typing import cast
 
 import pytest
 
-from cleaner.base.json_values import JsonValue, WrongValueError, format_json, from_json, json_value, parse_json
+from cleaner.base.json_values import (
+    JsonValue,
+    NotJsonError,
+    WrongValueError,
+    format_json,
+    from_json,
+    json_value,
+    parse_json,
+)
 from cleaner.daemon.snapshot import JobView, LogDirView, LogView, ServiceSnapshot
 from tests.support import sample_daemons
 from tests.support.snapshots import job, log, log_dir
@@ -104,3 +112,9 @@ def test_missing_field_without_a_default_is_named() -> None:
     del values["partition"]
     with pytest.raises(WrongValueError, match="partition is missing"):
         from_json(JobView, values)
+
+
+def test_byte_order_mark_is_named() -> None:
+    """An editor may have put it there; Python's own words are for programmers."""
+    with pytest.raises(NotJsonError, match="a byte-order mark"):
+        parse_json(b"\xef\xbb\xbf{}")

@@ -84,17 +84,15 @@ def test_line_that_is_too_long_is_refused_by_its_number(text: bytes, line: int) 
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert (
-        str(caught.value)
-        == f"/etc/x.properties=line {line}: longer than 1048576 characters: this is not a configuration"
-    )
+    reason = "longer than 1048576 characters: this is not a configuration"
+    assert str(caught.value) == f"/etc/x.properties: line {line}: {reason}"
     assert peak_bytes < 10 * len(text)
 
 
 def test_more_settings_than_any_configuration_has_are_refused() -> None:
     """A dictionary of millions of them would take too much memory."""
     text = b"".join(b"%x\n" % number for number in range(300_000))
-    with pytest.raises(ConfigError, match=r"x=line 200001: more than 200000 settings"):
+    with pytest.raises(ConfigError, match=r"x: line 200001: more than 200000 settings"):
         parse_properties(text, "x")
 
 
@@ -158,3 +156,17 @@ def test_parse_properties_on_random_files_agrees_with_java() -> None:
     theirs = answer.stdout.split("\n")[:-1]
     different = [text for text, line in zip(files, theirs, strict=True) if _as_java_prints(text) != line]
     assert different == []
+
+
+@pytest.mark.parametrize(("encoding", "word"), [("utf-8-sig", "byte-order mark"), ("utf-16", "UTF-16")])
+def test_mark_before_the_first_key_is_refused_and_not_read_as_part_of_it(encoding: str, word: str) -> None:
+    """Java would read another key, which nobody knows; the setting would be lost without a word."""
+    with pytest.raises(ConfigError, match=f"^x: line 1: .*{word}"):
+        parse_properties("a=1\nb=2\n".encode(encoding), "x")
+
+
+@pytest.mark.parametrize("head", ["# settings\n", "\n", ""])
+def test_mark_before_a_comment_or_a_blank_line_is_passed_over(head: str) -> None:
+    """It changes no key there, and a broker reads such a file."""
+    text = f"{head}a=1\n" if head else ""
+    assert parse_properties(text.encode("utf-8-sig"), "x") == ({"a": "1"} if head else {})

@@ -26,7 +26,7 @@ from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
 from cleaner.settings.resolver import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment import names
 from cleaner.storage.segment.names import parse_partition_dir
@@ -159,26 +159,27 @@ def check_paths(
     for each in surveyed:
         mine = [finding for finding in across if finding.path.is_relative_to(each.log_dir.path)]
         work.check_log_dir(each, mine)
-    for path in paths:
-        if path not in log_dirs:
-            work.check_partition_dir(real_path(path))
+    checked = {directory for each in surveyed for directory in each.listing.current.values()}
+    for directory in (real_path(path) for path in paths if path not in log_dirs):
+        if directory not in checked:
+            work.check_partition_dir(directory)
     return work.totals
 
 
 def paths_to_check(fs: FileSystem, paths: Sequence[Path], sources: Sources) -> Sequence[Path]:
     """
-    Return the paths to check: those named, or else `log.dirs` of the configuration.
+    Return the paths to check, each once: those named, or else `log.dirs` of the configuration.
 
     Raises:
         UsageError: there are neither.
         ConfigError: a bad setting.
     """
     if paths:
-        return paths
+        return once_each(paths)
     configured = SettingsResolver(fs, None, sources).cleaner.log_dirs
     if not configured:
         raise UsageError("no directory given, and no log.dirs in --config")
-    return [Path(text) for text in configured]
+    return once_each(map(Path, configured))
 
 
 def _is_named_partition(fs: FileSystem, path: Path) -> bool:

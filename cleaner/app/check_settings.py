@@ -16,7 +16,7 @@ from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.settings.files import read_config_file
 from cleaner.settings.layers import Layer, LayerScope, check_values
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileSystem, once_each
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import Nature, nature_of, require_log_dir, why_no_log_dir
@@ -78,7 +78,7 @@ def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> l
         Warnings that do not prevent a start: a directory that the daemon waits for, or one that does not answer now.
     """
     warnings = []
-    for path in map(Path, config.log_dirs):
+    for path in once_each(map(Path, config.log_dirs)):
         try:
             nature, reason = nature_of(fs, path), why_no_log_dir(fs, path)
         except CleanerError as error:
@@ -117,7 +117,7 @@ def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mis
             warnings.append("log.dirs is not set: the daemon does not start without it; commands with a log dir do")
     seen: list[Path] = []
     topics = 0
-    for log_dir in log_dirs or [Path(text) for text in loaded.config.log_dirs]:
+    for log_dir in once_each(log_dirs or map(Path, loaded.config.log_dirs)):
         if why_no_log_dir(fs, log_dir) is not None:
             continue
         seen.append(log_dir)

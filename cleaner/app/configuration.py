@@ -28,7 +28,7 @@ from cleaner.settings.files import check_topics_dir, read_config_bytes
 from cleaner.settings.given import DEFAULT, Given, GivenSettings
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.state.state_dir import require_outside_log_dirs
-from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Loaded:
     @property
     def log_dirs(self) -> tuple[Path, ...]:
         """The log dirs, links followed, each once."""
-        return tuple(dict.fromkeys(real_path(Path(path)) for path in self.config.log_dirs))
+        return tuple(map(real_path, once_each(map(Path, self.config.log_dirs))))
 
     @property
     def log_dir_rates(self) -> dict[Path, float]:

@@ -37,7 +37,7 @@ from cleaner.config.values import TopicConfig
 from cleaner.errors import NotCleanlyShutDownError, UncleanableError
 from cleaner.settings.sources import Sources
 from cleaner.state.table_file import forget_table, table_directory
-from cleaner.storage.fs.file_system import real_path
+from cleaner.storage.fs.file_system import once_each, real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.lock.log_dir_lock import LockMode
@@ -93,6 +93,8 @@ def erase_log_dir(
                 f"{session.log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn, or "
                 "are in use; stop what uses them, and recover them (cleaner recover)"
             )
+        # Twice the same directory would be erased twice, and its hard links taken for names that are all known.
+        options = replace(options, kept=once_each(options.kept), cut=once_each(options.cut))
         places = find_places(session.log_dir, given)
         shredder = None
         if not options.dry_run:
@@ -345,7 +347,7 @@ class _Erasure:
         A kept file may be a hard link of a segment of the log: both are searched, and both names get other files.
         """
         fs, name = self._fs, str(place.topic_partition)
-        above = [real_path(each) / name for each in (*self._options.kept, *self._options.cut)]
+        above = [real_path(each) / name for each in once_each((*self._options.kept, *self._options.cut))]
         searched = [place.directory, *(each for each in above if fs.exists(each))]
         searched += [each / inner for each in searched[1:] for inner in fs.list_dirs(each)]
         states = (fs.stat(each / inner) for each in searched for inner in fs.list_files(each))

@@ -14,7 +14,7 @@ from cleaner.app.options import CallContext
 from cleaner.base.json_values import JsonValue, WrongValueError, from_json
 from cleaner.base.remote_path import any_path
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
-from cleaner.storage.fs.file_system import real_path
+from cleaner.storage.fs.file_system import once_each, real_path
 from cleaner.storage.which_dir import require_existing
 from cleaner.verification.proof.erased.certificate import (
     FORMAT,
@@ -115,7 +115,7 @@ def prove_erased(directories: Sequence[Path], wanted: Wanted, context: CallConte
         raise UsageError("no directory to search")
     for directory in directories:
         require_existing(context.fs, directory)
-    roots = tuple(dict.fromkeys(map(real_path, directories)))
+    roots = tuple(map(real_path, once_each(directories)))
     begun_at = _now(context)
     keys = WantedKeys(wanted.keys, wanted.prefixes)
     question = Question(

@@ -22,7 +22,7 @@ from cleaner.settings.sources import Sources
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import real_path
+from cleaner.storage.fs.file_system import once_each, real_path
 from cleaner.storage.log_dir import NEVER_FOLLOWED, CachedLogDir
 from cleaner.storage.segment import names
 from cleaner.storage.which_dir import Nature, nature_of, require_log_dir
@@ -81,7 +81,8 @@ def replicas_of(
         UsageError: no such directory or partition, fewer than two replicas, or too many.
     """
     fs = context.fs
-    if len({real_path(each) for each in directories}) < 2:
+    directories = once_each(directories)
+    if len(directories) < 2:
         raise UsageError("name two or more directories with replicas of the same partitions")
     natures = [nature_of(fs, directory) for directory in directories]
     for directory, nature in zip(directories, natures, strict=True):

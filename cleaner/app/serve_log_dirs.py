@@ -29,7 +29,7 @@ from cleaner.settings import SettingsResolver
 from cleaner.settings.given import DEFAULT
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
 from cleaner.storage.fs.remote import files_for
 from cleaner.storage.fs.store import Limits as BucketLimits
 from cleaner.storage.segment.names import PARTITION_METADATA
@@ -84,6 +84,7 @@ class ServedLogDirs:
         if not at.is_loopback:
             _require_guarded(at, access())
             access = partial(_still_guarded, access, context.warn)
+        directories = once_each(directories)
         for directory in directories:
             if compacted:
                 refuse_remote(directory, "--compacted needs a directory of this machine")

@@ -31,7 +31,7 @@ from cleaner.policy.kafka_version import ChosenVersion
 from cleaner.settings import Given, ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
-from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
@@ -219,10 +219,10 @@ def _one_at_a_time(check_done: Callable[[], None]) -> Callable[[], None]:
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
     """Return conflicts with other log dirs of the same broker (D-14), if the configuration names this one."""
-    paths = [real_path(Path(text)) for text in settings.cleaner.log_dirs]
+    paths = [real_path(path) for path in once_each(map(Path, settings.cleaner.log_dirs))]
     if log_dir.path not in paths:
         return []
-    family = [LogDir(log_dir.fs, path) for path in dict.fromkeys(paths) if path.is_dir()]
+    family = [LogDir(log_dir.fs, path) for path in paths if path.is_dir()]
     return [str(conflict) for conflict in find_conflicts(family)]
 
 

@@ -14,7 +14,7 @@ from cleaner.cli.arguments import add_as_root, add_format, add_settings, load_pr
 from cleaner.cli.output import Paint, json_line, say
 from cleaner.errors import ConfigError
 from cleaner.present.text import printable
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import FileSystem, once_each
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
@@ -92,7 +92,7 @@ def _answers(arguments: argparse.Namespace) -> Iterator[Answer]:
     yield from mistakes
     config = CleanerConfig() if loaded is None else loaded.config
     yield from examine_machine(config)
-    log_dirs = arguments.log_dirs or [Path(text) for text in config.log_dirs]
+    log_dirs = once_each(arguments.log_dirs or map(Path, config.log_dirs))
     if log_dirs:
         # A disk that hangs does not answer; that is reported below.
         owner = within(PATIENCE_SECONDS, lambda: examine_owner(log_dirs, stay_root=arguments.as_root))

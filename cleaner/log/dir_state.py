@@ -32,7 +32,7 @@ from cleaner.errors import ConfigError, LogDirOfflineError, UsageError
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from cleaner.storage.files.published import Publisher
-from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
 from cleaner.storage.fs.new_dir import make_durable_dir
 from cleaner.storage.lock.log_dir_lock import LogDirLock, acquire_for_writing
 from cleaner.storage.log_dir import LogDir, OffsetKind, find_conflicts
@@ -219,7 +219,7 @@ def paths_of(log_dirs: PathLike | Sequence[PathLike]) -> list[Path]:
     paths = [arguments.path("log_dirs", path) for path in given]
     if not paths:
         raise UsageError("no log dir is named")
-    if len({real_path(path) for path in paths}) < len(paths):
+    if len(once_each(paths)) < len(paths):
         raise UsageError(f"{', '.join(map(str, paths))}: two of them are the same directory")
     return paths
 

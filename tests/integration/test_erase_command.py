@@ -230,7 +230,9 @@ def test_kept_and_cut_files_with_another_name_elsewhere_are_named(
     for path in topic.glob("*.log"):
         os.link(path, group / path.name)
     shutil.copy(topic / FIRST, cut / "0-1")
-    arguments = ("erase", log_dir, "topic", "--keys", keys, "--kept", kept, "--cut", cut.parent)
+    # Named twice, a directory's own names must not count as twice as many.
+    again = ("--kept", f"{kept}/../kept", "--cut", f"{cut.parent}/")
+    arguments = ("erase", log_dir, "topic", "--keys", keys, "--kept", kept, "--cut", cut.parent, *again)
     code, out, _ = run(*arguments, "--dry-run", "--format", "json")
     assert (code, [json.loads(line)["linked_files"] for line in out.splitlines()]) == (0, [[], [], []])
     os.link(kept / "topic-0" / "000001" / FIRST, tmp_path / "link.log")

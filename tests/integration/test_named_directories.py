@@ -188,6 +188,42 @@ def test_manager_names_a_link_where_its_log_is_wanted(tmp_path: Path) -> None:
         open_reader(linked, "orders")
 
 
+TWICE = {
+    "check": (["check", "{}", "{}/"], "2 partitions, 8 segments"),
+    "check-link": (["check", "{}", "{link}"], "2 partitions, 8 segments"),
+    "check-partition": (["check", "{}/orders-0", "{}", "{}/../logs/orders-0"], "2 partitions, 8 segments"),
+    "config": (["config", "check", "--log-dir", "{}", "--log-dir", "{}/"], "also for 1 topic in 1 log dir"),
+    "settings": (["config", "check", "--config", "{}.properties"], "also for 1 topic in 1 log dir"),
+    "replicas": (["check", "--replicas", "{}", "{copy}", "{}/"], "orders-0: 2 replicas agree"),
+    "prove-erased": (["prove-erased", "{}", "{}/", "--key-prefix", "zzz"], '"total_files": {files}'),
+}
+
+
+@pytest.mark.parametrize(("words", "said"), TWICE.values(), ids=TWICE)
+def test_directory_that_is_named_twice_counts_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """Whatever the second name looks like: a slash more, or a link."""
+    logs = write_log_dir(tmp_path / "logs", keyed_log(PARTITION), keyed_log("orders-1"))
+    copy = write_log_dir(tmp_path / "copy", keyed_log(PARTITION), keyed_log("orders-1"))
+    (tmp_path / "link").symlink_to(logs)
+    (tmp_path / "logs.properties").write_text(f"log.dirs={logs},{logs}/,{tmp_path}/link\n")
+    main([word.format(logs, copy=copy, link=tmp_path / "link") for word in words])
+    files = sum(path.is_file() for path in logs.rglob("*"))
+    assert said.replace("{files}", str(files)) in capfd.readouterr().out
+
+
+def test_directory_that_is_named_twice_is_examined_and_served_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its partitions were taken for those of two log dirs, which cannot be served together."""
+    logs = write_log_dir(tmp_path / "logs", keyed_log(PARTITION))
+    main(["doctor", str(logs), f"{logs}/../logs"])
+    assert capfd.readouterr().out.count("directories") == 1
+    with cleaner.serve_log_dirs([logs, f"{logs}/../logs"]) as address:
+        assert address
+
+
 CALLS: dict[str, Callable[[Path, Path], object]] = {
     "clean": lambda path, _: cleaner.clean(path, PARTITION),
     "plan": lambda path, _: cleaner.plan(path),

@@ -23,7 +23,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self, TypeGuard
 
@@ -89,6 +89,14 @@ class Space(NamedTuple):
 def real_path(path: Path) -> Path:
     """Return a path with all links followed; unlike `Path.resolve`, links that lead in a circle stay as they are."""
     return path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
+
+
+def once_each(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return directories, each under the first of its names only: `/data`, `/data/` and a link to it are one."""
+    found: dict[Path, Path] = {}
+    for path in paths:
+        found.setdefault(real_path(path), path)
+    return tuple(found.values())
 
 
 class FileSystem:

@@ -28,7 +28,7 @@ from cleaner.errors import CorruptCheckpointError, CorruptLogError
 from cleaner.format.batch import CONTROL_FLAG, SegmentReader
 from cleaner.format.records import Unpacker
 from cleaner.kernels.batch_header import MAGIC
-from cleaner.state.kept_manifest import GROUP_DIGITS, KeptFile, KeptGroup, KeptPartition, manifest
+from cleaner.state.kept_manifest import KeptFile, KeptGroup, KeptPartition, is_group_name, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage.fs.file_system import UNFINISHED, File, FileSystem
 from cleaner.storage.load.leftovers import settle_leftovers
@@ -71,13 +71,13 @@ class KeptErasure:
     @property
     def places(self) -> list[Path]:
         """The directories of the groups, also of one that a crash has kept out of the manifest."""
-        return [self.directory / name for name in self._fs.list_dirs(self.directory) if _is_group(name)]
+        return [self.directory / name for name in self._fs.list_dirs(self.directory) if is_group_name(name)]
 
     @property
     def unknown_files(self) -> list[str]:
         """Names of which nothing is known."""
         own = (names.KEPT_MANIFEST, names.KEPT_MANIFEST + UNFINISHED)
-        found = [name for name in self._fs.list_dir(self.directory) if name not in own and not _is_group(name)]
+        found = [name for name in self._fs.list_dir(self.directory) if name not in own and not is_group_name(name)]
         return found + [f"{place.name}/{name}" for place in self.places for name in left_overs(self._fs, place).unknown]
 
     def search(
@@ -164,10 +164,6 @@ class KeptErasure:
 def _any_end(_segment: Segment) -> int:
     """Return where a kept segment may end: the next one may be of another round, which a crash has left there."""
     return _FAR
-
-
-def _is_group(name: str) -> bool:
-    return len(name) == GROUP_DIGITS and name.isdigit()
 
 
 def erased_file(found: FoundInSegment) -> ErasedFile:

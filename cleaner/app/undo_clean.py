@@ -19,20 +19,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from cleaner.app import load_partition
+from cleaner.app.kept_before import is_kept
 from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, parse_names
 from cleaner.base.model import TopicPartition
-from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError
+from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError, as_value
 from cleaner.settings.sources import Sources
-from cleaner.state.kept_manifest import GROUP_DIGITS, KeptGroup, KeptPartition, manifest
+from cleaner.state.kept_manifest import KeptGroup, KeptPartition, is_group_name, manifest
 from cleaner.state.state_file import BadStateError
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
-from cleaner.storage.log_dir import Use
+from cleaner.storage.log_dir import LogDirListing, Use
 from cleaner.storage.segment import names
 from cleaner.storage.swap.backup import crc32_of, keep_files
 from cleaner.storage.swap.swap import replace_by_several
@@ -67,11 +69,18 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
         UsageError: it keeps none, or segments of several log dirs.
         UndoRefusedError: a manifest is damaged.
     """
-    found = {kept.log_dir for _, kept in _manifests(fs, kept_dir)}
-    if len(found) != 1:
-        what = "segments of several log dirs" if found else "no segments; `clean --keep-old` fills it"
-        raise UsageError(f"{kept_dir}: keeps {what}")
-    return Path(found.pop())
+    there = _manifests(fs, kept_dir)
+    found = {kept.log_dir for _, kept in there if kept is not None}
+    if len(found) == 1:
+        return Path(found.pop())
+    if not found and there:
+        raise _without_manifest(there[0][0])
+    if is_kept(fs, kept_dir):
+        raise UsageError(
+            f"{kept_dir}: keeps one partition's segments; name the directory above, {real_path(kept_dir).parent}"
+        )
+    what = "segments of several log dirs" if found else "no segments; `clean --keep-old` fills it"
+    raise UsageError(f"{kept_dir}: keeps {what}")
 
 
 def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterator[UndoReport | Refusal]:
@@ -97,27 +106,43 @@ def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterat
             )
         found = session.log_dir.listing()
         for directory, kept in _manifests(fs, kept_dir):
+            if kept is None:
+                yield Refusal(directory.name, as_value(_without_manifest(directory)))
+                continue
             (name,) = parse_names([kept.partition])
-            home = found.find(name, log_dir)
-            yield attempt(name, home, partial(_undo, session, name, home, directory, kept))
+            yield attempt(name, directory, partial(_undo, session, found, name, directory, kept))
 
 
-def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition]]:
+def _without_manifest(directory: Path) -> UndoRefusedError:
+    """Return the error for kept segments of which nothing says where they were."""
+    reason = (
+        "there is none beside the kept segments, so nothing says where they belong: bring it back from a copy. A crash "
+        "at the end of an undo, or before the first swap of a round, leaves them so, too: then the log is as it was "
+        f"before the round, and {quote(str(directory))} can be removed"
+    )
+    return UndoRefusedError(directory / names.KEPT_MANIFEST, reason)
+
+
+def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition | None]]:
+    """Return the directories that keep a partition's segments, with the manifest; None if it is not there."""
     if not kept_dir.is_dir():
         raise UsageError(f"{kept_dir}: no such directory")
-    found = []
+    found: list[tuple[Path, KeptPartition | None]] = []
     for name in fs.list_dirs(kept_dir):
         file = manifest(fs, kept_dir / name)
         try:
             kept = file.peek()
         except BadStateError as error:
             raise UndoRefusedError(file.path, str(error)) from error
-        if kept is not None:
+        if kept is not None or any(map(is_group_name, fs.list_dirs(kept_dir / name))):
             found.append((kept_dir / name, kept))
     return found
 
 
-def _undo(session: Session, name: TopicPartition, directory: Path, kept_dir: Path, kept: KeptPartition) -> UndoReport:
+def _undo(
+    session: Session, found: LogDirListing, name: TopicPartition, kept_dir: Path, kept: KeptPartition
+) -> UndoReport:
+    directory = found.find(name, session.log_dir.path)
     with session.context.fs.hold(directory), session.context.fs.hold(kept_dir):
         return _undo_held(session, name, directory, kept_dir, kept)
 
@@ -237,7 +262,7 @@ def _forget(fs: FileSystem, kept_dir: Path) -> None:
     fs.remove(kept_dir / names.KEPT_MANIFEST)
     fs.fsync_dir(kept_dir)
     for name in fs.list_dirs(kept_dir):
-        if len(name) == GROUP_DIGITS and name.isdigit():
+        if is_group_name(name):
             files = fs.list_files(kept_dir / name)
             fs.remove_all(kept_dir / name, [file for file in files if names.parse_file_name(file) is not None])
             _remove_if_empty(fs, kept_dir / name)

@@ -84,6 +84,11 @@ class KeptPartition:
     erasing: bool = False
 
 
+def is_group_name(name: str) -> bool:
+    """Tell whether a directory with this name, beside a manifest, is for the files of a group."""
+    return len(name) == GROUP_DIGITS and name.isdigit()
+
+
 def manifest(fs: FileSystem, directory: Path) -> StateFile[KeptPartition]:
     """Return the manifest in a directory that keeps a partition's segments."""
     return StateFile(

@@ -193,6 +193,39 @@ def test_undo_of_a_directory_that_keeps_nothing_of_ours_is_refused(
     assert contents(tmp_path) == before
 
 
+def test_undo_whose_manifest_has_gone_says_so_and_puts_back_the_others(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    """Segments are kept, but nothing says where they were; another partition does not suffer for it."""
+    kept, before = tmp_path / "kept", everything(log_dir)
+    assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+    cleaned = contents(log_dir / "topic-0")
+    (kept / "topic-0" / "manifest.json").rename(tmp_path / "elsewhere")
+    code, out, err = run("undo", kept)
+    assert (code, out.split(":")[0], out.count("put back")) == (1, "topic-1", 1)
+    assert "topic-0/manifest.json: there is none beside the kept segments" in "".join(err.split("\n  "))
+    assert contents(log_dir / "topic-0") == cleaned
+    code, _, err = run("undo", kept)
+    assert (code, "keeps no segments" in err) == (1, False)
+    assert "bring it back from a copy" in err
+    (tmp_path / "elsewhere").rename(kept / "topic-0" / "manifest.json")
+    code, _, err = run("undo", kept / "topic-0")
+    assert (code, f"name the directory above, {kept.resolve()}" in "".join(err.split("\n  "))) == (2, True)
+    assert run("undo", kept)[0] == 0
+    assert everything(log_dir) == before
+
+
+def test_undo_of_a_partition_that_has_gone_is_refused_and_puts_back_the_others(
+    log_dir: Path, tmp_path: Path, run: Run
+) -> None:
+    """As in every command, one log never stops the others."""
+    kept = tmp_path / "kept"
+    before = contents(log_dir / "topic-1")
+    assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+    (log_dir / "topic-0").rename(tmp_path / "topic-0")
+    code, out, err = run("undo", kept)
+    assert (code != 0, "topic-1: " in out, "no partition topic-0" in err) == (True, True, True)
+    assert contents(log_dir / "topic-1") == before
+
+
 def test_recover_saves_what_it_cuts(tmp_path: Path, run: Run) -> None:
     """The torn tail, and segments behind damage, with their positions in the names; together nothing is missing."""
     log_dir, cuts = tmp_path / "logs", tmp_path / "cuts"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cleaner.app.configuration import Loaded
@@ -12,6 +12,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.config.read import check_topic_keys
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import CleanerError, ConfigError
+from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.settings.files import read_config_file
 from cleaner.settings.layers import Layer, LayerScope, check_values
@@ -94,6 +95,26 @@ def check_places(fs: FileSystem, config: CleanerConfig, mistakes: Mistakes) -> l
         elif reason is not None:
             mistakes.add(ConfigError("log.dirs", path, reason))
     return warnings
+
+
+def why_no_start(fs: FileSystem, settings: Loaded, known: Mapping[str, LogDirFacts]) -> tuple[str, ...]:
+    """
+    Say why a daemon with some settings would be refused if it started now.
+
+    Args:
+        fs: the file system.
+        settings: those a start would read.
+        known: by path, what is known of the log dirs that a running daemon has; these are not asked again, as their
+            disks may hang.
+    """
+    config, mistakes = settings.config, Mistakes()
+    unknown = tuple(str(path) for path in settings.log_dirs if str(path) not in known)
+    check_places(fs, replace(config, log_dirs=unknown), mistakes)
+    found = [f"a restart would be refused: {mistake}" for mistake in mistakes.all()]
+    for path in () if config.log_dirs_wait else map(str, settings.log_dirs):
+        if path in known and known[path].condition is DirCondition.OFFLINE:
+            found.append(f"a restart would be refused if this is missing then: log.dirs={path}: {known[path].detail}")
+    return tuple(found)
 
 
 def check_log_dirs(fs: FileSystem, loaded: Loaded, log_dirs: Sequence[Path], mistakes: Mistakes) -> CheckedSettings:

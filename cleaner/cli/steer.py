@@ -250,7 +250,7 @@ def _run_reload(arguments: argparse.Namespace) -> int:
         say(printable(f"changed: {', '.join(result.changed) or 'nothing'}"))
         if result.needs_restart:
             say(printable(f"only after a restart: {', '.join(result.needs_restart)}"))
-    for mistake in result.errors:
+    for mistake in (*result.errors, *result.warnings):
         print_error(mistake)
     return ConfigError.exit_code if result.errors else 0
 

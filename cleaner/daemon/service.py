@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleaner.app.check_settings import why_no_start
 from cleaner.app.configuration import Loaded, take_over
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
@@ -296,7 +297,8 @@ class Service:
         with self._lock:
             running = self._settings
         try:
-            taken = take_over(running, self._deps.read_settings())
+            read = self._deps.read_settings()
+            taken = take_over(running, read)
             _require_usable(self._fs, taken.loaded.config)
         except CleanerError as error:
             mistakes = error.mistakes if isinstance(error, ConfigError) else (error,)
@@ -315,8 +317,11 @@ class Service:
             watched.reconfigure(config, new.sources)
         self._retention.wake()
         self._log.info("reloaded", changed=list(taken.changed), needs_restart=list(taken.needs_restart))
+        warnings = why_no_start(self._fs, read, self.manager.snapshot().log_dirs)
+        for warning in warnings:
+            self._log.warning(warning)
         self.wake()
-        return ReloadResult(changed=taken.changed, needs_restart=taken.needs_restart)
+        return ReloadResult(changed=taken.changed, needs_restart=taken.needs_restart, warnings=warnings)
 
     def change_rate(self, bytes_per_second: float | None, log_dir: Path | None = None) -> None:
         """Set the speed limit, bytes a second (None: none), of all workers or of one log dir, until the next reload."""

@@ -74,6 +74,7 @@ class ServiceSteering:
             "errors": list(result.errors),
             "changed": list(result.changed),
             "needs_restart": list(result.needs_restart),
+            "warnings": list(result.warnings),
         }
         self._service.note_command("reload", uid, None, details)
         return result

@@ -19,11 +19,13 @@ class ReloadResult:
         errors: one line for each mistake: key, value, why, what is allowed. If not empty, nothing has changed.
         changed: keys whose new values are in force now.
         needs_restart: keys whose new values take effect only after a restart.
+        warnings: why a restart would be refused as it is now.
     """
 
     errors: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Steering(Protocol):

@@ -315,6 +315,25 @@ def test_reload_takes_all_or_nothing(tmp_path: Path, logs: Path) -> None:
         assert (snapshot.config.is_last_reload_good, snapshot.config.needs_restart) == (True, ("cleaner.lock",))
 
 
+def test_reload_says_that_a_restart_would_be_refused(tmp_path: Path, logs: Path) -> None:
+    """For a new directory that is missing, and for one that has gone: the next unplanned restart would be the first."""
+    write_log_dir(logs, keyed_log("a-0"))
+    settings = settings_for(logs, state_dir=tmp_path / "state")
+    with daemon(settings) as running:
+        assert running.steering.reload(UID).warnings == ()
+        settings |= {"log.dirs": f"{logs},{tmp_path}/nowhere"}
+        result = running.steering.reload(UID)
+        assert (result.errors, result.needs_restart, len(result.warnings)) == ((), ("log.dirs",), 1)
+        assert f"a restart would be refused: log.dirs={tmp_path}/nowhere: no such directory" in result.warnings[0]
+        settings |= {"cleaner.log.dirs.wait": "true"}
+        assert running.steering.reload(UID).warnings == ()
+        settings |= {"log.dirs": str(logs), "cleaner.log.dirs.wait": "false"}
+        logs.rename(tmp_path / "unmounted")
+        running.log.wait("log dir is offline")
+        (warning,) = running.steering.reload(UID).warnings
+        assert f"log.dirs={logs}" in warning
+
+
 def test_speed_limit_is_changed_by_command(tmp_path: Path, logs: Path) -> None:
     """Of all workers or of one log dir; another directory is refused."""
     write_log_dir(logs)

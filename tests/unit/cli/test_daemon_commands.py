@@ -338,9 +338,10 @@ def test_reload_with_mistakes_ends_with_78(steering: FakeSteering, capsys: Captu
     steering.reloaded = ReloadResult(errors=("a=1: no", "b=2: no\x1b"))
     assert main(["reload"]) == 78
     assert capsys.readouterr().err == "cleaner: a=1: no\ncleaner: b=2: no\\x1b\n"
-    steering.reloaded = ReloadResult(changed=("x", "y"), needs_restart=("z",))
+    steering.reloaded = ReloadResult(changed=("x", "y"), needs_restart=("z",), warnings=("a restart would fail",))
     assert main(["reload"]) == 0
-    assert told(capsys) == "changed: x, y\nonly after a restart: z\n"
+    out, err = capsys.readouterr()
+    assert (out, err) == ("changed: x, y\nonly after a restart: z\n", "cleaner: a restart would fail\n")
 
 
 def test_quarantine_is_listed_and_released(capsys: Capture) -> None:

@@ -81,13 +81,14 @@ def test_answers_have_the_outcome(steering: FakeSteering) -> None:
     assert ask(steering, "cancel", job=8)["job"]["state"] == "cancelled"
     assert ask(steering, "pause")["stopping"] == ["orders-1"]
     assert ask(steering, "resume")["pauses"] == ["invoices"]
-    steering.reloaded = ReloadResult(("a=b: no",), ("c",), ("d",))
+    steering.reloaded = ReloadResult(("a=b: no",), ("c",), ("d",), ("e",))
     assert ask(steering, "reload") == {
         "v": 1,
         "ok": True,
         "errors": ["a=b: no"],
         "changed": ["c"],
         "needs_restart": ["d"],
+        "warnings": ["e"],
     }
 
 

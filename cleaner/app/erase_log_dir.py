@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from cleaner.app import load_partition
@@ -95,7 +96,7 @@ def erase_log_dir(
             )
         # Twice the same directory would be erased twice, and its hard links taken for names that are all known.
         options = replace(options, kept=once_each(options.kept), cut=once_each(options.cut))
-        places = find_places(session.log_dir, given)
+        places = find_places(session.log_dir, given, [real_path(each) for each in (*options.kept, *options.cut)])
         shredder = None
         if not options.dry_run:
             session = with_key_indexes(session, options.index_dir)
@@ -137,7 +138,10 @@ class _Erasure:
                 if isinstance(home, Refusal):
                     yield Refusal(str(directory), home.error)
                 elif home is None or home == log_dir or not fs.exists(home / str(topic_partition)):
-                    reason = "its partition is not in the log dir: erase where that is, or remove what is kept"
+                    reason = (
+                        "its partition is not in the log dir: erase where that is; if it is nowhere, no undo can put "
+                        f"this back: rm -r {quote(str(directory))}"
+                    )
                     yield Refusal(str(directory), UncleanableError(directory, reason))
         for above in map(real_path, self._options.cut):
             for topic_partition, directory in kept_alone(fs, above, given, places):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -46,13 +47,18 @@ class LogPlace:
         return self.directory.name
 
 
-def find_places(log_dir: LogDir, given: Sequence[str]) -> list[LogPlace]:
+def find_places(log_dir: LogDir, given: Sequence[str], elsewhere: Sequence[Path] = ()) -> list[LogPlace]:
     """
     Return all directories of some topics and partitions, each once, in the order of the names given.
 
+    Args:
+        log_dir: where to look.
+        given: names of topics and of partitions.
+        elsewhere: what `--kept` and `--cut` name; a name may also be only there, and has no place in the log dir then.
     Raises:
         UsageError: a name is of no topic and of no partition, or of both.
     """
+    kept = {each for above in elsewhere for each, _ in _partitions_in(log_dir.fs, above)}
     there = list(_all_places(log_dir))
     found: dict[Path, LogPlace] = {}
     for name in map(_name_of, given):
@@ -60,7 +66,7 @@ def find_places(log_dir: LogDir, given: Sequence[str]) -> list[LogPlace]:
         of_topic = [each for each in there if _is_of_topic(each, name)]
         if of_partition and of_topic:
             raise UsageError(f"{name}: a partition, and also a topic with {of_topic[0].name}; name the partitions")
-        if not of_partition and not of_topic:
+        if not of_partition and not of_topic and not any(name in (each.topic, str(each)) for each in kept):
             known = {str(each.topic_partition) for each in there} | {each.topic_partition.topic for each in there}
             raise UsageError(f"{log_dir.path}: no topic and no partition {name}{did_you_mean(name, sorted(known))}")
         found.update((each.directory, each) for each in (*of_partition, *of_topic))
@@ -71,7 +77,7 @@ def kept_alone(
     fs: FileSystem, above: Path, given: Sequence[str], places: Sequence[LogPlace]
 ) -> list[tuple[TopicPartition, Path]]:
     """
-    Return what is kept of the topics named, of partitions that have no place in the log dir.
+    Return what is kept of the topics and partitions named that have no place in the log dir.
 
     Args:
         fs: the file system.
@@ -80,16 +86,18 @@ def kept_alone(
         places: what `find_places` has found for them.
     """
     there = {each.topic_partition for each in places}
-    topics = {_name_of(text) for text in given} - {str(each) for each in there}
-    found = []
+    wanted = {_name_of(text) for text in given} - {str(each) for each in there}
+    return [
+        (each, directory)
+        for each, directory in _partitions_in(fs, above)
+        if each not in there and not wanted.isdisjoint((each.topic, str(each)))
+    ]
+
+
+def _partitions_in(fs: FileSystem, above: Path) -> Iterator[tuple[TopicPartition, Path]]:
     for name in fs.list_dirs(above):
-        try:
-            topic_partition = TopicPartition.parse(name)
-        except ValueError:
-            continue
-        if topic_partition.topic in topics and topic_partition not in there:
-            found.append((topic_partition, above / name))
-    return found
+        with suppress(ValueError):
+            yield TopicPartition.parse(name), above / name
 
 
 def _name_of(text: str) -> str:

@@ -119,9 +119,28 @@ def test_what_is_kept_of_a_partition_that_is_gone(tmp_path: Path, keys: Path, ru
     assert code == 1
     assert "kept/topic-1: its partition is not in the log dir" in "".join(err.split("\n  "))
     assert {Path(name).parts[1] for name in secrets_in(kept, cut)} == {"topic-1", "other-1"}
+    assert f"rm -r {kept.resolve()}/topic-1" in "".join(err.split("\n  "))
     assert run("erase", log_dir, "topic-0", *arguments)[0] == 0
     assert run("erase", moved, "topic", *arguments)[0] == 0
     assert secrets_in(kept, cut, log_dir, moved) == [f"cut/other-1/{FIRST}.300-400"]
+
+
+@pytest.mark.parametrize("named", ["topic", "topic-0"])
+def test_what_is_kept_of_a_topic_that_is_gone(tmp_path: Path, keys: Path, run: Run, named: str) -> None:
+    """All of it: the name is known by what is kept, and is no slip."""
+    kept, cut = tmp_path / "kept", tmp_path / "cut"
+    log_dir = write_log_dir(tmp_path / "logs", personal_log(), personal_log("other-0"))
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    (cut / "topic-0").mkdir(parents=True)
+    (cut / "topic-0" / f"{FIRST}.300-400").write_bytes(b"torn " + SECRET)
+    shutil.rmtree(log_dir / "topic-0")
+    arguments = ("erase", log_dir, named, "--keys", keys)
+    code, _, err = run(*arguments, "--kept", kept, "--cut", cut)
+    assert (code, f"rm -r {kept.resolve()}/topic-0" in "".join(err.split("\n  "))) == (1, True)
+    assert secrets_in(cut) == []
+    shutil.rmtree(kept / "topic-0")
+    assert run(*arguments, "--kept", kept, "--cut", cut)[0] == 0
+    assert run(*arguments)[0] == UsageError.exit_code
 
 
 def test_other_records_keep_their_bytes_and_the_log_its_end(log_dir: Path, keys: Path, run: Run) -> None:

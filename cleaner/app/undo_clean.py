@@ -126,7 +126,7 @@ def _without_manifest(directory: Path) -> UndoRefusedError:
 def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition | None]]:
     """Return the directories that keep a partition's segments, with the manifest; None if it is not there."""
     if not kept_dir.is_dir():
-        raise UsageError(f"{kept_dir}: no such directory")
+        raise UsageError(f"{kept_dir}: {'not a directory' if kept_dir.exists() else 'no such directory'}")
     found: list[tuple[Path, KeptPartition | None]] = []
     for name in fs.list_dirs(kept_dir):
         file = manifest(fs, kept_dir / name)

@@ -16,6 +16,7 @@ from cleaner.cli.logs import log_warning
 from cleaner.cli.output import json_line, say, say_table
 from cleaner.present.text import counted, printable
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.which_dir import require_log_dir
 
 if TYPE_CHECKING:
     from cleaner.app.configuration import Loaded
@@ -111,6 +112,8 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _show(arguments: argparse.Namespace) -> None:
     loaded = load_process_settings(arguments)
+    for log_dir in arguments.log_dirs:
+        require_log_dir(FileSystem(), log_dir)
     if arguments.topic is None:
         rows = _process_rows(loaded)
     else:

@@ -289,6 +289,13 @@ class Topics:
                 name, f"{link}: {NEVER_FOLLOWED}: put the directory itself there, or remove the link"
             )
 
+    def _require_free(self, name: str, numbers: Sequence[int]) -> None:
+        """Refuse partitions whose names something else has, a file, before the first of them is made."""
+        for number in numbers:
+            for path in (each.path / str(TopicPartition(name, number)) for each in self._log_dirs):
+                if self._fs.exists(path):
+                    raise InvalidTopicError(name, f"{path}: in the way of a partition: move it out of the log dir")
+
     def _link_of(self, name: str) -> Path | None:
         return next(filter(None, (each.listing().link_of(name) for each in self._log_dirs)), None)
 
@@ -307,6 +314,7 @@ class Topics:
                 write_topic_settings(self._fs, log_dir.path, name, written, topics)
 
     def _make(self, name: str, numbers: Sequence[int], topic_id: uuid.UUID | None) -> None:
+        self._require_free(name, numbers)
         counts = {log_dir: len(log_dir.partitions()) for log_dir in self._log_dirs}
         # A crash in a deletion, or an operator who removed a directory, leaves lines: they are not of the new logs.
         for log_dir in counts:

@@ -70,6 +70,7 @@ WORDS = {
         "not a log dir",
         "is there already",
         "Not a directory",
+        "not a directory",
         "no such directory",
         "keeps no",
     ),

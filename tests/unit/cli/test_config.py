@@ -133,6 +133,8 @@ def test_topic_of_a_log_dir_that_is_none_is_not_shown(machine: Machine, capsys: 
     """Settings of elsewhere would pass for its own."""
     assert machine.run("show", "--topic", "t", "--log-dir", str(machine.log_dir / "t-0")) == 2
     assert "the directory of a partition" in capsys.readouterr().err
+    assert machine.run("show", "--log-dir", str(machine.log_dir / "nowhere")) == 2
+    assert "no such directory" in capsys.readouterr().err
 
 
 def _rows(text: str) -> dict[str, dict[str, str]]:

@@ -286,3 +286,18 @@ def test_topic_with_a_partition_that_is_a_link_is_not_made_grown_or_deleted(tmp_
     assert [each.partition for each in topics.find("prices").partitions] == [0]
     assert len(topics.left_out()) == 2
     assert [each.partition("/prices-1:")[1] for each in topics.left_out("prices")] == ["/prices-1:"]
+
+
+def test_topic_in_whose_way_is_a_file_is_not_made_in_part(tmp_path: Path) -> None:
+    """Nothing else is left, and the file is named, not a directory on its way."""
+    topics = _topics(tmp_path)
+    (tmp_path / "prices-1").touch()
+    with pytest.raises(InvalidTopicError, match=f"{tmp_path}/prices-1: in the way"):
+        topics.create("prices", 2, {}, default_policy="compact")
+    assert {path.name for path in tmp_path.iterdir()} - {".lock", CLEANER_TOPICS} == {"prices-1"}
+    assert topics.settings("prices") == {}
+    topics.create("orders", 1, {}, default_policy="compact")
+    (tmp_path / "orders-1").touch()
+    with pytest.raises(InvalidTopicError, match="orders-1: in the way"):
+        topics.grow("orders", 3)
+    assert [each.partition for each in topics.find("orders").partitions] == [0]

@@ -304,7 +304,12 @@ class LogDirOfflineError(CleanerError):
     def __init__(self, path: Path | str, cause: OSError) -> None:
         self.path = path if isinstance(path, Path) else Path(path)
         self.cause = cause
-        super().__init__(f"{self.path}: {cause.strerror or cause}")
+        super().__init__(f"{self.path}: {self.reason}")
+
+    @property
+    def reason(self) -> str:
+        """The system's error in words, without the path."""
+        return self.cause.strerror or str(self.cause)
 
 
 class OutOfDescriptorsError(CleanerError):

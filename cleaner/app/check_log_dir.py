@@ -19,7 +19,7 @@ from cleaner.app.session import Session, as_cleaner_errors, attempt, open_sessio
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.config.values import TopicConfig
-from cleaner.errors import CorruptCheckpointError, UsageError, describe
+from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UsageError, describe
 from cleaner.format.key_digests import new_secret
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
@@ -321,9 +321,9 @@ class _Settings:
         self._lanes: dict[tuple[int, int], list[CheckLaneMemory]] = {}
 
     def topic(self, topic_partition: TopicPartition, directory: Path) -> TopicConfig:
-        """Return a topic's settings; a damaged topic id counts as none."""
+        """Return a topic's settings; a topic id that is damaged or cannot be read counts as none, and is told later."""
         topic_id = None
-        with contextlib.suppress(CorruptCheckpointError):
+        with contextlib.suppress(CorruptCheckpointError, LogDirOfflineError):
             topic_id = read_topic_id(self._fs, directory / names.PARTITION_METADATA)
         return self._resolver.topic(topic_partition.topic, topic_id).config
 

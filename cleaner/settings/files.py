@@ -50,7 +50,7 @@ def read_config_bytes(fs: FileSystem, path: Path) -> bytes:
     except FileNotFoundError:
         raise ConfigError(path, None, "there is no such file") from None
     except LogDirOfflineError as error:
-        raise ConfigError(path, None, error.cause.strerror or "cannot be read") from error
+        raise ConfigError(path, None, error.reason) from error
     except OSError as error:
         raise ConfigError(path, None, error.strerror or "cannot be read") from error
 
@@ -63,7 +63,7 @@ def check_topics_dir(fs: FileSystem, topics_dir: Path, key: str) -> None:
     except FileNotFoundError as error:
         raise ConfigError(key, topics_dir, error.strerror or "no such directory") from error
     except LogDirOfflineError as error:
-        raise ConfigError(key, topics_dir, error.cause.strerror or "cannot be listed") from error
+        raise ConfigError(key, topics_dir, error.reason) from error
     if nature in (Nature.LOG_DIR, Nature.PARTITION):
         raise ConfigError(key, topics_dir, f"is {nature.value}, not one of <topic>.properties files")
 

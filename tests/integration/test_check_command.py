@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import cleaner
 from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
+from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.open_file import File
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
@@ -259,3 +262,29 @@ def test_files_that_a_broker_passes_over_or_removes_are_notes(
     code, lines, _ = run(capsys, tmp_path)
     assert code == 0
     assert [line["is_damage"] for line in lines if line["what"] == "finding"] == [False]
+
+
+class Closed(FileSystem):
+    """A disk of which this user may not read some files."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        self._names = names
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Refuse a file that is named, or is in a directory that is."""
+        if {path.name, path.parent.name} & set(self._names):
+            raise LogDirOfflineError(path, PermissionError(errno.EACCES, "Permission denied", str(path)))
+        return super().open(path, write=write)
+
+
+def test_partition_that_cannot_be_read_stops_no_other_and_nothing_is_concluded_from_it(tmp_path: Path) -> None:
+    """Its end is not known, so nothing lies beyond it; the reason is the system's, in words."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"), keyed_log("topic-2"))
+    report = cleaner.check(tmp_path, fs=Closed("topic-1"))
+    assert [each.partition for each in report.partitions] == ["topic-0", "topic-1", "topic-2"]
+    assert {each.path.parent.name for each in report.findings} == {"topic-1"}
+    assert {(each.kind.value, each.reason) for each in report.findings} == {("unreadable", "Permission denied")}
+    report = cleaner.check(tmp_path, fs=Closed(ACTIVE))
+    assert {(each.kind.value, each.reason) for each in report.findings} == {("unreadable", "Permission denied")}
+    assert {each.path.name for each in report.findings} == {ACTIVE}

@@ -107,6 +107,7 @@ class PartitionCheck:
         self._bytes = 0
         self._segments = 0
         self._next_offset = 0
+        self._end_is_known = True
 
     def run(self) -> CheckedPartition:
         """
@@ -119,8 +120,11 @@ class PartitionCheck:
         transactions = TransactionFollower(self._context.fs, here.directory, here.log_start_offset)
         sieve = self._new_sieve(0)
         self._walk(transactions, sieve)
-        self._findings += check_small_files(self._context.fs, here.directory, self._next_offset, here.is_in_use)
-        self._check_checkpoint()
+        # What lies beyond the end of a log that cannot be read is not known; nothing of it is left over.
+        end = self._next_offset if self._end_is_known else NO_OFFSET
+        self._findings += check_small_files(self._context.fs, here.directory, end, here.is_in_use)
+        if self._end_is_known:
+            self._check_checkpoint()
         size, count, end = self._bytes, self._segments, self._next_offset
         if sieve is not None:
             self._check_keys(sieve)
@@ -210,7 +214,8 @@ class PartitionCheck:
                 transactions = None
                 continue
             except LogDirOfflineError as error:
-                self._findings.append(Finding(FindingKind.UNREADABLE, error.path, str(error.cause)))
+                self._findings.append(Finding(FindingKind.UNREADABLE, error.path, error.reason))
+                self._end_is_known = False
                 break
             if not check.findings or not self._was_replaced(segment):
                 self._findings += [] if only_keys else check.findings

@@ -76,7 +76,7 @@ def read_as(kind: FindingKind, path: Path, read: Callable[[], object]) -> list[F
             # If a broker is writing it now, the second read finds it complete.
             found = [Finding(kind, path, error.reason, error.position)]
         except LogDirOfflineError as error:
-            found = [Finding(FindingKind.UNREADABLE, path, str(error.cause))]
+            found = [Finding(FindingKind.UNREADABLE, path, error.reason)]
         else:
             return []
     return found

@@ -109,6 +109,7 @@ class _Ours:
 @contextlib.contextmanager
 def _ours(directory: Path) -> Iterator[Store]:
     settings = {"segment.bytes": str(SEGMENT_BYTES), "cleanup.policy": "compact", "file.delete.delay.ms": "0"}
+    settings["preallocate"] = "true"  # for single writes
     with LogManager(directory / "log", create=True, cleaner=False) as manager:
         if "records" not in manager.topics():
             manager.create_topic("records", 1, settings)

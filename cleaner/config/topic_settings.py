@@ -210,7 +210,8 @@ class TopicSettings:
         "preallocate",
         "boolean",
         "false",
-        "Whether a new segment file gets its full size at once; it is trimmed when complete.",
+        "Whether our writer keeps room behind the batches of an active segment, up to 1 MiB of zeros, so that forcing "
+        "single records to disk is quicker. The room is cut off when the segment is complete or the log is closed.",
         synonyms=(_log("preallocate"),),
     )
     compression_type: str = setting(

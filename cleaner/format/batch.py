@@ -103,12 +103,12 @@ class SegmentReader:
         while self._position < self._size:
             filled = self._fill(buffer)
             chunk, status, needed = self._scan(buffer, filled)
-            if status > 0:
+            if status > 0 and self._failure is None:
                 self._failure = self._position, self._reason(status, needed)
-                if not chunk.length:
-                    raise CorruptBatchError(self._file.path, *self._failure)
             if chunk.length:
                 return chunk
+            if self._failure is not None:
+                raise CorruptBatchError(self._file.path, *self._failure)
             self._make_room(buffer, filled, needed)
         return None
 
@@ -123,17 +123,15 @@ class SegmentReader:
         count, covered, status, needed, kinds = kernel.scan_batches(
             buffer.data, filled, self._position, self._previous_offset, True, buffer.table
         )
+        bad = first_bad_legacy_checksum(buffer.data, buffer.table[:count])
+        if bad is not None:
+            count, covered = bad, int(buffer.table[bad]["position"]) - self._position
+            self._failure = self._position + covered, BAD_LEGACY_CHECKSUM
         chunk = Chunk(buffer.data, int(covered), self._position, buffer.table[:count], int(kinds))
-        self._check_legacy(chunk)
         if count and self._previous_offset != NO_ORDER_CHECK:
             self._previous_offset = int(buffer.table[count - 1]["last_offset"])
         self._position += int(covered)
         return chunk, int(status), int(needed)
-
-    def _check_legacy(self, chunk: Chunk) -> None:
-        bad = first_bad_legacy_checksum(chunk.data, chunk.batches)
-        if bad is not None:
-            raise CorruptBatchError(self._file.path, int(chunk.batches[bad]["position"]), BAD_LEGACY_CHECKSUM)
 
     def _make_room(self, buffer: ReadBuffer, filled: int, needed: int) -> None:
         """Grow the buffer for a first batch larger than the bytes read, unless the file ends before the batch."""

@@ -94,7 +94,10 @@ class HeaderReader:
                 data = np.frombuffer(bytes(bodies), np.uint8)
                 yield Chunk(data, self._position - begin, begin, np.array(rows, BATCH_DTYPE))
             if damage is not None:
-                raise damage
+                try:
+                    raise damage
+                finally:
+                    damage = None  # its traceback has this frame, which has the file: a cycle would keep that open
 
     def _next_row(self, bodies: bytearray) -> _Row:
         """Return the next batch's row and step over the batch; the records of a control batch go to `bodies`."""

@@ -9,6 +9,11 @@ preallocated (R-310): they hold only the entries, so that a concurrent reader fi
 forced to disk until the segment is closed: a load without a clean-shutdown marker rebuilds the indexes of the last
 segment in any case.
 
+With `preallocate` the `.log` has room behind its batches: zeros, up to a mebibyte of them. A record that is written
+over zeros which are on disk leaves the file's length alone, and so the file system's journal: forcing it takes a
+quarter less. The room is cut off when the segment is closed; after a crash a recovery cuts it off, as it does after a
+broker's.
+
 Source: rules R-301 to R-324, R-804, R-920, R-921; `LogSegment.java`, `OffsetIndex.java`, `TimeIndex.java`.
 """
 
@@ -31,6 +36,7 @@ from cleaner.errors import (
     CorruptIndexError,
     LogDirOfflineError,
     LogWriteError,
+    NoSpaceError,
     OffsetsOutOfOrderError,
     OutOfDescriptorsError,
 )
@@ -42,6 +48,9 @@ from cleaner.storage.segment.segment import Segment
 
 _WRITEBACK_BYTES = 8 << 20
 """Writeback is started after this many bytes, so that a roll has little left to wait for."""
+_ROOM = bytes(1 << 20)
+_SMALL_BYTES = 64 << 10
+"""An append of more bytes makes no room: forcing it takes as long without, and the zeros are written twice."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class ActiveSegment:
         entries = (segment.offset_index(), segment.time_index())
         self._indexes.go_on(segment.size, *entries)
         self._staged = np.zeros(1, WRITTEN_DTYPE)
-        self._size = self._written_back = segment.size
+        self._size = self._written_back = self._room_end = segment.size
         self._first_timestamp = segment.first_batch_timestamp() if segment.size else None
         self._txn_index_bytes = _size_of(fs, segment.txn_index_path)
         self._files: list[File] = []
@@ -181,13 +190,27 @@ class ActiveSegment:
         end = self._indexes.position
         if len(data) != end - self._size:
             raise ValueError(f"{len(data)} bytes for {end - self._size} staged ones")
-        self._files[0].write(data, self._size)
+        if end <= self._room_end or not self.topic.preallocate or not self._write_with_room(data):
+            self._files[0].write(data, self._size)
         if self._indexes.has_new_entries:
             self._write_entries()
         self._size = end
         if end - self._written_back >= _WRITEBACK_BYTES:
             self._files[0].begin_writeback(self._written_back, end - self._written_back)
             self._written_back = end
+
+    def _write_with_room(self, data: memoryview | bytes | bytearray) -> bool:
+        """Write bytes at the end and room behind them, in one write; False: room is not worth it, or there is none."""
+        end = self._size + len(data)
+        room_end = min(end + len(_ROOM), self.topic.segment_bytes)
+        if len(data) > _SMALL_BYTES or room_end <= end:
+            return False
+        try:
+            self._files[0].write(b"".join((data, _ROOM[: room_end - end])), self._size)
+        except NoSpaceError:
+            return False  # the bytes alone may fit
+        self._room_end = room_end
+        return True
 
     def _write_entries(self) -> None:
         """Append the staged index entries to the index files."""
@@ -228,7 +251,7 @@ class ActiveSegment:
         """
         self._indexes.go_back(mark.indexes)
         self._first_timestamp, self._txn_index_bytes = mark.first_timestamp, mark.txn_index_bytes
-        self._size = self._indexes.position
+        self._size = self._room_end = self._indexes.position
         self._written_back = min(self._written_back, self._size)
         sizes = (self._size, self._indexes.offset_index_bytes, self._indexes.time_index_bytes)
         for file, size in zip(self._files, sizes, strict=True):
@@ -245,9 +268,9 @@ class ActiveSegment:
 
     # ---- the end ---------------------------------------------------------------------------------------------------
 
-    def close_time_index(self) -> None:
+    def become_inactive(self) -> None:
         """
-        Write the entry that closes the time index (R-322).
+        Cut off the room behind the batches, and write the entry that closes the time index (R-322).
 
         Raises:
             NoSpaceError, LogDirOfflineError: the disk.
@@ -260,6 +283,9 @@ class ActiveSegment:
             position = self._indexes.time_index_bytes - TIME_ENTRY.itemsize
             raise CorruptIndexError(self._files[2].path, position, reason) from error
         self._write_entries()
+        self._room_end = self._size
+        if self._files[0].size() > self._size:
+            self._files[0].truncate(self._size)
 
     def fsync_log(self) -> None:
         """
@@ -268,7 +294,7 @@ class ActiveSegment:
         Raises:
             NoSpaceError, LogDirOfflineError: now or earlier; final (C-2).
         """
-        self._force(self._files[:1], ())
+        self._force(self._files[:1], (), data_only=True)
 
     def fsync_all(self) -> None:
         """
@@ -280,7 +306,7 @@ class ActiveSegment:
         """
         self._force(self._files, [names.segment_file_name(self.base_offset, names.TXN_INDEX)])
 
-    def _force(self, files: Sequence[File], others: Sequence[str]) -> None:
+    def _force(self, files: Sequence[File], others: Sequence[str], *, data_only: bool = False) -> None:
         with self._fsync_guard:
             if self._is_forcing:
                 raise LogWriteError(self.directory, "called by a signal handler, in the middle of an fsync")
@@ -294,7 +320,7 @@ class ActiveSegment:
             self._is_forcing, self._fsync_error = True, self._interrupted
             try:
                 for file in files:
-                    file.fsync()
+                    file.fsync(data_only=data_only)
                 if others:
                     self._fs.fsync_all(self.directory, others)
             except OutOfDescriptorsError:

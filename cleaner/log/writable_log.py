@@ -299,7 +299,7 @@ class WritableLog:
         before.retire()
 
     def _finish_active(self) -> None:
-        self.active.close_time_index()
+        self.active.become_inactive()
         try:
             self.active.fsync_all()
         except (LogDirOfflineError, NoSpaceError) as error:

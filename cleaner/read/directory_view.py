@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cleaner.base import concurrency
 from cleaner.base.model import AbortedTxn, TopicPartition
-from cleaner.errors import CorruptCheckpointError, LogTruncatedError
+from cleaner.errors import CorruptBatchError, CorruptCheckpointError, LogTruncatedError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import Chunk, ReadableFile, ReadBuffer
 from cleaner.read.cursor import LARGEST_CHUNK_BYTES, Cursor, identity_of
@@ -140,7 +140,13 @@ class DirectoryView:
         with self._guard:
             while True:
                 log = self._files.listing()
-                found = find_out(log)
+                try:
+                    found = find_out(log)
+                except CorruptBatchError:
+                    # What is no batch in the new log may be below the end of the old one.
+                    if self._files.is_of_log(log):
+                        raise
+                    continue
                 if self._files.is_of_log(log):
                     return found
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cleaner.errors import LogClosedError
+from cleaner.read.log_end import end_without_room
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles, PartitionListing
 
@@ -27,7 +28,8 @@ class HeldFiles:
         self.batch_limit_bytes = batch_limit_bytes
         self._listing = listing
         self._is_closed = False
-        self._sizes = [_size_and_time(segment) for segment in segments]
+        self._closed = [_size_and_time(segment) for segment in segments[:-1]]
+        self._least_size = end_without_room(segments[-1]) if segments else 0
         self._segments = {segment.base_offset: segment for segment in segments}
 
     @staticmethod
@@ -60,9 +62,9 @@ class HeldFiles:
         return self._segments[place.base_offset].borrowed()
 
     def is_uncut(self) -> bool:
-        """Tell whether no segment was cut: all except the last are closed, and the last one only grows."""
+        """Tell whether no segment was cut: all but the last are closed, and the last one's batches only get more."""
         now = [_size_and_time(segment) for segment in self._segments.values()]
-        return now[:-1] == self._sizes[:-1] and now[-1:] >= [(size, 0) for size, _ in self._sizes[-1:]]
+        return now[:-1] == self._closed and all(size >= self._least_size for size, _ in now[-1:])
 
     def end_of_epoch(self, _: int) -> None:
         """Return None: segments that were cut since are still open here."""

@@ -20,10 +20,11 @@ from typing import NamedTuple, Protocol
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
-from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, MIN_BATCH_BYTES, size_of
+from cleaner.kernels.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MIN_BATCH_BYTES, size_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.readable import is_zero_from
 
 # About 300 000 headers are walked in a second; this many bytes of the smallest batches take about one second.
 _MAX_BYTES = 64 << 20
@@ -85,12 +86,28 @@ def end_after(segment: OpenSegment, known: LogEnd, size: int, read: ReadBatches)
 
 
 def is_torn(segment: OpenSegment, position: int, size: int) -> bool:
-    """Tell whether a segment's file ends within the batch at a position: an append is under way, or was cut off."""
+    """
+    Tell whether no more than a torn batch is at a position: an append is under way, or was cut off.
+
+    The file ends within that batch, or there is only room behind it: the zeros that a writer with `preallocate` keeps.
+    """
     head = segment.file.read(LOG_OVERHEAD_BYTES, position)
     if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
         return True
     whole = size_of(head)
-    return whole >= MIN_BATCH_BYTES[0] and position + whole > size
+    if whole >= MIN_BATCH_BYTES[0] and position + whole > size:
+        return True
+    behind = position + (whole if whole >= MIN_BATCH_BYTES[0] else LOG_OVERHEAD_BYTES)
+    return behind < size and is_zero_from(segment.file, behind)
+
+
+def end_without_room(segment: OpenSegment) -> int:
+    """Return where the batches of a segment's file end, if zeros follow them; else the file's size."""
+    size = segment.file.size()
+    if size == 0 or not is_zero_from(segment.file, max(0, size - HEADER_BYTES)):
+        return size
+    end = end_of(segment, size, HeaderReader)
+    return end.position if is_torn(segment, end.position, size) else size
 
 
 class RecoveredEnd(NamedTuple):

@@ -23,7 +23,7 @@ from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.transactions import Transactions
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
-from cleaner.storage.segment.batch_source import batch_headers
+from cleaner.storage.segment.batch_source import batch_headers, checked_batches
 from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
@@ -97,9 +97,12 @@ class LogSnapshot:
         with OpenSegment(self.fs, self.places[-1]) as segment:
             size = segment.file.size()
             end = end_of(segment, size, batch_headers)
-            if end.failure is not None and not is_torn(segment, end.failure.position, size):
+            if end.failure is None:
+                return end
+            if not is_torn(segment, end.failure.position, size):
                 return LogEnd(UNKNOWN_END, size)
-            return end
+            # The last batch may be written in part into room, behind a header that is whole.
+            return end_of(segment, size, checked_batches)
 
     @property
     def end_offset(self) -> int:

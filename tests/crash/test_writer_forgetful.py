@@ -17,7 +17,7 @@ from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.storage.log_dir import OffsetKind
 from cleaner.storage.segment import names
-from tests.support.batch_reader import batch_info, split_batches
+from tests.support.batch_reader import batch_info, split_batches, without_room
 from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.power_cut import DiskState
 from tests.support.watched_fs import Operation
@@ -38,19 +38,19 @@ class Promise(NamedTuple):
 
 
 def _batches(place: Writing, below: int) -> list[bytes]:
-    logs = [data for name, data in place.files().items() if name.endswith(".log")]
+    logs = [without_room(data) for name, data in place.files().items() if name.endswith(".log")]
     found = [batch for log in logs for batch in split_batches(log)]
     return [batch for batch in found if batch_info(batch).last_offset < below]
 
 
-def _write(place: Writing, fs: ForgetfulFileSystem) -> list[Promise]:
+def _write(place: Writing, fs: ForgetfulFileSystem, settings: dict[str, str]) -> list[Promise]:
     """Append, flush, roll, cut, end transactions, close; returns the promises made on the way."""
     promises: list[Promise] = []
 
     def promise(writer: PartitionWriter) -> None:
         promises.append(Promise(len(fs.journal), _batches(place, writer.flushed_offset), writer.leader_epoch))
 
-    writer = place.open(SETTINGS)
+    writer = place.open(settings)
     for number in range(8):
         writer.append([pair(f"k{number}", "v" * 50)] * 2, producer=ProducerStamp(5, 0, 2 * number))
         if number in (1, 6):
@@ -95,11 +95,11 @@ def _is_kept(state: DiskState, promise: Promise, scratch: Path) -> bool:
     return is_sound and epoch > promise.epoch and found[: len(promise.batches)] == promise.batches
 
 
-def _run(root: Path, skip_sync: int | None = None) -> tuple[ForgetfulFileSystem, list[Promise]]:
+def _run(root: Path, skip_sync: int | None = None, **settings: str) -> tuple[ForgetfulFileSystem, list[Promise]]:
     (root / str(PARTITION)).mkdir(parents=True)
     fs = ForgetfulFileSystem(root, skip_sync=skip_sync)
     with writing(root, fs) as place:
-        return fs, _write(place, fs)
+        return fs, _write(place, fs, {**SETTINGS, **settings})
 
 
 def _broken(fs: ForgetfulFileSystem, promises: list[Promise], scratch: Path) -> Iterator[str]:
@@ -110,9 +110,10 @@ def _broken(fs: ForgetfulFileSystem, promises: list[Promise], scratch: Path) -> 
         yield "" if is_kept else f"seed {SEED}, {state.note}"
 
 
-def test_flushed_records_survive_a_power_cut_at_any_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preallocate", ["false", "true"])
+def test_flushed_records_survive_a_power_cut_at_any_step(tmp_path: Path, preallocate: str) -> None:
     """Appending, flushing, rolling, cutting, closing: in every state the disk may be left in."""
-    outcomes = list(_broken(*_run(tmp_path / "watched"), tmp_path / "crashed"))
+    outcomes = list(_broken(*_run(tmp_path / "watched", preallocate=preallocate), tmp_path / "crashed"))
     assert "".join(outcomes) == ""
     assert len(outcomes) > 100
 
@@ -175,6 +176,7 @@ def test_roll_that_failed_leaves_no_snapshot_after_a_power_cut(tmp_path: Path) -
 def _closed(root: Path, skip_sync: int | None = None) -> tuple[ForgetfulFileSystem, int]:
     """Open a log dir with zeros behind its indexes, append, abort and close; returns where the close begins."""
     settings = {**SETTINGS, "internal.segment.bytes": "2000", "num.recovery.threads.per.data.dir": "1"}
+    settings["preallocate"] = "true"  # so that the `.log`, too, is cut
     with LogManager(root, settings, create=True, cleaner=False, tasks=False) as manager:
         for topic in TOPICS:
             manager.create_topic(topic)
@@ -212,6 +214,8 @@ def test_marker_is_on_disk_only_beside_files_as_they_were_closed(tmp_path: Path)
     assert (tmp_path / "closed" / names.CLEAN_SHUTDOWN).exists()
     for path in (tmp_path / "closed").glob("*/*index"):
         assert not path.read_bytes().endswith(bytes(24))
+    for path in (tmp_path / "closed").glob("*/*.log"):
+        assert without_room(path.read_bytes()) == path.read_bytes()
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex", ".snapshot"])

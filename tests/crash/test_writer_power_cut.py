@@ -34,7 +34,8 @@ class LogOnAnImage(ModelledLog):
         self._image = image
         self._rng = rng
         self._is_armed = False
-        super().__init__(image.mount() / "log-dir", rng.choice(("producer", "lz4")), {"flush.messages": "7"})
+        settings = {"flush.messages": "7", "preallocate": rng.choice(("true", "false"))}
+        super().__init__(image.mount() / "log-dir", rng.choice(("producer", "lz4")), settings)
 
     def new_disk(self) -> PowerSwitch:
         """Return a switch, which will be thrown if this run has a power cut."""

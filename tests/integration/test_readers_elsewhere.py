@@ -186,7 +186,7 @@ def _make_topic_again(manager: LogManager, records: list[Record]) -> None:
     """Give the topic these records, an open transaction, and a record that is not forced to disk."""
     if "t" in manager.topics():
         manager.delete_topic("t")
-    manager.create_topic("t")
+    manager.create_topic("t", settings={"preallocate": "true"})  # room is no batch of the other log
     log = manager.log("t")
     log.append(records)
     producer = log.producer("writer")

@@ -98,7 +98,10 @@ def story(
     topics = "org.apache.kafka.tools.TopicCommand"
     with broker:
         tool(tools, topics, broker, "--create", "--topic", ORDERS, "--partitions", 3, "--replication-factor", 1)
-        tool(tools, topics, broker, "--create", "--topic", PAYMENTS, "--partitions", 1, "--replication-factor", 1)
+        room = ("--config", "preallocate=true")  # which our writer leaves behind its batches when it is killed
+        tool(
+            tools, topics, broker, "--create", "--topic", PAYMENTS, "--partitions", 1, "--replication-factor", 1, *room
+        )
         first = [Outgoing("k", "of-the-broker"), Outgoing("k", "of-the-broker", "commit")]
         broker.write(PAYMENTS, first, {"transactional.id": "of-the-broker"})
         consume(tools, broker, "--topic", PAYMENTS, "--from-beginning", "--group", "console")

@@ -30,11 +30,11 @@ class ForgottenLog(ModelledLog):
 
     fs: ForgetfulFileSystem
 
-    def __init__(self, root: Path, compression: str) -> None:
+    def __init__(self, root: Path, compression: str, preallocate: str) -> None:
         self._root = root
         self._crashes = 0
         self._step_at = 0
-        super().__init__(root / "0", compression)
+        super().__init__(root / "0", compression, {"preallocate": preallocate})
 
     def new_disk(self) -> ForgetfulFileSystem:
         """Return a disk that remembers what was there before."""
@@ -79,10 +79,10 @@ class WritableLog(RuleBasedStateMachine):
         super().__init__()
         self._stack = contextlib.ExitStack()
 
-    @initialize(compression=st.sampled_from(("producer", "lz4")))
-    def create(self, compression: str) -> None:
+    @initialize(compression=st.sampled_from(("producer", "lz4")), preallocate=st.sampled_from(("false", "true")))
+    def create(self, compression: str, preallocate: str) -> None:
         """Make the topic; the disk begins to forget after that."""
-        self.log = ForgottenLog(self._stack.enter_context(scratch_directory()), compression)
+        self.log = ForgottenLog(self._stack.enter_context(scratch_directory()), compression, preallocate)
 
     @rule(records=some_records, wait=st.booleans())
     def append(self, records: Pairs, wait: bool) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,6 +58,11 @@ _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 6.0
 _BEFORE_READ_SECONDS = 0.025
 _TRIES = 8
+_ANY_OFFSET = 1 << 62
+_OF_STATES = 2  # a read with this number takes the last values alone
+
+Reads = Callable[[Bench, SimFiles, str, float], Iterator[Shown]]
+"""Reads a log as a process that sees its files only: bench, disk, topic and a pause in seconds."""
 
 
 class Client:
@@ -236,13 +241,14 @@ class Client:
         make_topic(self._bench, self._manager, self._topic)
 
     def _read(self, operation: Operation) -> None:
-        pause = _PAUSE_SECONDS if operation.number > 2 else 0
+        pause = _PAUSE_SECONDS if operation.number >= _OF_STATES else 0
 
         def read(fs: SimFiles) -> None:
             if operation.number:
                 # So that the directory's time is old enough to prove that it is unchanged: else each look lists anew.
                 self._bench.clock.sleep(_BEFORE_READ_SECONDS)
-            read_committed(self._bench, fs, self._topic, pause, follows=operation.number % 2 == 1)
+            how = _latest if operation.number == _OF_STATES else _followed if operation.number % 2 else _columns
+            read_committed(self._bench, fs, self._topic, pause, how)
 
         self._bench.world.begin("reader", read)
 
@@ -259,13 +265,13 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
         manager.create_topic(name, settings=SETTINGS[name], topic_id=topic_id)
 
 
-def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, *, follows: bool = False) -> None:
+def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, how: Reads | None = None) -> None:
     """
     Read a log from its start, as another process that only sees its files.
 
     Args:
         pause: seconds, behind some records.
-        follows: it reads as who follows the log does; some of its reads fail, and it goes on.
+        how: one of the functions below; None: as columns.
     """
     oracle, calm = bench.topics.now[topic], bench.calm()
     (expected, stable), start = oracle.must_be_shown(), _log_start(bench, topic, oracle)
@@ -274,7 +280,7 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, *, foll
     torn = bench.world.disk.torn_entries
     shown: list[Shown] = []
     try:
-        read = fetched if bench.is_served else _followed if follows else _columns
+        read = fetched if bench.is_served else how or _columns
         shown.extend(read(bench, fs, topic, pause))
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
@@ -291,6 +297,8 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, *, foll
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
     if oracle.rots.has_hit(".txnindex") or oracle.rots.has_hit("-offset-checkpoint"):
         return  # nothing but these says what is aborted, and from where to where the log is
+    if read is _latest:
+        expected = _last_values(oracle, expected)
     oracle.shown(shown, expected if is_up else {}, stable)
     bench.count("fetched" if bench.is_served else "shown")
     bench.has_read()
@@ -311,6 +319,26 @@ def _columns(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[S
             if pause:
                 bench.clock.sleep(pause)
                 pause = 0
+
+
+def _latest(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Shown]:
+    """Read the last value of each key, of the files that were there before the pause; what is put there is no cut."""
+    with (
+        LogReader(fs, bench.log_dir, TopicPartition(topic, 0), clock=bench.clock) as reader,
+        reader.latest(isolation="read_committed") as state,
+    ):
+        if pause:
+            bench.clock.sleep(pause)
+        yield from map(_shown, state)
+
+
+def _last_values(oracle: Oracle, expected: dict[int, Sent]) -> dict[int, Sent]:
+    """Return which of these records a reader of states has to be shown: with a value, and superseded by nothing."""
+    superseded: dict[str, int] = {}
+    for sent in oracle.sent.values():
+        offset = _ANY_OFFSET if sent.offset is None else sent.offset
+        superseded[sent.key] = max(superseded.get(sent.key, -1), offset)
+    return {at: sent for at, sent in expected.items() if superseded[sent.key] <= at and sent.value is not None}
 
 
 def _followed(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Shown]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tests.reference.batches import Batch, Rec, read_batches, read_records
 from tests.simulation.rot import Rots, sound_batches
 from tests.support.batch_builder import HEADER_BYTES
-from tests.support.batch_reader import batch_info, read_marker
+from tests.support.batch_reader import batch_info, read_marker, without_room
 from tests.support.codecs import crc32c
 from tests.support.power_cut import DiskState
 
@@ -30,6 +30,8 @@ _INDEX = struct.Struct(">ii")  # R-301
 
 # Most of what is judged again has not changed since.
 _batches_in = lru_cache(64)(read_batches)
+
+
 _records_in = lru_cache(4096)(read_records)
 
 
@@ -68,11 +70,12 @@ class Found:
 
     @staticmethod
     def of(directory: Path, rots: Rots | None = None) -> Found:
-        """Read all segments; of damaged ones only what is sound."""
+        """Read all segments; of damaged ones only what is sound. With `preallocate` the last one may end in zeros."""
         found, names = Found(), set() if rots is None else rots.names
-        for path in sorted(directory.glob("*.log")):
+        paths = sorted(directory.glob("*.log"))
+        for path in paths:
             base = int(path.name.partition(".")[0])
-            data = path.read_bytes()
+            data = without_room(path.read_bytes()) if path is paths[-1] else path.read_bytes()
             if path.name in names:
                 found._take_damaged(data, path.stem)
                 continue
@@ -283,7 +286,9 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
     for stem in sorted({name[:20] for name in names if name[:20].isdigit()}):
         has = {name[20:] for name in names if name.startswith(stem)}
         indexes = {suffix for suffix in (".index", ".timeindex", ".txnindex") if suffix + ".swap" in has}
-        is_decided = not any(name.endswith(".cleaned") for name in names)
+        # A `.cleaned` file condemns the `.swap` files at and above it, also one with the name of an earlier round's.
+        cleaned = {name for name in names if name.endswith(".cleaned")}
+        is_decided = not cleaned and not any(name.endswith(".cleaned") and name[:20] <= stem for name in there)
         is_retired = ".log" not in has and not (begun.expires and ".log.deleted" in has)
         if is_retired and any(name.endswith(".cleaned") for name in has):
             raise Wrong(f"{stem}.log is retired before the swap is decided: {sorted(has)}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
+from cleaner.storage.segment.names import CLEAN_SHUTDOWN
 from tests.simulation.bench import Bench
 from tests.simulation.clients import Client, clean_once, make_topic
 from tests.simulation.daemon import SimDaemon, lose_lock, serve_second
@@ -27,6 +28,7 @@ from tests.simulation.processes import Process
 from tests.simulation.report import Report
 from tests.simulation.scheduler import Task
 from tests.simulation.world import World
+from tests.support.batch_reader import without_room
 
 _MOST_LIVES = 30
 _OTHER_STATES = 1
@@ -216,11 +218,21 @@ class Life:
             manager.close()
             process.closed_in_order = True
             self._bench.count("close")
+            if (self._bench.log_dir / CLEAN_SHUTDOWN).exists():
+                self._require_no_room()
             self._comes("close")
         except (CleanerError, OSError) as error:
             self._bench.count(f"close: {type(error).__name__}")
             if not any(map(self._bench.is_troubled, self._bench.topics.names)):
                 raise
+
+    def _require_no_room(self) -> None:
+        """Beside a marker no log has room behind its batches: nobody would cut it off."""
+        for name in self._bench.topics.names:
+            paths = sorted(self._bench.directory(name).glob("*.log"))
+            data = paths[-1].read_bytes() if paths else b""
+            if len(without_room(data)) < len(data):
+                raise Wrong(f"{paths[-1]}: closed with room behind its batches")
 
     def _wait_for(self, tasks: list[Task]) -> None:
         scheduler = self._world.scheduler

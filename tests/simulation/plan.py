@@ -379,5 +379,8 @@ def _settings(rng: Random) -> tuple[tuple[str, str], ...]:
     if rng.random() < 0.3:
         settings["flush.ms"] = rng.choice(("100", "5000"))
     # Not drawn from `rng`: the rest of a seed's plan stays what it was.
-    settings["cleaner.kafka.version"] = Random(repr(settings)).choice(KAFKA_VERSION_NAMES)
+    more = Random(repr(settings))
+    settings["cleaner.kafka.version"] = more.choice(KAFKA_VERSION_NAMES)
+    if more.random() < 0.3:
+        settings["preallocate"] = "true"
     return tuple(settings.items())

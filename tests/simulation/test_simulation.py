@@ -74,6 +74,11 @@ _FOUND = {
     "fetches begin one batch late": 500,
     "the last records that were gathered are not put": 80,
     "a run is put in front of those before it": 80,
+    "room stays behind closed logs": 2,
+    "records are put behind the room": 2,
+    "room is cut off behind the fsync": 3,
+    "undone records stay in the room": 415,
+    "a segment that loses its room counts as cut": 108,
 }
 
 

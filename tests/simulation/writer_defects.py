@@ -5,7 +5,8 @@ Planted defects of the writer and its readers; see `planting.py`. Each function 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ from cleaner.log import (
     upkeep,
     writable_log,
 )
-from cleaner.read import directory_view
+from cleaner.read import directory_view, held_files
 from cleaner.read.aborted import AbortedTransactions
 from cleaner.read.transactions import Transactions
-from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.log_dir import OffsetKind
-from tests.simulation.planting import breaks, defect, replaced
+from tests.simulation.planting import DEFECTS, breaks, defect, replaced
 
 
 @breaks(flusher.LogFlusher, "durable")
@@ -312,7 +313,7 @@ def marker_is_written_before_the_logs_are_closed(real: Any, self: manager.LogMan
 @defect
 def time_indexes_get_no_closing_entry() -> Iterator[None]:
     """The largest timestamp of a segment is not in its time index."""
-    with replaced(active_segment.ActiveSegment, "close_time_index", lambda _: None):
+    with replaced(active_segment.ActiveSegment, "become_inactive", lambda _: None):
         yield
 
 
@@ -332,3 +333,58 @@ def readers_keep_an_end_from_before_a_cut(_real: Any, _self: stream.RecordStream
 def after_an_error_a_reader_goes_on_behind_what_it_read(_real: Any, self: stream.RecordStream) -> Iterator[Any]:
     """The chunk is behind the reader though none of its records were handed out."""
     return self._next_columns()
+
+
+@contextlib.contextmanager
+def _with_file(file: File, name: str, broken: Callable[..., Any]) -> Iterator[None]:
+    """Replace a method of one open file; `broken` is called with the real one, and then with its arguments."""
+    real = getattr(type(file), name)
+
+    def planted(self: File, *args: Any) -> Any:
+        return broken(partial(real, self), *args) if self is file else real(self, *args)
+
+    with replaced(type(file), name, planted):
+        yield
+
+
+@breaks(active_segment.ActiveSegment, "become_inactive")
+def room_stays_behind_closed_logs(real: Any, self: active_segment.ActiveSegment) -> None:
+    """What a writer with `preallocate` has reserved is not cut off: a closed segment ends in zeros."""
+    with _with_file(self._files[0], "truncate", lambda _truncate, _size: None):
+        real(self)
+
+
+@breaks(active_segment.ActiveSegment, "commit")
+def records_are_put_behind_the_room(real: Any, self: active_segment.ActiveSegment, data: Any) -> None:
+    """An append goes to the end of the file, as if there were no room."""
+    behind = self._files[0].size()
+    with _with_file(self._files[0], "write", lambda write, data, _position: write(data, behind)):
+        real(self, data)
+
+
+@breaks(active_segment.ActiveSegment, "go_back")
+def undone_records_stay_in_the_room(real: Any, self: active_segment.ActiveSegment, mark: Any) -> None:
+    """A failed append is not taken out of the file: the next one is written over it, as over zeros."""
+    with _with_file(self._files[0], "size", lambda size: 0 if self.topic.preallocate else size()):
+        real(self, mark)
+
+
+@defect
+def a_segment_that_loses_its_room_counts_as_cut() -> Iterator[None]:
+    """A state that is read while the log is rolled is refused, as if records had been cut off."""
+    with replaced(held_files, "end_without_room", lambda segment: segment.file.size()):
+        yield
+
+
+@defect
+def room_is_cut_off_behind_the_fsync() -> Iterator[None]:
+    """As Kafka up to 4.3: a power cut brings the zeros back beside the marker (D-02)."""
+
+    def fsync_all(self: active_segment.ActiveSegment) -> None:
+        real(self)
+        if not self._is_retired:
+            self._files[0].truncate(self._size)
+
+    real = active_segment.ActiveSegment.fsync_all
+    with DEFECTS["room stays behind closed logs"](), replaced(active_segment.ActiveSegment, "fsync_all", fsync_all):
+        yield

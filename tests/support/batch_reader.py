@@ -73,6 +73,14 @@ def split_batches(log: bytes) -> list[bytes]:
     return found
 
 
+def without_room(log: bytes) -> bytes:
+    """Return a `.log` without the zeros that a writer with `preallocate` keeps behind its batches while it is open."""
+    end = 0
+    while len(log) - end >= HEADER_BYTES and (size := int(struct.unpack_from(">i", log, end + 8)[0])):
+        end += size + 12
+    return log if any(log[end:]) else log[:end]
+
+
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Decode one varint or varlong; returns the value and the position after it."""
     number = shift = 0

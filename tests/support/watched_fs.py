@@ -88,13 +88,13 @@ class WatchedFile(File):
         super().truncate(size)
         self._watcher.after(operation)
 
-    def fsync(self) -> None:
+    def fsync(self, *, data_only: bool = False) -> None:
         """Report the fsync, and do it if `syncs_really` is set."""
         operation = Operation("fsync", self.path, self._inode)
         with disk_errors(self.path):
             self._watcher.before(operation)
         if self._watcher.syncs_really:
-            super().fsync()
+            super().fsync(data_only=data_only)
         self._watcher.after(operation)
 
 

@@ -216,10 +216,15 @@ class File:
             os.posix_fallocate(self._descriptor, 0, size)
             return mmap.mmap(self._descriptor, size)
 
-    def fsync(self) -> None:
-        """Force data and size to disk. An error is final: nothing written to this file may be trusted (C-2)."""
+    def fsync(self, *, data_only: bool = False) -> None:
+        """
+        Force data and size to disk. An error is final: nothing written to this file may be trusted (C-2).
+
+        Args:
+            data_only: leave out what is not needed to read it, such as its modification time.
+        """
         try:
-            os.fsync(self._descriptor)
+            (os.fdatasync if data_only else os.fsync)(self._descriptor)
         except OSError as error:
             raise disk_error(self.path, error) from error
 

@@ -67,24 +67,16 @@ class SoundChunks:
     def __iter__(self) -> Iterator[Chunk]:
         if not self._segment.size:
             return
-        stop = self._segment.size
         with self._segment.open_log() as file:
-            next_offset = base_offset_of(file.read(LOG_OVERHEAD_BYTES, 0)) or self._segment.base_offset
-            while True:
-                try:
-                    for chunk in checked_batches(
-                        file, size=stop, start=self.end, buffer=self._buffer, check_order_from=next_offset
-                    ):
-                        next_offset = int(chunk.batches["last_offset"][-1]) + 1
-                        self.end = chunk.position + chunk.length
-                        yield chunk
-                except CorruptBatchError as error:
-                    self.damage = self.damage or as_value(error)
-                    # The reader may find the damage before it has returned the sound batches in front of it.
-                    if self.end < error.position < stop:
-                        stop = error.position
-                        continue
-                return
+            first_offset = base_offset_of(file.read(LOG_OVERHEAD_BYTES, 0)) or self._segment.base_offset
+            try:
+                for chunk in checked_batches(
+                    file, size=self._segment.size, buffer=self._buffer, check_order_from=first_offset
+                ):
+                    self.end = chunk.position + chunk.length
+                    yield chunk
+            except CorruptBatchError as error:
+                self.damage = as_value(error)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import Chunk, ReadBuffer, SegmentReader
+from cleaner.format.legacy_checksums import BAD_LEGACY_CHECKSUM
 from tests.support.batch_builder import Record, data_batch, legacy_batch
 from tests.support.batch_reader import MemoryFile
 
@@ -185,6 +186,22 @@ def test_reader_that_checks_order_refuses_offsets_below_the_segments_base() -> N
     assert bad_position(batches(1, 1, base=5), check_order_from=6)[0] == 0
     log = batches(300, 300, base=5) + batches(300, base=6)
     assert bad_position(log, 400, check_order_from=5)[0] == len(batches(300, 300))
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_reader_returns_what_is_sound_before_a_damaged_legacy_entry(magic: int) -> None:
+    """All of one chunk: the entries before come first, then the error, at each further call."""
+    entries = [legacy_batch([Record(b"key", b"value", timestamp_ms=5)], offset, magic) for offset in range(3)]
+    damaged = entries[1][:-1] + b"X"
+    log = entries[0] + damaged + entries[2]
+    reader, buffer = SegmentReader(MemoryFile(log), size=len(log), check_order_from=0), ReadBuffer()
+    chunk = reader.next_chunk(buffer)
+    assert chunk is not None
+    assert (chunk.length, chunk.batches["last_offset"].tolist()) == (len(entries[0]), [0])
+    for _ in range(2):
+        with pytest.raises(CorruptBatchError) as caught:
+            reader.next_chunk(buffer)
+        assert (caught.value.position, caught.value.reason) == (len(entries[0]), BAD_LEGACY_CHECKSUM)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

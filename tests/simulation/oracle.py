@@ -289,8 +289,11 @@ class Oracle:
         present = found.records.keys() | {offset for offset in self._by_offset if rots.is_lost(offset)}
         last_of_keys = self._last_of_keys(present)
         for offset, sent in self._by_offset.items():
-            if offset not in present and sent.is_answered and not self._may_be_gone(sent, last_of_keys):
+            if offset in present or not sent.is_answered:
+                continue
+            if not self._may_be_gone(sent, last_of_keys):
                 raise Wrong(f"record {sent.number} ({sent.key} at {sent.offset}) is missing")
+            sent.was_compacted = rots.has_hit(".log")
         if not rots.has_hit(LOG_STARTS):
             self._judge_removed(below_start)
         self._judge_transactions(found)
@@ -393,7 +396,7 @@ class Oracle:
         return sent.offset < self.start.offset or self._may_be_compacted(sent, last)
 
     def _may_be_compacted(self, sent: Sent, last: dict[str, int]) -> bool:
-        if sent.erasure:
+        if sent.erasure or sent.was_compacted:
             return True
         if sent.offset is None or sent.offset >= self._cleaned_to or not self._is_compacted:
             return False

@@ -27,6 +27,7 @@ class Sent:
         has_failed: answered with an error that promises that nothing was appended.
         is_lost: it is not in the log, and must not come back.
         erasure: "asked": it may be gone; "done": it is, and must not come back.
+        was_compacted: a round has removed it, and what superseded it may be lost to damage since.
         was_cleaned: a round may have seen it before it was erased, and removed what it superseded.
     """
 
@@ -42,6 +43,7 @@ class Sent:
     has_failed: bool = False
     is_lost: bool = False
     erasure: str = ""
+    was_compacted: bool = False
     was_cleaned: bool = False
 
     def copy(self, transaction: Transaction | None) -> Sent:

@@ -343,10 +343,6 @@ def disk_error(path: Path | str, error: OSError, wanted_bytes: int = 0) -> Clean
     return LogDirOfflineError(path, error)
 
 
-MAY_PASS = (LogDirOfflineError, OutOfDescriptorsError)
-"""Errors after which the same call may succeed: what they kept from being read or given is tried at the next look."""
-
-
 class ForeignDirectoryError(LogDirOfflineError):
     """
     A directory in which this process must not work: another user's, or for root one in which others can exchange files.
@@ -399,6 +395,10 @@ class LogChangedError(CleanerError):
     """
     Another process cut, deleted, replaced or kept locked a log that was being cleaned or read. No damage: try again.
     """
+
+
+MAY_PASS = (LogDirOfflineError, OutOfDescriptorsError, LogChangedError)
+"""Errors after which the same call may succeed: what they kept from being read or given is tried at the next look."""
 
 
 class TopicError(CleanerError):

@@ -18,15 +18,17 @@ from cleaner.base.remote_path import refuse_remote
 from cleaner.config.forms import parse_address
 from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.errors import UsageError
+from cleaner.serve.api import Parts, load_apis
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.coordinator import Coordinator
-from cleaner.serve.describe import Setting
+from cleaner.serve.describe import Describer
 from cleaner.serve.login import Access
 from cleaner.serve.offsets import GroupOffsets
 from cleaner.serve.partition import Partition
+from cleaner.serve.reading import Reader
 from cleaner.serve.server import Limits, Server
 from cleaner.settings import SettingsResolver
-from cleaner.settings.given import DEFAULT
+from cleaner.settings.given import Given
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
@@ -101,15 +103,14 @@ class ServedLogDirs:
                 places = attempt.enter_context(copies)
                 self.compacted = sum(place is not None for place in places.values())
                 self.catalog.serve_instead(places)
-            self._coordinator = Coordinator(GroupOffsets(fs, self.catalog, context.warn))
+            self._coordinator = Coordinator(GroupOffsets(fs, self.catalog))
+            describer = Describer(self.catalog, partial(_settings_of, fs, settings))
             self._server = Server(
                 self.catalog,
-                partial(_settings_of, fs, settings),
-                self._coordinator,
+                Parts(load_apis(), Reader(self.catalog), describer, self._coordinator),
                 limits=limits or Limits(),
                 advertised=advertised,
                 access=access,
-                warn=context.warn,
             )
             self._closing = attempt.pop_all()
 
@@ -166,15 +167,14 @@ class ServedLogDirs:
     def numbers(self) -> Mapping[tuple[str, str], int]:
         """Return `Server.counts`, and how many connections, groups and members there are now; for any thread."""
         sizes = self._coordinator.sizes
-        now = {"connections": self._server.connections, "groups": len(sizes), "members": sum(sizes)}
+        now = {"connections": len(self._server.connections), "groups": len(sizes), "members": sum(sizes)}
         return {**self._server.counts, **{("now", name): count for name, count in now.items()}}
 
 
-def _settings_of(fs: FileSystem, settings: Mapping[Path, SettingsResolver], partition: Partition) -> list[Setting]:
+def _settings_of(fs: FileSystem, settings: Mapping[Path, SettingsResolver], partition: Partition) -> dict[str, Given]:
     topic_id = read_topic_id(fs, partition.directory / PARTITION_METADATA)
     resolved = settings[partition.log_dir].topic(partition.topic_partition.topic, topic_id)
-    found = ((name, resolved.in_force(name)) for name in TOPIC_SETTINGS)
-    return [Setting(name, given.text, given.origin == DEFAULT) for name, given in found]
+    return {name: resolved.in_force(name) for name in TOPIC_SETTINGS}
 
 
 def _still_guarded(access: Callable[[], Access], warn: Callable[[str], None]) -> Access:

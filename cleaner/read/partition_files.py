@@ -259,6 +259,16 @@ class PartitionFiles:
         entries = read_leader_epochs(self.fs, self.directory / LEADER_EPOCHS)
         return next((entry.start_offset for entry in entries if entry.epoch > epoch), None)
 
+    def epochs_state(self) -> tuple[int, int] | None:
+        """Return inode and time of the leader epochs' file, a new one with each epoch; None: none, or in a bucket."""
+        if is_remote(self.log_dir):
+            return None
+        try:
+            about = self.fs.stat(self.directory / LEADER_EPOCHS)
+        except FileNotFoundError:
+            return None
+        return about.st_ino, about.st_mtime_ns
+
     def open_all(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
         """
         List the directory and open files while no name changes.

@@ -7,11 +7,30 @@ that write are offered, too: a client that is not told of them reports a broker 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from cleaner.format.message_definitions import definition
 from cleaner.format.message_schema import Message
 from cleaner.serve.codes import Code
+from cleaner.serve.coordinator import Coordinator
+from cleaner.serve.describe import Describer
+from cleaner.serve.login import Call
+from cleaner.serve.reading import Reader
+from cleaner.serve.wire import Values
+
+
+class Parts(NamedTuple):
+    """What a server answers from; `apis` is what it offers."""
+
+    apis: dict[int, Api]
+    reader: Reader
+    describer: Describer
+    coordinator: Coordinator
+
+
+Answer = Callable[[Parts, Values, Call], Values | Awaitable[Values]]
 
 
 class Api(NamedTuple):
@@ -20,13 +39,13 @@ class Api(NamedTuple):
 
     Attributes:
         versions: the first and the last that is answered.
-        refused: the code with which it is refused; None: it is answered.
+        answer: returns the fields of the answer, or waits for them; or the code with which it is refused.
     """
 
     request: Message
     response: Message
     versions: tuple[int, int]
-    refused: Code | None
+    answer: Answer | Code
 
     @property
     def name(self) -> str:
@@ -34,29 +53,27 @@ class Api(NamedTuple):
         return self.request.name.removesuffix("Request")
 
 
-# By name: the newest version whose meaning is known here.
-_ANSWERED = {
-    "ApiVersions": 4,
-    "Metadata": 12,
-    "ListOffsets": 9,
-    "Fetch": 16,
-    "OffsetForLeaderEpoch": 4,
-    "DescribeCluster": 1,
-    "DescribeConfigs": 4,
-    "DescribeLogDirs": 4,
-    "FindCoordinator": 4,
-    "JoinGroup": 9,
-    "SyncGroup": 5,
-    "Heartbeat": 4,
-    "LeaveGroup": 5,
-    "OffsetCommit": 9,
-    "OffsetFetch": 9,
-    "ListGroups": 5,
-    "DescribeGroups": 5,
-    "SaslHandshake": 1,
-    "SaslAuthenticate": 2,
-}
-_REFUSED = {
+# By name: the newest version whose meaning is known here, and what answers it, or how it is refused.
+_OFFERED: dict[str, tuple[int, Answer | Code]] = {
+    "ApiVersions": (4, lambda parts, _request, _call: offered_versions(parts.apis)),
+    "Metadata": (12, lambda parts, request, call: to_thread(parts.describer.metadata, request, call)),
+    "ListOffsets": (9, lambda parts, request, _: to_thread(parts.reader.list_offsets, request)),
+    "Fetch": (16, lambda parts, request, call: parts.reader.fetch(request, call)),
+    "OffsetForLeaderEpoch": (4, lambda parts, request, _: to_thread(parts.reader.epochs, request)),
+    "DescribeCluster": (1, lambda parts, _, call: parts.describer.cluster(call)),
+    "DescribeConfigs": (4, lambda parts, request, _: to_thread(parts.describer.configs, request)),
+    "DescribeLogDirs": (4, lambda parts, request, _: to_thread(parts.describer.log_dirs, request)),
+    "FindCoordinator": (4, lambda parts, request, call: parts.coordinator.find(request, call)),
+    "JoinGroup": (9, lambda parts, request, call: parts.coordinator.join(request, call)),
+    "SyncGroup": (5, lambda parts, request, call: parts.coordinator.sync(request, call)),
+    "Heartbeat": (4, lambda parts, request, _: parts.coordinator.heartbeat(request)),
+    "LeaveGroup": (5, lambda parts, request, call: parts.coordinator.leave(request, call)),
+    "OffsetCommit": (9, lambda parts, request, _: parts.coordinator.commit(request)),
+    "OffsetFetch": (9, lambda parts, request, call: parts.coordinator.fetch_offsets(request, call)),
+    "ListGroups": (5, lambda parts, request, _: parts.coordinator.list_groups(request)),
+    "DescribeGroups": (5, lambda parts, request, _: parts.coordinator.describe_groups(request)),
+    "SaslHandshake": (1, lambda _, request, call: call.login.handshake(request, call)),
+    "SaslAuthenticate": (2, lambda _, request, call: call.login.authenticate(request)),
     "Produce": (11, Code.TOPIC_AUTHORIZATION_FAILED),
     "InitProducerId": (5, Code.CLUSTER_AUTHORIZATION_FAILED),
     "AddPartitionsToTxn": (3, Code.TOPIC_AUTHORIZATION_FAILED),
@@ -84,18 +101,17 @@ def load_apis() -> dict[int, Api]:
     Raises:
         UsageError: the definitions are not installed.
     """
-    apis = [_api(name, newest, None) for name, newest in _ANSWERED.items()]
-    apis += [_api(name, newest, code) for name, (newest, code) in _REFUSED.items()]
+    apis = [_api(name, newest, answer) for name, (newest, answer) in _OFFERED.items()]
     return {each.request.number: each for each in apis}
 
 
-def _api(name: str, newest: int, refused: Code | None) -> Api:
+def _api(name: str, newest: int, answer: Answer | Code) -> Api:
     request, response = definition(f"{name}Request"), definition(f"{name}Response")
     first = max(request.versions[0], response.versions[0])
-    return Api(request, response, (first, min(newest, request.versions[1])), refused)
+    return Api(request, response, (first, min(newest, request.versions[1])), answer)
 
 
-def offered_versions(apis: dict[int, Api]) -> dict[str, Any]:
+def offered_versions(apis: dict[int, Api]) -> Values:
     """Answer ApiVersions."""
     rows = [
         {"apiKey": number, "minVersion": api.versions[0], "maxVersion": api.versions[1]}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, CorruptLogError, UsageError
+from cleaner.errors import MAY_PASS, CleanerError, UsageError
+from cleaner.serve.codes import Code, code_of
 from cleaner.serve.partition import Partition
 from cleaner.storage.files.kafka_uuid import format_uuid
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -17,14 +18,13 @@ from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment.names import PARTITION_METADATA
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 _FRESH_NS = 1_000_000_000
+_MOST_SAID = 10_000
 # Clients remember topics by id; a directory without one gets the same id in every life of the server.
 _NAMESPACE = uuid.UUID("8bb90f68-23a4-5d23-a3b1-6f0d1cbbf6c5")
 
 
-@dataclass(frozen=True)
-class Topic:
+class Topic(NamedTuple):
     """
     A topic, as far as it is in the log dirs.
 
@@ -37,11 +37,6 @@ class Topic:
     topic_id: str
     partitions: Mapping[int, Partition]
 
-    @property
-    def is_internal(self) -> bool:
-        """Whether it is one of Kafka's own."""
-        return self.name in INTERNAL_TOPICS
-
 
 class Catalog:
     """
@@ -49,7 +44,7 @@ class Catalog:
 
     Args:
         directories: the log dirs.
-        warn: called with one line for each directory that cannot be served.
+        warn: called with one line for what cannot be served.
     Raises:
         UsageError: two of the log dirs have the same partition.
         LogDirOfflineError: a directory cannot be listed.
@@ -59,9 +54,9 @@ class Catalog:
         self._fs = fs
         self._clock = clock
         self._warn = warn
-        self._warned: set[str] = set()
+        self._said: set[str] = set()
         self.log_dirs = [LogDir(fs, directory) for directory in directories]
-        self._looked_at_ns = 0
+        self._looked_at_ns = clock.monotonic_ns()
         self.topics: dict[str, Topic] = {}
         self.by_id: dict[str, Topic] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -83,12 +78,18 @@ class Catalog:
     def refresh(self) -> None:
         """Look for new and for removed partitions, at most once a second."""
         if self._instead is None and self._clock.monotonic_ns() - self._looked_at_ns >= _FRESH_NS:
+            self._looked_at_ns = self._clock.monotonic_ns()
             try:
                 self._look(is_first=False)
             except CleanerError as error:
                 # What is known stays: a bucket that does not answer now has it all the same.
-                self._say(str(error))
-                self._looked_at_ns = self._clock.monotonic_ns()
+                self.say(str(error))
+
+    def told(self, partition: Partition, error: CleanerError) -> Code:
+        """Return what a client is told of an error; the operator is told of it here."""
+        code = code_of(error)
+        self.say(f"{partition.topic_partition}: a client is told {code.name}: {error}")
+        return code
 
     def find(self, name: str, number: int) -> Partition | None:
         """Return a partition; None if it is not here."""
@@ -98,16 +99,16 @@ class Catalog:
     def _look(self, *, is_first: bool) -> None:
         found: dict[TopicPartition, Partition] = {}
         for log_dir in self.log_dirs:
-            listing = log_dir.listing(lambda error: self._say(str(error)))
+            listing = log_dir.listing(lambda error: self.say(str(error)))
             for sentence in listing.left_out():
-                self._say(sentence)
+                self.say(sentence)
             for topic_partition, path in listing.current.items():
                 there = found.get(topic_partition)
                 if there is not None:
                     message = f"{topic_partition} is in {there.log_dir} and in {log_dir.path}"
                     if is_first:
                         raise UsageError(f"{message}: serve one of them at a time")
-                    self._say(f"{message}; only the first is served")
+                    self.say(f"{message}; only the first is served")
                     continue
                 known = self._partitions.get(topic_partition)
                 files_in = (self._instead or {}).get(topic_partition, path.parent)
@@ -123,7 +124,6 @@ class Catalog:
             self.topics, self._partitions = topics, found
         for each in gone:
             each.close()
-        self._looked_at_ns = self._clock.monotonic_ns()
 
     def _topics_of(self, found: Mapping[TopicPartition, Partition]) -> dict[str, Topic]:
         by_name: dict[str, dict[int, Partition]] = {}
@@ -145,17 +145,20 @@ class Catalog:
             try:
                 found = read_topic_id(self._fs, each.directory / PARTITION_METADATA)
             except CleanerError as error:
-                self._say(str(error))
+                self.say(str(error))
                 # The made-up id is not kept for what only cannot be read now.
-                self._has_all_ids = self._has_all_ids and isinstance(error, CorruptLogError)
+                self._has_all_ids = self._has_all_ids and not isinstance(error, MAY_PASS)
                 continue
             if found is not None:
                 return format_uuid(found)
         return _made_up_id(name)
 
-    def _say(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+    def say(self, message: str) -> None:
+        """Warn the operator of something, once; for any thread."""
+        if len(self._said) >= _MOST_SAID:
+            self._said.clear()
+        if message not in self._said:
+            self._said.add(message)
             self._warn(message)
 
     def close(self) -> None:

@@ -15,11 +15,11 @@ import asyncio
 import enum
 import secrets
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from cleaner.serve.codes import Code
+from cleaner.serve.login import Call
+from cleaner.serve.wire import Values
 
 MAX_MEMBERS = 1000
 _LONGEST_SECONDS = 1800.0  # as Kafka's `group.max.session.timeout.ms`
@@ -58,6 +58,11 @@ class Member:
     joining: asyncio.Future[Code] | None = None
     syncing: asyncio.Future[Code] | None = None
 
+    @property
+    def is_joining(self) -> bool:
+        """Whether its request to join waits for an answer."""
+        return self.joining is not None and not self.joining.done()
+
 
 @dataclass
 class Group:
@@ -73,7 +78,7 @@ class Group:
     _timer: asyncio.TimerHandle | None = None
     _pending: set[str] = field(default_factory=set)
 
-    def refusal_of_join(self, request: dict[str, Any], version: int, client_id: str) -> tuple[Code, str]:
+    def _refusal_of_join(self, request: Values, call: Call) -> tuple[Code, str]:
         """Return why a member may not join, and the id that it is given if it has none yet."""
         member_id, protocols = request["memberId"], {each["name"] for each in request["protocols"]}
         is_static = request.get("groupInstanceId") is not None
@@ -87,50 +92,47 @@ class Group:
         if not member_id and len(self.members) + len(self._pending) >= MAX_MEMBERS:
             return Code.GROUP_MAX_SIZE_REACHED, ""
         if not member_id:
-            member_id = f"{client_id[:100]}-{secrets.token_hex(16)}"
-            if version >= 4 and not is_static:
+            member_id = f"{call.header.client_id[:100]}-{secrets.token_hex(16)}"
+            if call.header.version >= 4 and not is_static:
                 # A client whose answer is lost would join twice: it comes again with this id (KIP-394).
                 self._pending.add(member_id)
                 asyncio.get_running_loop().call_later(60, self._pending.discard, member_id)
                 return Code.MEMBER_ID_REQUIRED, member_id
         return Code.NONE, member_id
 
-    async def join(self, request: dict[str, Any], member_id: str, client_id: str, is_gone: Callable[[], bool]) -> Code:
-        """Take a member in, and wait for the others; raises ConnectionError if its client has gone."""
-        loop = asyncio.get_running_loop()
+    async def join(self, request: Values, call: Call) -> tuple[Code, str]:
+        """Take a member in, and wait for the others; returns its id. Raises ConnectionError: its client has gone."""
+        code, member_id = self._refusal_of_join(request, call)
+        if code is not Code.NONE:
+            return code, member_id
+        now = asyncio.get_running_loop().time()
         protocols = {each["name"]: each["metadata"] for each in request["protocols"]}
         member = self.members.get(member_id)
-        if member is not None and member.protocols == protocols:
-            is_settled = self.state is State.COMPLETING or (self.state is State.STABLE and member_id != self.leader)
-            if is_settled:
-                member.heard_at = loop.time()
-                return Code.NONE
-        session = request["sessionTimeoutMs"] / 1000
-        rebalance = request.get("rebalanceTimeoutMs", -1) / 1000
         if member is None:
             self._pending.discard(member_id)
             instance_id = request.get("groupInstanceId")
-            self._replace_static(instance_id)
-            member = Member(member_id, client_id, instance_id, protocols, 0, 0, loop.time())
+            self.remove("", instance_id)  # a static member that comes again takes its own place
+            member = Member(member_id, call.header.client_id, instance_id, {}, 0, 0, now)
             self.members[member_id] = member
+        member.heard_at = now
+        is_settled = self.state is State.COMPLETING or (self.state is State.STABLE and member_id != self.leader)
+        if is_settled and member.protocols == protocols:
+            return Code.NONE, member_id
         member.protocols = protocols
-        member.session_seconds = min(max(session, _SHORTEST_SECONDS), _LONGEST_SECONDS)
-        member.rebalance_seconds = min(
-            max(rebalance if rebalance > 0 else session, _SHORTEST_SECONDS), _LONGEST_SECONDS
+        session, rebalance = request["sessionTimeoutMs"], request.get("rebalanceTimeoutMs", -1)
+        member.session_seconds, member.rebalance_seconds = (
+            min(max(ms / 1000, _SHORTEST_SECONDS), _LONGEST_SECONDS)
+            for ms in (session, rebalance if rebalance > 0 else session)
         )
-        member.heard_at = loop.time()
         self.protocol_type = request["protocolType"]
         _settle(member.joining, Code.UNKNOWN_MEMBER_ID)
-        joining: asyncio.Future[Code] = loop.create_future()
+        joining: asyncio.Future[Code] = asyncio.get_running_loop().create_future()
         member.joining = joining
         self._prepare()
-        return await _answered(joining, is_gone)
+        code = await _answered(joining, call)
+        return code if member_id in self.members or code is not Code.NONE else Code.UNKNOWN_MEMBER_ID, member_id
 
-    def _replace_static(self, instance_id: str | None) -> None:
-        for other in [each for each in self.members.values() if instance_id and each.instance_id == instance_id]:
-            self.remove(other.member_id)
-
-    async def sync(self, member: Member, assignments: dict[str, bytes], is_gone: Callable[[], bool]) -> Code:
+    async def sync(self, member: Member, assignments: dict[str, bytes], call: Call) -> Code:
         """Give a member its assignment, once the leader has sent all of them; raises as `join`."""
         if self.state is State.PREPARING:
             return Code.REBALANCE_IN_PROGRESS
@@ -146,7 +148,7 @@ class Group:
                 each.assignment = assignments.get(each.member_id, b"")
                 each.heard_at = asyncio.get_running_loop().time()
                 _settle(each.syncing, Code.NONE)
-        return await _answered(syncing, is_gone)
+        return await _answered(syncing, call)
 
     def check(self, member_id: str, generation: int) -> Code:
         """Tell whether a request is of a member of this generation, and note that it lives."""
@@ -158,26 +160,26 @@ class Group:
         member.heard_at = asyncio.get_running_loop().time()
         return Code.NONE
 
-    def remove(self, member_id: str) -> bool:
-        """Take a member out; the others begin anew. False: there is no such member."""
+    def remove(self, member_id: str, instance_id: str | None = None) -> Code:
+        """Take a member out, by the id of its instance if it has no other; the others begin anew."""
+        if not member_id and instance_id:
+            of_instance = (each.member_id for each in self.members.values() if each.instance_id == instance_id)
+            member_id = next(of_instance, "")
         member = self.members.pop(member_id, None)
         if member is None:
-            return False
+            return Code.UNKNOWN_MEMBER_ID
         _settle(member.joining, Code.UNKNOWN_MEMBER_ID)
         _settle(member.syncing, Code.UNKNOWN_MEMBER_ID)
-        if not self.members:
-            self._cancel_timer()
-            self.state, self.leader, self.protocol = State.EMPTY, "", ""
-            self.generation += 1
-        else:
+        if self.members:
             self._prepare()
-        return True
+        else:
+            self._begin_generation()
+        return Code.NONE
 
     def expire(self, now: float) -> None:
         """Remove members that have not been heard of for their session's time."""
         for member in list(self.members.values()):
-            is_waiting = member.joining is not None and not member.joining.done()
-            if not is_waiting and now - member.heard_at > member.session_seconds:
+            if not member.is_joining and now - member.heard_at > member.session_seconds:
                 self.remove(member.member_id)
 
     def _prepare(self) -> None:
@@ -189,27 +191,24 @@ class Group:
             self._cancel_timer()
             patience = max(each.rebalance_seconds for each in self.members.values())
             self._timer = asyncio.get_running_loop().call_later(patience, self._complete)
-        if all(each.joining is not None and not each.joining.done() for each in self.members.values()):
+        if all(each.is_joining for each in self.members.values()):
             self._complete()
 
     def _complete(self) -> None:
         """End the rebalance with those that have joined."""
-        self._cancel_timer()
-        now = asyncio.get_running_loop().time()
-        self.members = {
-            name: each for name, each in self.members.items() if each.joining is not None and not each.joining.done()
-        }
-        self.generation += 1
-        if not self.members:
-            self.state, self.leader, self.protocol = State.EMPTY, "", ""
-            return
-        self.state = State.COMPLETING
-        if self.leader not in self.members:
-            self.leader = next(iter(self.members))
-        self.protocol = self._elected()
+        self.members = {name: each for name, each in self.members.items() if each.is_joining}
+        self._begin_generation()
         for member in self.members.values():
-            member.heard_at, member.assignment = now, b""
+            member.heard_at, member.assignment = asyncio.get_running_loop().time(), b""
             _settle(member.joining, Code.NONE)
+
+    def _begin_generation(self) -> None:
+        self._cancel_timer()
+        self.generation += 1
+        self.state = State.COMPLETING if self.members else State.EMPTY
+        if self.leader not in self.members:
+            self.leader = next(iter(self.members), "")
+        self.protocol = self._elected() if self.members else ""
 
     def _common(self, members: list[Member]) -> set[str]:
         return set.intersection(*(set(each.protocols) for each in members))
@@ -226,10 +225,10 @@ class Group:
             self._timer = None
 
 
-async def _answered(waiting: asyncio.Future[Code], is_gone: Callable[[], bool]) -> Code:
+async def _answered(waiting: asyncio.Future[Code], call: Call) -> Code:
     """Wait for an answer as long as the client does."""
     while not (await asyncio.wait({waiting}, timeout=_LOOK_SECONDS))[0]:
-        if is_gone():
+        if call.is_gone():
             waiting.cancel()
             raise ConnectionError("the client has gone")
     return waiting.result()

@@ -1,13 +1,17 @@
-"""Who a client is: SASL/PLAIN, before any other request is answered."""
+"""Who a client is: its connection, and SASL/PLAIN before any other request is answered."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import ssl
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 from cleaner.serve.codes import Code
+from cleaner.serve.wire import RequestHeader, Values
 
 MECHANISM = "PLAIN"
 BEFORE_LOGIN = frozenset(("ApiVersions", "SaslHandshake", "SaslAuthenticate"))
@@ -61,15 +65,15 @@ class Login:
         self.is_done = passwords is None
         self.has_failed = False
 
-    def handshake(self, request: dict[str, Any], version: int) -> dict[str, Any]:
+    def handshake(self, request: Values, call: Call) -> Values:
         """Answer SaslHandshake."""
-        if version == 0:  # offered, because librdkafka looks for it; but tokens behind it are no messages
+        if call.header.version == 0:  # offered, because librdkafka looks for it; but tokens behind it are no messages
             return {"errorCode": Code.UNSUPPORTED_VERSION}
         self._is_agreed = not self.is_done and request["mechanism"] == MECHANISM
         code = Code.ILLEGAL_SASL_STATE if self.is_done else Code.UNSUPPORTED_SASL_MECHANISM
         return {"errorCode": Code.NONE if self._is_agreed else code, "mechanisms": [MECHANISM]}
 
-    async def authenticate(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def authenticate(self, request: Values) -> Values:
         """Answer SaslAuthenticate."""
         if self._passwords is None or not self._is_agreed or self.is_done:
             self.has_failed = True
@@ -95,3 +99,22 @@ class Login:
             if not is_right:
                 await asyncio.sleep(max(_FAILURE_SECONDS, now() - began))
             return is_right
+
+
+@dataclass(frozen=True)
+class Call:
+    """
+    A request: who asks, and how.
+
+    Attributes:
+        where: the address under which the client reaches this server.
+        is_gone: tells whether it has closed its connection.
+        login: of its connection.
+        opened: what is closed when the answer is sent.
+    """
+
+    header: RequestHeader
+    where: tuple[str, int]
+    is_gone: Callable[[], bool]
+    login: Login
+    opened: contextlib.ExitStack

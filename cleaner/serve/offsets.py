@@ -6,10 +6,11 @@ What a client commits here is kept until the process ends and is written nowhere
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, cast
 
-from cleaner.errors import CleanerError, CorruptLogError, LogDirOfflineError, UncleanableError
+from cleaner.errors import MAY_PASS, CleanerError
+from cleaner.format.coordinator_records import CONSUMER_OFFSETS
 from cleaner.read.partition_files import MAX_BATCH_BYTES
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.partition import Partition
@@ -18,7 +19,6 @@ from cleaner.verification.proof.side import LogSide
 from cleaner.verification.replay.groups import GroupReplay
 from cleaner.verification.replay.kinds import replay
 
-TOPIC = "__consumer_offsets"
 _MAX_COMMITS = 1_000_000
 
 Place = tuple[str, int]
@@ -34,18 +34,11 @@ class Committed(NamedTuple):
 
 
 class GroupOffsets:
-    """
-    Committed offsets by group.
+    """Committed offsets by group."""
 
-    Args:
-        warn: called with one line for each partition of `__consumer_offsets` that cannot be read.
-    """
-
-    def __init__(self, fs: FileSystem, catalog: Catalog, warn: Callable[[str], None]) -> None:
+    def __init__(self, fs: FileSystem, catalog: Catalog) -> None:
         self._fs = fs
         self._catalog = catalog
-        self._warn = warn
-        self._said: set[str] = set()
         self._of_backup: dict[str, dict[Place, Committed]] = {}
         self._unread: list[Partition] | None = None  # of `__consumer_offsets`; None: not looked for yet
         self._own: dict[str, dict[Place, Committed]] = {}
@@ -60,7 +53,7 @@ class GroupOffsets:
             in what was not read. That is asked for again the next time: without these offsets, it would begin anew.
         """
         if self._unread is None:
-            topic = self._catalog.topics.get(TOPIC)
+            topic = self._catalog.topics.get(CONSUMER_OFFSETS)
             self._unread = [] if topic is None else list(topic.partitions.values())
         self._unread = [partition for partition in self._unread if not self._read(partition)]
         return not self._unread or group in self._of_backup  # all of a group is in one partition
@@ -72,22 +65,17 @@ class GroupOffsets:
             side = LogSide(self._fs, partition.directory, start)
             state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
         except CleanerError as error:
-            self._say(f"committed offsets of {partition.topic_partition} are not known: {error}")
-            return not _may_pass(error)
+            self._catalog.say(f"committed offsets of {partition.topic_partition} are not known: {error}")
+            is_forbidden = isinstance(getattr(error, "cause", None), PermissionError)  # and stays so
+            return is_forbidden or not isinstance(error, MAY_PASS)
         found: dict[str, dict[Place, Committed]] = {}
         for key, facts in cast("GroupReplay", state).committed_offsets():
-            committed = Committed(
-                cast("int", facts["offset"]), cast("int", facts["leader epoch"]), str(facts["metadata"] or "")
-            )
-            found.setdefault(key.group, {})[key.topic, key.partition] = committed
+            offset, epoch = cast("tuple[int, int]", (facts["offset"], facts["leader epoch"]))
+            place = (key.topic, key.partition)
+            found.setdefault(key.group, {})[place] = Committed(offset, epoch, str(facts["metadata"] or ""))
         for group, places in found.items():  # each as a whole: other threads answer from it
             self._of_backup[group] = {**self._of_backup.get(group, {}), **places}
         return True
-
-    def _say(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            self._warn(message)
 
     def groups(self) -> set[str]:
         """Return the groups that have offsets; call `load` first."""
@@ -106,10 +94,3 @@ class GroupOffsets:
             self._count += 1
         own[place] = committed
         return True
-
-
-def _may_pass(error: CleanerError) -> bool:
-    """Tell whether there may be an answer the next time: not of damage, nor where this user may not read."""
-    if isinstance(error, LogDirOfflineError):
-        return not isinstance(error.cause, PermissionError)
-    return not isinstance(error, CorruptLogError | UncleanableError)

@@ -27,9 +27,6 @@ from cleaner.storage.segment.names import LEADER_EPOCHS, LOG
 _FRESH_NS = 100_000_000
 _MAX_TRIES = 1000
 
-FOUND_NOTHING = (-1, -1)
-"""Offset and timestamp of a search by time without a result."""
-
 
 @dataclass(frozen=True)
 class Reach:
@@ -39,7 +36,7 @@ class Reach:
     Attributes:
         start: first offset.
         high_watermark: behind the last one.
-        last_stable: the same for committed records; None: nobody has asked.
+        last_stable: the same for committed records; None: all are asked for.
         generation: the partition's number before that was found; with another one the log may have been cut since.
     """
 
@@ -48,11 +45,13 @@ class Reach:
     last_stable: int | None = None
     generation: int = 0
 
-    def end(self, *, committed: bool) -> int:
-        """Return the offset behind the last readable one."""
-        return self.high_watermark if self.last_stable is None or not committed else self.last_stable
+    @property
+    def end(self) -> int:
+        """The offset behind the last one that can be read."""
+        return self.high_watermark if self.last_stable is None else self.last_stable
 
 
+@dataclass(frozen=True)
 class FileRecords:
     """
     Records in a segment that is open until they are closed.
@@ -60,30 +59,29 @@ class FileRecords:
     Swaps and appends leave them as they are. A writer that cuts its log may put others in their place, undecided ones;
     it raises the partition's generation number before the cut, and begins a leader epoch before it appends again.
 
-    Args:
+    Attributes:
         extent: where they are.
         files: of the partition.
         generation: the partition's number when they were chosen.
-        epochs: inode and time of the leader epochs' file before; None: there was none.
-        is_written: a writer is at work, as far as is known.
-
-    Attributes:
-        size: in bytes.
-        must_be_copied: before they are sent. `sendfile` passes on the system's pages of the file: what a client has not
-            taken yet would change with them.
+        epochs: the state of the leader epochs' file before.
+        must_be_copied: before they are sent, because a writer is at work. `sendfile` passes on the system's pages of
+            the file: what a client has not taken yet would change with them.
     """
 
-    def __init__(
-        self,
-        extent: Extent,
-        files: PartitionFiles,
-        generation: int,
-        epochs: tuple[int, int] | None,
-        *,
-        is_written: bool,
-    ) -> None:
-        self.extent, self.size, self.must_be_copied = extent, extent.size, is_written
-        self._files, self._generation, self._epochs = files, generation, epochs
+    extent: Extent
+    files: PartitionFiles
+    generation: int
+    epochs: tuple[int, int] | None
+    must_be_copied: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of them."""
+        return self.extent.size
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return some of the bytes; raises LogDirOfflineError: the disk failed."""
+        return self.extent.segment.file.read(size, self.extent.position + position)
 
     def read_end(self, size: int) -> bytes:
         """
@@ -93,24 +91,14 @@ class FileRecords:
             LogChangedError: the log was cut since they were chosen, and some of them may be others.
             LogDirOfflineError: the disk failed.
         """
-        data = self.extent.segment.file.read(size, self.extent.position + self.size - size)
-        files = self._files
-        if files.generation() != self._generation and _epochs_of(files) != self._epochs:
-            raise LogChangedError(f"{files.directory}: its log was cut while it was read")
+        data = self.read(self.size - size, size)
+        if self.files.generation() != self.generation and self.files.epochs_state() != self.epochs:
+            raise LogChangedError(f"{self.files.directory}: its log was cut while it was read")
         return data
 
     def close(self) -> None:
         """Close the segment."""
         self.extent.close()
-
-
-def _epochs_of(files: PartitionFiles) -> tuple[int, int] | None:
-    """Return inode and time of the leader epochs' file, of which there is a new one with each; None: there is none."""
-    try:
-        about = files.fs.stat(files.directory / LEADER_EPOCHS)
-    except FileNotFoundError:
-        return None
-    return about.st_ino, about.st_mtime_ns
 
 
 class Partition:
@@ -148,15 +136,6 @@ class Partition:
         if not listing.is_of_same_log(self._first):
             raise LogChangedError(f"{self.directory}: its topic was deleted, and made again")
 
-    def fresh_end(self, *, committed: bool) -> int | None:
-        """Return the offset behind the last readable one, if it was found a moment ago; reads nothing."""
-        found = self._fresh(committed)
-        return None if found is None else found.end(committed=committed)
-
-    def _fresh(self, committed: bool) -> Reach | None:
-        found = self._reaches.get(committed)
-        return found[1] if found is not None and self._clock.monotonic_ns() - found[0] < _FRESH_NS else None
-
     def reach(self, *, committed: bool) -> Reach:
         """
         Return how far it reaches now, or did a moment ago.
@@ -164,15 +143,16 @@ class Partition:
         Raises:
             CleanerError: the directory is gone, or damaged.
         """
-        found = self._fresh(committed)
-        if found is None:
+        now = self._clock.monotonic_ns()
+        found_ns, found = self._reaches.get(committed, (0, None))
+        if found is None or now - found_ns >= _FRESH_NS:
             view = self._view
             self._require_same(self._files.listing())
             generation = self._files.generation()
             stable = view.last_stable_offset if committed else None
             start, high_watermark = view.log_start_offset, view.high_watermark
             found = Reach(start, max(start, high_watermark), stable, generation)
-            self._reaches[committed] = (self._clock.monotonic_ns(), found)
+            self._reaches[committed] = (now, found)
         return found
 
     def has(self, offset: int, reach: Reach) -> bool:
@@ -184,18 +164,18 @@ class Partition:
         return reach.start <= offset and (offset <= reach.high_watermark or offset <= self._view.log_end_offset)
 
     def extent(
-        self, offset: int, reach: Reach, max_bytes: int, *, committed: bool, whole_batch: bool
+        self, offset: int, reach: Reach, max_bytes: int, *, whole_batch: bool
     ) -> tuple[FileRecords | None, Sequence[tuple[int, int]]]:
         """
         Return the records from an offset on, which the caller closes, and producers and first offsets of the aborted
-        transactions in them.
+        transactions in them, if committed ones are asked for.
 
         Raises:
             CleanerError: damage; the directory is gone.
         """
-        end, generation = reach.end(committed=committed), reach.generation
+        end, generation, committed = reach.end, reach.generation, reach.last_stable is not None
         for _ in range(_MAX_TRIES):
-            epochs = None if self.is_remote else _epochs_of(self._files)
+            epochs = self._files.epochs_state()
             found = find_extent(self._files, offset, end, max_bytes, whole_batch=whole_batch)
             if found is None:
                 return None, ()
@@ -207,10 +187,10 @@ class Partition:
                 if self._files.generation() != generation:
                     self._reaches.clear()
                     now = self.reach(committed=committed)
-                    end, generation = min(end, now.end(committed=committed)), now.generation
+                    end, generation = min(end, now.end), now.generation
                 elif not committed or self._files.is_unchanged(found.listing):
                     is_written = self._view.is_beside_writer
-                    return FileRecords(found, self._files, generation, epochs, is_written=is_written), aborted
+                    return FileRecords(found, self._files, generation, epochs, is_written), aborted
             except BaseException:
                 found.close()
                 raise
@@ -225,17 +205,19 @@ class Partition:
         rows = self._aborted[1].within(offset, extent.upper_offset, number)
         return list(dict.fromkeys((int(row[0]), int(row[1])) for row in rows))
 
-    def by_time(self, timestamp_ms: int, *, committed: bool) -> tuple[int, int]:
-        """Return offset and timestamp of the first record that is not older; `FOUND_NOTHING` without one."""
-        reach = self.reach(committed=committed)
-        end = reach.end(committed=committed)
-        found = find_record_by_time(self._files, self._files.listing(), reach.start, end, timestamp_ms)
-        return FOUND_NOTHING if found is None else found
-
-    def latest_by_time(self) -> tuple[int, int]:
-        """Return offset and timestamp of the first record with the largest timestamp; `FOUND_NOTHING` without one."""
-        latest = largest_timestamp(self._files)
-        return FOUND_NOTHING if latest < 0 else self.by_time(latest, committed=False)
+    def offset_at(self, timestamp_ms: int, *, committed: bool) -> tuple[int, int]:
+        """Return offset and time of the first record that is not older, -1 for none; special times are Kafka's."""
+        match timestamp_ms:
+            case -1:
+                return self.reach(committed=committed).end, -1
+            case -2 | -4:
+                return self.reach(committed=False).start, -1
+            case -3:
+                timestamp_ms, committed = largest_timestamp(self._files), False
+        if timestamp_ms < 0:
+            return -1, -1  # no record has a time, or it is a special time of tiered storage, which is not here
+        reach, listing = self.reach(committed=committed), self._files.listing()
+        return find_record_by_time(self._files, listing, reach.start, reach.end, timestamp_ms) or (-1, -1)
 
     def latest_epoch(self) -> int:
         """Return the last leader epoch; -1 if none is known."""
@@ -248,8 +230,9 @@ class Partition:
         return end_of_epoch(entries, epoch, self._view.log_end_offset)
 
     def log_bytes(self) -> int:
-        """Return the bytes of its `.log` files."""
-        return sum(self._fs.stat(place.path(LOG)).st_size for place in self._files.listing().places)
+        """Return the bytes of its `.log` files; raises CleanerError."""
+        sizes = self._files.open_all(lambda found: [self._fs.stat(place.path(LOG)).st_size for place in found.places])
+        return sum(sizes[1])
 
     def close(self) -> None:
         """Close its files; answers under way keep theirs."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from cleaner.base import concurrency
 from cleaner.errors import CleanerError
 from cleaner.serve.catalog import Catalog
-from cleaner.serve.codes import Code, code_of
+from cleaner.serve.codes import Code
+from cleaner.serve.login import Call
 from cleaner.serve.partition import FileRecords, Partition
+from cleaner.serve.wire import Values, for_each_partition
 from cleaner.storage.fs.remote import RemoteFile
 
 MAX_ANSWER_BYTES = 64 << 20
@@ -27,26 +30,15 @@ _LONGEST_PAUSE_SECONDS = 0.2
 _COMMITTED = 1
 
 
-@dataclass
-class Wanted:
-    """A partition of a Fetch; `partition` is None if it is not here, and then there is a code."""
-
-    number: int
-    partition: Partition | None
-    code: Code
-    offset: int
-    max_bytes: int
-
-
 class Room:
-    """How much memory records may take that were read and are not sent yet; for any thread."""
+    """How much memory requests, or records that were read and are not sent yet, may take; for any thread."""
 
     def __init__(self, size: int) -> None:
         self._guard = concurrency.Lock()
         self._size, self._taken = size, 0
 
     def take(self, size: int) -> bool:
-        """Take some bytes; False: there is no room now. A batch that is larger than all of it is alone in it."""
+        """Take some bytes; False: there is no room now. What is larger than all of it is alone in it."""
         with self._guard:
             has_room = not self._taken or self._taken + size <= self._size
             self._taken += size if has_room else 0
@@ -61,21 +53,29 @@ class Room:
 class ReadRecords:
     """Records in memory, which take room until they are closed."""
 
-    def __init__(self, data: bytes, room: Room, size: int) -> None:
-        self.data, self.size = data, len(data)
-        self._room, self._taken = room, size
+    def __init__(self, data: bytes, room: Room, taken: int) -> None:
+        self.size = len(data)
+        self._data, self._room, self._taken = data, room, taken
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return some of the bytes."""
+        return self._data[position : position + size]
+
+    def read_end(self, size: int) -> bytes:
+        """Return the last bytes."""
+        return self.read(self.size - size, size)
 
     def close(self) -> None:
         """Free the room; a second call does nothing."""
         self._room.free(self._taken)
-        self._taken, self.data = 0, b""
+        self._taken, self._data = 0, b""
 
 
 @dataclass
 class Fetched:
     """An answer to a Fetch; `records` are open, and the caller closes them."""
 
-    values: dict[str, Any] = field(default_factory=dict)
+    values: Values = field(default_factory=dict)
     records: list[FileRecords | ReadRecords] = field(default_factory=list)
     bytes: int = 0
     has_error: bool = False
@@ -93,92 +93,95 @@ class Reader:
         self._catalog = catalog
         self._room = Room(_REMOTE_BYTES)
 
-    async def fetch(self, request: dict[str, Any], version: int, is_gone: Callable[[], bool]) -> Fetched:
+    async def fetch(self, request: Values, call: Call) -> Values:
         """
         Answer Fetch; waits for records up to the client's time if there are too few.
 
         Sessions are not kept: the answer says so, and every request names all its partitions.
 
-        Args:
-            is_gone: tells whether the client has closed its connection.
         Raises:
-            ConnectionError: it has, while it waited.
+            ConnectionError: the client has closed its connection while it waited.
         """
         if request.get("sessionId", 0) != 0:
-            return Fetched({"errorCode": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []})
-        wanted = [(topic, list(self._wanted(topic, version))) for topic in request["topics"]]
-        committed = request["isolationLevel"] == _COMMITTED
-        max_bytes = min(max(request["maxBytes"], 0), MAX_ANSWER_BYTES)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + min(max(request["maxWaitMs"], 0) / 1000, _LONGEST_WAIT_SECONDS)
+            return {"errorCode": Code.FETCH_SESSION_ID_NOT_FOUND, "responses": []}
+        now = asyncio.get_running_loop().time
+        until = now() + min(max(request["maxWaitMs"], 0) / 1000, _LONGEST_WAIT_SECONDS)
         pause = _FIRST_PAUSE_SECONDS
-        fetched: Fetched | None = None
         while True:
-            if fetched is None or not self._is_all_read(wanted, committed):
-                if fetched is not None:
-                    fetched.close()
-                fetched = await asyncio.to_thread(self._fetch, wanted, committed, max_bytes)
-                if fetched.has_error or fetched.bytes >= request["minBytes"]:
-                    return fetched
-            left = until - loop.time()
-            if left <= 0:
-                return fetched
-            try:
-                await asyncio.sleep(min(pause, left))
-                if is_gone():
-                    raise ConnectionError("the client has gone")
-            except BaseException:
-                fetched.close()
-                raise
+            fetched = await asyncio.to_thread(self._fetch, request)
+            call.opened.callback(fetched.close)
+            left = until - now()
+            if fetched.has_error or fetched.bytes >= request["minBytes"] or left <= 0:
+                return fetched.values
+            call.opened.close()
+            await asyncio.sleep(min(pause, left))
+            if call.is_gone():
+                raise ConnectionError("the client has gone")
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _wanted(self, topic: dict[str, Any], version: int) -> Iterator[Wanted]:
-        is_by_id = version >= 13
-        found = self._catalog.by_id.get(topic["topicId"]) if is_by_id else self._catalog.topics.get(topic["topic"])
-        unknown = Code.UNKNOWN_TOPIC_ID if is_by_id and found is None else Code.UNKNOWN_TOPIC_OR_PARTITION
-        for each in topic["partitions"]:
-            number = each["partition"]
-            partition = None if found is None else found.partitions.get(number)
-            code = Code.NONE if partition is not None else unknown
-            yield Wanted(number, partition, code, each["fetchOffset"], max(each["partitionMaxBytes"], 0))
-
-    @staticmethod
-    def _is_all_read(wanted: list[tuple[dict[str, Any], list[Wanted]]], committed: bool) -> bool:
-        """Tell, without reading, whether a moment ago there was nothing behind the wanted offsets."""
-        return all(
-            each.partition is not None and each.partition.fresh_end(committed=committed) == each.offset
-            for _, partitions in wanted
-            for each in partitions
-        )
-
-    def _fetch(self, wanted: list[tuple[dict[str, Any], list[Wanted]]], committed: bool, max_bytes: int) -> Fetched:
+    def _fetch(self, request: Values) -> Fetched:
         fetched = Fetched()
-        responses = []
         try:
-            for topic, partitions in wanted:
-                rows = [_fetch_one(each, committed, max_bytes, fetched, self._room) for each in partitions]
-                named: dict[str, Any] = {name: topic[name] for name in ("topic", "topicId") if name in topic}
-                responses.append({**named, "partitions": rows})
+            responses = [self._fetch_topic(topic, request, fetched) for topic in request["topics"]]
         except BaseException:
             fetched.close()
             raise
         fetched.values = {"responses": responses}
         return fetched
 
-    def list_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _fetch_topic(self, topic: Values, request: Values, fetched: Fetched) -> Values:
+        is_by_id = "topicId" in topic
+        found = self._catalog.by_id.get(topic["topicId"]) if is_by_id else self._catalog.topics.get(topic["topic"])
+        unknown = Code.UNKNOWN_TOPIC_ID if is_by_id and found is None else Code.UNKNOWN_TOPIC_OR_PARTITION
+        rows = []
+        for asked in topic["partitions"]:
+            row: Values = {"partitionIndex": asked["partition"], "highWatermark": -1, "records": b""}
+            partition = None if found is None else found.partitions.get(asked["partition"])
+            row |= self._of(partition, unknown, partial(self._fetch_one, asked=asked, request=request, fetched=fetched))
+            fetched.has_error |= bool(row.get("errorCode"))
+            rows.append(row)
+        return {**{name: topic[name] for name in ("topic", "topicId") if name in topic}, "partitions": rows}
+
+    def _fetch_one(self, partition: Partition, asked: Values, request: Values, fetched: Fetched) -> Values:
+        """Return the answer for a partition; adds its records, in a file or in memory, where they took room."""
+        offset, committed = asked["fetchOffset"], request["isolationLevel"] == _COMMITTED
+        reach = partition.reach(committed=committed)
+        row: Values = {
+            "highWatermark": reach.high_watermark,
+            "lastStableOffset": -1 if reach.last_stable is None else reach.last_stable,
+            "logStartOffset": reach.start,
+            "abortedTransactions": [] if committed else None,
+        }
+        if not partition.has(offset, reach):
+            return {**row, "errorCode": Code.OFFSET_OUT_OF_RANGE}
+        limit = min(request["maxBytes"], REMOTE_ANSWER_BYTES if partition.is_remote else MAX_ANSWER_BYTES)
+        room = max(min(asked["partitionMaxBytes"], limit - fetched.bytes), 0)
+        if offset >= reach.end or (room <= 0 and fetched.bytes):
+            return row
+        # The first batch of an answer is whole, however large: else a reader would never get past it.
+        found, aborted = partition.extent(offset, reach, room, whole_batch=not fetched.bytes)
+        records = None if found is None else _read(found, self._room)
+        if records is None:
+            return row
+        fetched.records.append(records)
+        fetched.bytes += records.size
+        told = [{"producerId": producer, "firstOffset": first} for producer, first in aborted] if committed else None
+        return {**row, "records": records, "abortedTransactions": told}
+
+    def list_offsets(self, request: Values) -> Values:
         """Answer ListOffsets; reads the disk."""
         committed = request.get("isolationLevel", 0) == _COMMITTED
 
-        def answer(partition: Partition, asked: dict[str, Any]) -> dict[str, Any]:
-            offset, timestamp = _find_offset(partition, asked["timestamp"], committed)
+        def answer(partition: Partition, asked: Values) -> Values:
+            offset, timestamp = partition.offset_at(asked["timestamp"], committed=committed)
             return {"offset": offset, "timestamp": timestamp, "leaderEpoch": partition.latest_epoch()}
 
         return self._each(request, ("name", "partitionIndex"), answer)
 
-    def epochs(self, request: dict[str, Any]) -> dict[str, Any]:
+    def epochs(self, request: Values) -> Values:
         """Answer OffsetForLeaderEpoch; reads the disk."""
 
-        def answer(partition: Partition, asked: dict[str, Any]) -> dict[str, Any]:
+        def answer(partition: Partition, asked: Values) -> Values:
             end = partition.end_of_epoch(asked["leaderEpoch"])
             return {"leaderEpoch": end.epoch, "endOffset": end.end_offset}
 
@@ -186,80 +189,26 @@ class Reader:
 
     def _each(
         self,
-        request: dict[str, Any],
+        request: Values,
         names: tuple[str, str],
-        answer: Callable[[Partition, dict[str, Any]], dict[str, Any]],
-    ) -> dict[str, Any]:
+        answer: Callable[..., Values],
+    ) -> Values:
         """Answer for each partition of a request; `names` are those of the fields with topic and number."""
-        topics = []
-        for topic in request["topics"]:
-            rows = []
-            for asked in topic["partitions"]:
-                row = {names[1]: asked[names[1]]}
-                partition = self._catalog.find(topic[names[0]], asked[names[1]])
-                try:
-                    unknown = {"errorCode": Code.UNKNOWN_TOPIC_OR_PARTITION}
-                    row |= unknown if partition is None else answer(partition, asked)
-                except CleanerError as error:
-                    row["errorCode"] = code_of(error)
-                rows.append(row)
-            topics.append({names[0]: topic[names[0]], "partitions": rows})
-        return {"topics": topics}
 
+        def row(topic: str, asked: Values) -> Values:
+            partition = self._catalog.find(topic, asked[names[1]])
+            return self._of(partition, Code.UNKNOWN_TOPIC_OR_PARTITION, partial(answer, asked=asked))
 
-def _find_offset(partition: Partition, timestamp: int, committed: bool) -> tuple[int, int]:
-    """Return an offset and its timestamp, -1 for special ones."""
-    match timestamp:
-        case -1:
-            return partition.reach(committed=committed).end(committed=committed), -1
-        case -2 | -4:
-            return partition.reach(committed=False).start, -1
-        case -3:
-            return partition.latest_by_time()
-        case _ if timestamp < 0:
-            return -1, -1  # of tiered storage, which is not here
-    return partition.by_time(timestamp, committed=committed)
+        return for_each_partition(request, names, row)
 
-
-def _fetch_one(wanted: Wanted, committed: bool, max_bytes: int, fetched: Fetched, memory: Room) -> dict[str, Any]:
-    """Return the answer for a partition; adds its records, in a file or in memory, where they took room."""
-    row: dict[str, Any] = {"partitionIndex": wanted.number, "highWatermark": -1, "records": b""}
-    partition = wanted.partition
-    if partition is None:
-        fetched.has_error = True
-        return {**row, "errorCode": wanted.code}
-    try:
-        reach = partition.reach(committed=committed)
-        row |= {
-            "highWatermark": reach.high_watermark,
-            "lastStableOffset": -1 if reach.last_stable is None else reach.last_stable,
-            "logStartOffset": reach.start,
-            "abortedTransactions": [] if committed else None,
-        }
-        if not partition.has(wanted.offset, reach):
-            fetched.has_error = True
-            return {**row, "errorCode": Code.OFFSET_OUT_OF_RANGE}
-        max_bytes = min(max_bytes, REMOTE_ANSWER_BYTES) if partition.is_remote else max_bytes
-        room = min(wanted.max_bytes, max_bytes - fetched.bytes)
-        if wanted.offset >= reach.end(committed=committed) or (room <= 0 and fetched.bytes):
-            return row
-        # The first batch of an answer is whole, however large: else a reader would never get past it.
-        found, aborted = partition.extent(
-            wanted.offset, reach, room, committed=committed, whole_batch=not fetched.bytes
-        )
-        records = found if found is None or not partition.is_remote else _read(found, memory)
-    except CleanerError as error:
-        fetched.has_error = True
-        return {**row, "errorCode": code_of(error)}
-    if records is None:
-        return row
-    fetched.records.append(records)
-    fetched.bytes += records.size
-    row["records"] = records
-    row["abortedTransactions"] = (
-        [{"producerId": producer, "firstOffset": first} for producer, first in aborted] if committed else None
-    )
-    return row
+    def _of(self, partition: Partition | None, unknown: Code, answer: Callable[[Partition], Values]) -> Values:
+        """Answer for a partition, or with the code of an error."""
+        if partition is None:
+            return {"errorCode": unknown}
+        try:
+            return answer(partition)
+        except CleanerError as error:
+            return {"errorCode": self._catalog.told(partition, error)}
 
 
 def _read(found: FileRecords, room: Room) -> FileRecords | ReadRecords | None:
@@ -271,17 +220,13 @@ def _read(found: FileRecords, room: Room) -> FileRecords | ReadRecords | None:
     Raises:
         CleanerError: the bucket does not answer, or the object was replaced.
     """
-    file = found.extent.segment.file
-    if not isinstance(file, RemoteFile):
+    if not isinstance(found.extent.segment.file, RemoteFile):
         return found
-    try:
+    with contextlib.closing(found):
         if not room.take(found.size):
             return None
         try:
-            data = file.read(found.size, found.extent.position)
+            return ReadRecords(found.read(0, found.size), room, found.size)
         except BaseException:
             room.free(found.size)
             raise
-        return ReadRecords(data, room, found.size)
-    finally:
-        found.close()

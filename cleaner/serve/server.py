@@ -14,30 +14,31 @@ a broker's. Whatever a client sends, it can end its own connection only, and it 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from cleaner.errors import CleanerError, describe
+from cleaner.errors import CleanerError, LogChangedError, describe, disk_error, is_disk_failure
 from cleaner.format.fields import Piece
-from cleaner.serve.answers import Answers, Call
-from cleaner.serve.api import Api, load_apis, offered_versions
+from cleaner.serve.api import Api, Parts, offered_versions
 from cleaner.serve.catalog import Catalog
-from cleaner.serve.codes import Code
-from cleaner.serve.coordinator import Coordinator
-from cleaner.serve.describe import Describer, SettingsOf, refusal
-from cleaner.serve.login import BEFORE_LOGIN, Access, Login
+from cleaner.serve.codes import Code, code_of
+from cleaner.serve.describe import refusal
+from cleaner.serve.login import BEFORE_LOGIN, Access, Call, Login
 from cleaner.serve.partition import FileRecords
-from cleaner.serve.reading import Reader, ReadRecords
-from cleaner.serve.wire import API_VERSIONS, BadFrameError, RequestHeader, answer_pieces, read_body, read_header
+from cleaner.serve.reading import ReadRecords, Room
+from cleaner.serve.wire import API_VERSIONS, BadFrameError, RequestHeader, Values, answer_pieces, read_body, read_header
 
 _LENGTH_BYTES = 4
 _SMALLEST_FRAME = 10
 # Smaller requests wait for no room: large ones, which may wait long for their answers, cannot hold them up.
 _SMALL_FRAME = 16 << 10
 _SEND_BYTES = 4 << 20  # of a file at a time: as long as these are taken, the client is alive
+_PAUSE_SECONDS = 0.02  # until it is looked for room again
 _END_BYTES = 4 << 10  # of a file, held back until it is known that its log was not cut meanwhile
 _COPIED_BYTES = 256 << 10  # the same with TLS, beside a writer or from a bucket: they pass through the process
 
@@ -59,56 +60,43 @@ class Server:
     Serves a catalog to Kafka's clients.
 
     Args:
-        catalog: the topics.
-        settings_of: what DescribeConfigs says of a topic.
-        coordinator: of consumer groups.
+        catalog: the topics; it tells the operator of errors.
+        parts: what answers from them.
         limits: of clients.
         advertised: host and port under which clients reach this server; None: the address of their connection.
         access: returns who may connect; called for each connection.
-        warn: called with one line about an internal error.
 
     Attributes:
+        connections: those that are open.
         counts: what it has done so far, by kind and name; may be read by any thread. Kinds are connections, requests
             by API, those of them refused because they would write, errors in answers by code, internal errors, failed
             logins, and bytes sent, of which some are records.
-    Raises:
-        UsageError: the definitions of the protocol are not installed.
     """
 
     def __init__(
         self,
         catalog: Catalog,
-        settings_of: SettingsOf,
-        coordinator: Coordinator,
+        parts: Parts,
         *,
         limits: Limits,
         advertised: tuple[str, int] | None,
         access: Callable[[], Access],
-        warn: Callable[[str], None],
     ) -> None:
-        self._apis = load_apis()
-        self._answers = Answers(self._apis, Reader(catalog), Describer(catalog, settings_of), coordinator)
-        self._coordinator = coordinator
+        self._parts = parts
         self._limits = limits
         self._advertised = advertised
         self._access = access
-        self._warn = warn
-        self._request_room = limits.request_bytes
-        self._room_freed = asyncio.Condition()
+        self._say = catalog.say
+        self._request_room = Room(limits.request_bytes)
         self._comparing = asyncio.Lock()
-        self._connections: set[asyncio.Task[None]] = set()
+        self.connections: set[asyncio.Task[None]] = set()
         self.counts: Counter[tuple[str, str]] = Counter()
-
-    @property
-    def connections(self) -> int:
-        """How many there are now."""
-        return len(self._connections)
 
     async def run(self, listener: socket.socket, stopped: asyncio.Event) -> None:
         """Serve until the event is set; open connections are then closed."""
-        tasks = [asyncio.create_task(self._coordinator.expire()), asyncio.create_task(self._accept_all(listener))]
+        tasks = [asyncio.create_task(self._parts.coordinator.expire()), asyncio.create_task(self._accept_all(listener))]
         await stopped.wait()
-        tasks += self._connections
+        tasks += self.connections
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -118,17 +106,17 @@ class Server:
             try:
                 accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
             except OSError as error:  # out of descriptors: they come back
-                self._warn(f"cannot accept a connection: {error.strerror}")
+                self._say(f"cannot accept a connection: {error.strerror}")
                 await asyncio.sleep(0.2)
                 continue
-            if len(self._connections) >= self._limits.connections:
+            if len(self.connections) >= self._limits.connections:
                 self.counts["connections", "turned away"] += 1
                 accepted.close()
                 continue
             self.counts["connections", "accepted"] += 1
             task = asyncio.create_task(self._serve_one(accepted))
-            self._connections.add(task)
-            task.add_done_callback(self._connections.discard)
+            self.connections.add(task)
+            task.add_done_callback(self.connections.discard)
 
     async def _serve_one(self, accepted: socket.socket) -> None:
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
@@ -145,7 +133,7 @@ class Server:
             pass  # the client's doing, or the end: this connection is over; time-outs and failures of TLS are OSErrors
         except Exception as error:  # noqa: BLE001 - no request may end the server
             self.counts["internal errors", ""] += 1
-            self._warn(f"a request failed: {describe(error)}")
+            self._say(f"a request failed: {describe(error)}")
         finally:
             if transport is None:
                 accepted.close()
@@ -162,86 +150,69 @@ class Server:
             size = int.from_bytes(length, "big", signed=True)
             if not _SMALLEST_FRAME <= size <= (limits.frame_bytes if login.is_done else _SMALL_FRAME):
                 raise BadFrameError(f"a request of {size} bytes")
-            room = size if size > _SMALL_FRAME else 0
-            await self._take_room(room)
-            try:
-                async with asyncio.timeout(limits.frame_seconds):
-                    frame = await reader.readexactly(size)
-                header, api, request = self._parse(frame)
-                del frame
-                if not login.is_done and api.name not in BEFORE_LOGIN:
-                    raise BadFrameError(f"{api.name} before a login")
-                self.counts["requests", api.name] += 1
-                call = Call(
-                    header.version, header.client_id, where, lambda: reader.at_eof() or writer.is_closing(), login
-                )
-                pieces, extents = await self._answer(header, api, request, call)
-            finally:
-                await self._free_room(room)
-            self.counts["failed logins", ""] += login.has_failed
-            try:
+            with contextlib.ExitStack() as opened:
+                async with self._room(size if size > _SMALL_FRAME else 0):
+                    async with asyncio.timeout(limits.frame_seconds):
+                        frame = await reader.readexactly(size)
+                    header, api, request = self._parse(frame)
+                    del frame
+                    if not login.is_done and api.name not in BEFORE_LOGIN:
+                        raise BadFrameError(f"{api.name} before a login")
+                    self.counts["requests", api.name] += 1
+                    call = Call(header, where, lambda: reader.at_eof() or writer.is_closing(), login, opened)
+                    pieces = await self._answer(api, request, call)
+                self.counts["failed logins", ""] += login.has_failed
                 await self._send(writer, pieces)
-            finally:
-                for each in extents:
-                    each.close()
 
-    async def _take_room(self, size: int) -> None:
-        async with self._room_freed:
-            await self._room_freed.wait_for(lambda: self._request_room >= size)
-            self._request_room -= size
+    @contextlib.asynccontextmanager
+    async def _room(self, size: int) -> AsyncIterator[None]:
+        """Wait for room for a request, and free it behind the block."""
+        while not self._request_room.take(size):
+            await asyncio.sleep(_PAUSE_SECONDS)
+        try:
+            yield
+        finally:
+            self._request_room.free(size)
 
-    async def _free_room(self, size: int) -> None:
-        self._request_room += size
-        async with self._room_freed:
-            self._room_freed.notify_all()
-
-    def _parse(self, frame: bytes) -> tuple[RequestHeader, Api, dict[str, Any] | None]:
+    def _parse(self, frame: bytes) -> tuple[RequestHeader, Api, Values | None]:
         """Return a request; None for one of a version that is not offered, which only ApiVersions may be."""
-        header, rest = read_header(frame)
-        api = self._apis.get(header.api_key)
-        if api is None:
-            raise BadFrameError(f"API key {header.api_key}")
-        if not api.versions[0] <= header.version <= api.versions[1]:
-            if header.api_key == API_VERSIONS:
-                return header, api, None
+        try:
+            header, rest = read_header(frame)
+            api = self._parts.apis.get(header.api_key)
+            if api is None:
+                raise BadFrameError(f"API key {header.api_key}")
+            if api.versions[0] <= header.version <= api.versions[1]:
+                return header, api, read_body(api.request, header, rest)
+        except (ValueError, RecursionError) as error:
+            raise BadFrameError(str(error)) from error
+        if header.api_key != API_VERSIONS:
             raise BadFrameError(f"{api.request.name} version {header.version}")
-        return header, api, read_body(api.request, header, rest)
+        return header, api, None
 
-    async def _answer(
-        self, header: RequestHeader, api: Api, request: dict[str, Any] | None, call: Call
-    ) -> tuple[list[Piece], Sequence[FileRecords | ReadRecords]]:
+    async def _answer(self, api: Api, request: Values | None, call: Call) -> list[Piece]:
+        header = call.header
         if request is None:
             # KIP-511: a newer client asks again in a version that it is told here, in the oldest form of the answer.
-            oldest = RequestHeader(header.api_key, 0, header.correlation_id, header.client_id)
-            values = {**offered_versions(self._apis), "errorCode": Code.UNSUPPORTED_VERSION}
-            return answer_pieces(api.response, oldest, values), ()
-        if api.refused is not None:
+            values = {**offered_versions(self._parts.apis), "errorCode": Code.UNSUPPORTED_VERSION}
+            return answer_pieces(api.response, replace(header, version=0), values)
+        if isinstance(api.answer, Code):
             self.counts["refused", api.name] += 1
             if request.get("acks") == 0:
-                return [], ()  # nobody waits for an answer
-            values = refusal(api.response.fields, request, api.refused, api.request.fields)
-            return answer_pieces(api.response, header, values), ()
-        values, extents = await self._answers.answer(api, request, call)
-        self.counts.update(("errors", name) for name in _errors_in(values))
-        try:
-            return answer_pieces(api.response, header, values), extents
-        except BaseException:
-            for each in extents:
-                each.close()
-            raise
+                return []  # nobody waits for an answer
+            values = refusal(api.response.fields, request, api.answer, api.request.fields)
+        else:
+            answer = api.answer(self._parts, request, call)
+            values = await answer if inspect.isawaitable(answer) else answer
+            self.counts.update(("errors", name) for name in _errors_in(values))
+        return answer_pieces(api.response, header, values)
 
     async def _send(self, writer: asyncio.StreamWriter, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
             if isinstance(piece, bytes):
                 await self._write(writer, piece)
                 self.counts["bytes", "other"] += len(piece)
-            elif isinstance(piece, ReadRecords):
-                data = memoryview(piece.data)
-                for first in range(0, piece.size, _COPIED_BYTES):
-                    await self._write(writer, data[first : first + _COPIED_BYTES])
-                self.counts["bytes", "records"] += piece.size
             else:
-                await self._send_file(writer, cast("FileRecords", piece))
+                await self._send_records(writer, cast("FileRecords | ReadRecords", piece))
                 self.counts["bytes", "records"] += piece.size
 
     async def _write(self, writer: asyncio.StreamWriter, data: bytes | memoryview) -> None:
@@ -249,35 +220,47 @@ class Server:
             writer.write(data)
             await writer.drain()
 
-    async def _send_file(self, writer: asyncio.StreamWriter, records: FileRecords) -> None:
+    async def _send_records(self, writer: asyncio.StreamWriter, records: FileRecords | ReadRecords) -> None:
         """Send records; without their last bytes, which come after a look at the log, a client has no answer."""
-        loop, file = asyncio.get_running_loop(), records.extent.segment.file
-        is_copied = records.must_be_copied or writer.get_extra_info("sslcontext") is not None
-        done, end_bytes = 0, min(_END_BYTES, records.size)
-        while done < records.size - end_bytes:
-            position, left = records.extent.position + done, records.size - end_bytes - done
-            if is_copied:
-                data = await asyncio.to_thread(file.read, min(_COPIED_BYTES, left), position)
-                sent = len(data)
-                await self._write(writer, data)
-            else:
-                async with asyncio.timeout(self._limits.answer_seconds):
-                    sent = await loop.sendfile(
-                        writer.transport, cast("Any", file), position, min(_SEND_BYTES, left), fallback=False
-                    )
-            if not sent:
-                raise ConnectionError("the file was cut while it was sent")
-            done += sent
+        is_tls = writer.get_extra_info("sslcontext") is not None
+        is_copied = is_tls or isinstance(records, ReadRecords) or records.must_be_copied
+        end_bytes = min(_END_BYTES, records.size)
+        done, end = 0, records.size - end_bytes
         try:
+            while done < end:
+                sent = None if is_copied else await self._send_file(writer, cast("FileRecords", records), done, end)
+                if sent is None:
+                    is_copied, data = True, await asyncio.to_thread(records.read, done, min(_COPIED_BYTES, end - done))
+                    sent = len(data)
+                    await self._write(writer, data)
+                if not sent:
+                    raise ConnectionError("the file was cut while it was sent")
+                done += sent
             data = await asyncio.to_thread(records.read_end, end_bytes)
         except CleanerError as error:
+            if not isinstance(error, LogChangedError):  # all that a client sees is the end of its connection
+                self.counts["errors", code_of(error).name] += 1
+                self._say(f"an answer was cut off: {error}")
             raise ConnectionError(str(error)) from error
         if len(data) != end_bytes:
             raise ConnectionError("the file was cut while it was sent")
         await self._write(writer, data)
 
+    async def _send_file(self, writer: asyncio.StreamWriter, records: FileRecords, done: int, end: int) -> int | None:
+        """Have the system send a piece; None: it does not tell failures of file and client apart, reading it does."""
+        file: Any = records.extent.segment.file
+        position, size = records.extent.position + done, min(_SEND_BYTES, end - done)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._limits.answer_seconds):
+                return await loop.sendfile(writer.transport, file, position, size, fallback=False)
+        except RuntimeError:
+            return None
+        except OSError as error:
+            raise (disk_error(file.path, error) if is_disk_failure(error) else error) from None
 
-def _errors_in(values: dict[str, Any]) -> Iterator[str]:
+
+def _errors_in(values: Values) -> Iterator[str]:
     """Yield the names of the error codes in an answer."""
     if values.get("errorCode"):
         yield Code(values["errorCode"]).name

@@ -19,7 +19,7 @@ from cleaner.app.serve_log_dirs import ServedLogDirs
 from cleaner.base.remote_path import any_path
 from cleaner.cli.main import main
 from cleaner.errors import UsageError
-from cleaner.serve import reading
+from cleaner.serve import catalog, reading
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code
 from cleaner.storage.fs.remote import RemoteFile, RemoteFiles
@@ -73,7 +73,7 @@ def served(bucket: tuple[str, S3Server], tmp_path: Path) -> Iterator[ServedLogDi
     with running(any_path(f"{url}/kafka"), fs=RemoteFiles(LIMITS)) as found:
         yield found
         server.faults.clear()
-        room = found._server._answers._reader._room  # given back a moment after the client has its answer
+        room = found._server._parts.reader._room  # given back a moment after the client has its answer
         wait_until(lambda: room._taken == 0, "what was read and sent takes no room")
 
 
@@ -167,7 +167,7 @@ def _topics_are_gone_with_the_service(patch: pytest.MonkeyPatch) -> None:
 
 
 def _every_failure_is_damage(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reading, "code_of", lambda _error: Code.CORRUPT_MESSAGE)
+    patch.setattr(catalog, "code_of", lambda _error: Code.CORRUPT_MESSAGE)
 
 
 def _failures_end_the_connection(patch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def served_files(file: RemoteFile) -> RemoteFiles:
 def test_answers_take_bounded_memory(served: ServedLogDirs, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer has no more than its share, or one batch; without room it is empty, and has records a moment later."""
     monkeypatch.setattr(reading, "REMOTE_ANSWER_BYTES", 2000)
-    room = served._server._answers._reader._room
+    room = served._server._parts.reader._room
     with WireClient(served.address[1]) as client:
         assert 0 < len(client.fetch("topic", 0).records) <= 2000
         wait_until(partial(room.take, reading._REMOTE_BYTES), "all room")  # sent a moment before it is given back

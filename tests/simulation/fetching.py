@@ -16,7 +16,7 @@ from cleaner.errors import CleanerError, LogChangedError, OffsetOutOfRangeError
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.codes import Code
 from cleaner.serve.partition import FileRecords
-from cleaner.serve.reading import Reader, Wanted
+from cleaner.serve.reading import Reader
 from tests.reference.batches import read_batches, read_records
 from tests.simulation.bench import Bench
 from tests.simulation.disk import SimFiles
@@ -41,8 +41,9 @@ def fetched(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Sh
         offset = partition.reach(committed=True).start
         while True:
             size = chance.choice(_SIZES)
-            wanted = [({"topic": topic}, [Wanted(0, partition, Code.NONE, offset, size)])]
-            with contextlib.closing(Reader(catalog)._fetch(wanted, True, size)) as answer:
+            asked = {"partition": 0, "fetchOffset": offset, "partitionMaxBytes": size}
+            request = {"isolationLevel": 1, "maxBytes": size, "topics": [{"topic": topic, "partitions": [asked]}]}
+            with contextlib.closing(Reader(catalog)._fetch(request)) as answer:
                 row = answer.values["responses"][0]["partitions"][0]
                 try:
                     data = b"".join(_sent(each) for each in answer.records if isinstance(each, FileRecords))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from cleaner.read import extent
-from cleaner.serve import reading
 from cleaner.serve.partition import Partition
+from cleaner.serve.reading import Reader
 from tests.simulation.planting import breaks
 
 
@@ -43,11 +43,11 @@ def fetches_end_where_a_segment_has_nothing_left(real: Any, files: Any, listing:
     return real(files, replace(listing, places=listing.places[: only + 1]), first, *more)
 
 
-@breaks(reading, "_fetch_one")
-def fetches_forget_to_close_what_they_opened(real: Any, wanted: Any, *more: Any) -> Any:
+@breaks(Reader, "_fetch_one")
+def fetches_forget_to_close_what_they_opened(real: Any, *args: Any, **named: Any) -> Any:
     """A segment stays open behind each answer."""
-    found = real(wanted, *more)
-    more[-2].records.clear()
+    found = real(*args, **named)
+    named["fetched"].records.clear()
     return found
 
 

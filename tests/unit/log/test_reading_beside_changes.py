@@ -359,13 +359,13 @@ def test_answer_after_a_cut_ends_where_the_log_is_decided_now(tmp_path: Path) ->
         log.flush()
         with closing(Partition(FS, tmp_path, TOPIC, ManualClock(), tmp_path)) as served:
             reach = served.reach(committed=True)
-            assert reach.end(committed=True) == 8
+            assert reach.end == 8
             _cut_and_begin_a_transaction(log, 4)
-            records, _ = served.extent(4, reach, 1 << 20, committed=True, whole_batch=True)
+            records, _ = served.extent(4, reach, 1 << 20, whole_batch=True)
             assert records is not None
             with closing(records):
                 assert records.extent.upper_offset == 5
-            assert served.extent(5, reach, 1 << 20, committed=True, whole_batch=True) == (None, ())
+            assert served.extent(5, reach, 1 << 20, whole_batch=True) == (None, ())
 
 
 @contextmanager
@@ -376,7 +376,7 @@ def _served(path: Path) -> Iterator[Callable[[], FileRecords]]:
 
         def choose() -> FileRecords:
             reach = partition.reach(committed=True)
-            records, _ = partition.extent(0, reach, 1 << 20, committed=True, whole_batch=True)
+            records, _ = partition.extent(0, reach, 1 << 20, whole_batch=True)
             assert records is not None
             opened.append(records)
             return records
@@ -415,9 +415,9 @@ def test_records_that_are_sent_while_others_are_appended_or_cleaned_are_sound(tm
         log.append((b"k", b"newer"))
         log.flush()
         records = choose()
-        generation = records._files.generation()
+        generation = records.files.generation()
         log.clean()
-        assert records._files.generation() != generation, "the first segment was swapped"
+        assert records.files.generation() != generation, "the first segment was swapped"
         log.append((b"k", b"newest"))
         assert records.read_end(records.size) == wanted
 

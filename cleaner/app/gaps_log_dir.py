@@ -21,6 +21,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.errors import UsageError
 from cleaner.format.parallel_reader import WindowBuffer
+from cleaner.read.summary import MOST_LOOKS
 from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -54,6 +55,7 @@ BY_TRACES = "batches show that it was cleaned up to {traces}, beyond {checkpoint
 NO_END = "the log ends at {end}; checkpoints and snapshots say that it had come to {reached}"
 LATE_START = "the first segment begins at {start}; other files say that the log begins at {begins_at}"
 TIERED = "the log dir has tiered storage, which may hold the offsets below the first segment"
+UNDER_WAY = "a round says in the checkpoint what it removed when it ends: read it again then"
 IN_USE = "in use while read: the account is that of a moment"
 
 
@@ -202,16 +204,19 @@ class _Work:
     """The accounts of one log dir."""
 
     def __init__(self, log_dir: LogDir, settings: SettingsLike, context: CallContext, *, is_named: bool) -> None:
-        self._log_dir = log_dir
         self._settings = settings
         self._context = context
         self._is_named = is_named
         self._buffers = [WindowBuffer() for _ in range(lanes_for(settings.cleaner.pipeline_threads))]
         fs = context.fs
-        self._is_in_use = is_in_use(fs, log_dir.path)
-        self._is_clean = log_dir.has_clean_shutdown_marker()
+        self._look(log_dir)
         self._is_bare = not any(fs.exists(log_dir.path / name) for name in _OF_LOG_DIR)
         self._is_tiered = fs.exists(log_dir.path / names.REMOTE_LOG_INDEX_CACHE)
+
+    def _look(self, log_dir: LogDir) -> None:
+        self._log_dir = log_dir
+        self._is_in_use = is_in_use(self._context.fs, log_dir.path)
+        self._is_clean = log_dir.has_clean_shutdown_marker()
 
     def report(self, topic_partition: TopicPartition, directory: Path) -> GapReport:
         """Account for one partition."""
@@ -222,10 +227,18 @@ class _Work:
         # With a partition named, a `--set` without a topic is meant for it.
         trusted |= self._is_named and resolved.policy_is_unscoped_set
         is_deleted_only = trusted and not resolved.config.compact
-        facts = self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
         limit_bytes = settings.cleaner.batch_limit_bytes(resolved.config)
         lanes = [GapLane(buffer, GapChecker(limit_bytes)) for buffer in self._buffers]
-        found = scan_gaps(context.fs, facts, lanes, context.progress, context.check_done)
+        facts = self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
+        for _ in range(MOST_LOOKS):
+            found = scan_gaps(context.fs, facts, lanes, context.progress, context.check_done)
+            if found.is_sound:
+                break
+            # A round that has ended since has told what it removed in the checkpoint.
+            self._look(CachedLogDir(context.fs, self._log_dir.path))
+            before, facts = facts, self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
+            if (facts.cleaner_offset, facts.log_start_offset) == (before.cleaner_offset, before.log_start_offset):
+                break
         return GapReport(
             partition=str(topic_partition),
             policy=policy_words(resolved.config),
@@ -302,3 +315,5 @@ def _notes(
         yield NO_START
     if facts.is_in_use:
         yield IN_USE
+        if is_doubtful:
+            yield UNDER_WAY

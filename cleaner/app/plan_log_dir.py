@@ -34,7 +34,7 @@ from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
 from cleaner.read.open_transactions import undecided_at
-from cleaner.read.summary import ListedFiles, list_log_files
+from cleaner.read.summary import MOST_LOOKS, ListedFiles, are_exchanged, list_log_files
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.sources import Sources
 from cleaner.storage.load.loaded_log import LoadedLog
@@ -42,9 +42,8 @@ from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.log_dir import CachedLogDir, Use
 from cleaner.storage.segment.segment import Segment
 
+_DOUBTS = 5  # how often a log in use is looked at that seems damaged, although no segment was exchanged
 _UNREADABLE = Reason.UNREADABLE.words.line
-ATTEMPTS = 5
-"""How often a log is looked at whose files change during the look."""
 
 
 def plan_log_dir(
@@ -130,10 +129,11 @@ class _View:
         """Return the partition's entry, or one with an error; the directory is listed again if a file vanishes."""
         now_ms = self.session.context.clock.now_ms()
         entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
-        for _ in range(ATTEMPTS):
+        fs, files, doubts = self.session.context.fs, ListedFiles(), 0
+        for _ in range(MOST_LOOKS):
             try:
                 with as_cleaner_errors(self.directory):
-                    files = list_log_files(self.session.context.fs, self.directory)
+                    files = list_log_files(fs, self.directory)
                     entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                     resolved = self.session.topic(self.topic_partition, self.directory)
                     entry = self._describe(entry, resolved)
@@ -146,9 +146,11 @@ class _View:
             except CleanerError as error:
                 failed = replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
                 # While another process cleans, a file may be replaced before it is read.
-                is_replaced = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
-                if not (is_replaced or isinstance(error.__cause__, FileNotFoundError)):
-                    return failed
+                if not are_exchanged(fs, self.directory, files):
+                    is_doubtful = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
+                    doubts += 1
+                    if doubts == _DOUBTS or not (is_doubtful or isinstance(error.__cause__, FileNotFoundError)):
+                        return failed
                 # Its files come and go: a process is at work, whether or not one has the lock.
                 entry = replace(entry, in_use=entry.in_use or "a process that creates and deletes files")
             except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others

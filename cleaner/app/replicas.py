@@ -16,7 +16,8 @@ from cleaner.app.session import as_cleaner_errors, attempt, parse_names
 from cleaner.app.spilled_rows import make_unlinked
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptCheckpointError, LogChangedError, UncleanableError, UsageError
+from cleaner.errors import CorruptCheckpointError, UncleanableError, UsageError
+from cleaner.read.summary import look_again
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.kafka_uuid import format_uuid
@@ -34,8 +35,6 @@ from cleaner.verification.replicas.findings import Disagreement, ReplicaFinding
 from cleaner.verification.replicas.keys import MOST_REPLICAS
 
 DEFAULT_MEMORY_BYTES = 1 << 30
-
-_ATTEMPTS = 5
 
 IN_USE = "{path} was in use while it was read: the comparison is that of a moment"
 TORN = "{path} was not closed in order: what follows its last whole batch, at offset {end}, did not count"
@@ -214,13 +213,7 @@ class _Work:
         Raises:
             LogChangedError: a process that is at work in one of them keeps changing it.
         """
-        for attempt_number in range(_ATTEMPTS):
-            try:
-                return self._compared()
-            except FileNotFoundError as error:  # a segment that was cleaned or has expired meanwhile
-                if attempt_number == _ATTEMPTS - 1:
-                    raise LogChangedError(f"{error.filename}: another process keeps changing the log") from error
-        raise AssertionError("the last attempt ends the loop")
+        return look_again(self.context.fs, self.places.directories, self._compared)
 
     def _compared(self) -> ReplicasReport:
         fs, name = self.context.fs, self.places.topic_partition

@@ -11,7 +11,7 @@ import numpy as np
 
 from cleaner.app.inspect_log import PlanTarget, inspect_log
 from cleaner.app.options import CallContext, HighWatermark
-from cleaner.app.plan_log_dir import ATTEMPTS, DirState
+from cleaner.app.plan_log_dir import DirState
 from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_partitions, open_session, parse_names
 from cleaner.app.trust import policy_words
@@ -32,11 +32,10 @@ from cleaner.cleaning.estimate.who import (
     whose_bytes,
 )
 from cleaner.cleaning.recopy.expiry import Expiry
-from cleaner.errors import CleanerError
 from cleaner.policy.cleanable import range_of_round
 from cleaner.policy.key_prefixes import choose_prefixes
 from cleaner.policy.survivor_rule import survivor_rule_of
-from cleaner.read.summary import list_log_files
+from cleaner.read.summary import list_log_files, look_again
 from cleaner.settings.sources import Sources
 from cleaner.storage.log_dir import CachedLogDir
 from cleaner.storage.segment.segment import Segment
@@ -212,15 +211,14 @@ class _Work:
 
     def read(self, topic_partition: TopicPartition, directory: Path) -> tuple[Whose, str, str]:
         """Read a partition; returns what it holds, its policy, and what its waiting bytes wait for."""
-        for left in range(ATTEMPTS, 0, -1):
-            try:
-                with as_cleaner_errors(directory):
-                    return self._read(topic_partition, directory)
-            except CleanerError as error:
-                # While another process cleans, files come and go.
-                if left == 1 or not isinstance(error.__cause__, FileNotFoundError):
-                    raise
-        raise AssertionError("the last attempt has returned or raised")
+        fs = self._session.context.fs
+        with as_cleaner_errors(directory):
+            return look_again(
+                fs,
+                [directory],
+                lambda: self._read(topic_partition, directory),
+                is_sound=lambda found: not found[0].damage,
+            )
 
     def _read(self, topic_partition: TopicPartition, directory: Path) -> tuple[Whose, str, str]:
         session, state, context = self._looked_at, self._state, self._session.context

@@ -8,12 +8,20 @@ so a summary gives an upper bound of the dirty bytes that may be cleaned.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from cleaner.errors import CorruptBatchError, CorruptIndexError, NotCleanlyShutDownError
+from cleaner.errors import (
+    CleanerError,
+    CleaningAborted,
+    CorruptBatchError,
+    CorruptIndexError,
+    LogChangedError,
+    NotCleanlyShutDownError,
+)
 from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem
 from cleaner.storage.load.last_stable import last_stable_offset
 from cleaner.storage.segment.batch_source import batch_headers
@@ -31,6 +39,10 @@ from cleaner.storage.segment.names import (
 )
 from cleaner.storage.segment.segment import Segment
 
+MOST_LOOKS = 20
+"""How often a log is looked at whose files are exchanged during the look."""
+
+_Result = TypeVar("_Result")
 _ENDINGS = (LOG, INDEX, TIME_INDEX, SNAPSHOT, CLEANED, SWAP, DELETED)
 
 
@@ -212,6 +224,66 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
     snapshots = tuple(sorted((offset, found.state) for offset, found in files[SNAPSHOT].items()))
     lacks_index = not files[LOG].keys() <= files[INDEX].keys()
     return ListedFiles(tuple(segments), snapshots, TemporaryFiles(unfinished, deleted), lacks_index)
+
+
+def are_exchanged(fs: FileSystem, directory: Path, before: ListedFiles) -> bool:
+    """
+    Tell whether other files are in place of the closed segments of a listing: what was read since may be of both.
+
+    Raises:
+        LogDirOfflineError: the disk refuses.
+    """
+    try:
+        now = list_log_files(fs, directory)
+    except FileNotFoundError:
+        return True
+    return _identities(now.segments[: len(before.segments)]) != _identities(before.segments)
+
+
+def _identities(segments: Sequence[ListedSegment]) -> list[tuple[int, FileState | int]]:
+    """Return what tells segments apart; the last one only grows."""
+    closed: list[tuple[int, FileState | int]] = [(each.base_offset, each.state) for each in segments[:-1]]
+    return closed + [(each.base_offset, each.state.inode) for each in segments[-1:]]
+
+
+def look_again(
+    fs: FileSystem,
+    directories: Sequence[Path],
+    work: Callable[[], _Result],
+    *,
+    is_sound: Callable[[_Result], bool] = lambda _: True,
+) -> _Result:
+    """
+    Read logs that another process may clean meanwhile: again, if files were exchanged and what was read is not sound.
+
+    Args:
+        directories: of the partitions.
+        work: reads them; a FileNotFoundError counts as an exchange.
+        is_sound: whether a result has nothing in it that exchanged files would explain.
+    Raises:
+        LogChangedError: they were exchanged each time.
+        others: those of `work`, if no file was exchanged.
+    """
+    for _ in range(MOST_LOOKS):
+        try:
+            before = [list_log_files(fs, each) for each in directories]
+        except FileNotFoundError:
+            before = []  # removed while it was listed
+        try:
+            result = work()
+            if is_sound(result):
+                return result
+            error: Exception | None = None
+        except CleaningAborted:
+            raise
+        except (CleanerError, FileNotFoundError) as raised:
+            error = raised
+        is_gone = not before or isinstance(error, FileNotFoundError)
+        if not is_gone and not any(map(partial(are_exchanged, fs), directories, before)):
+            if error is not None:
+                raise error
+            return result
+    raise LogChangedError(f"{directories[0]}: another process keeps changing it; try again later") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import NamedTuple, cast
 from cleaner.errors import MAY_PASS, CleanerError
 from cleaner.format.coordinator_records import CONSUMER_OFFSETS
 from cleaner.read.partition_files import MAX_BATCH_BYTES
+from cleaner.read.summary import look_again
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.partition import Partition
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.verification.proof.side import LogSide
 from cleaner.verification.replay.groups import GroupReplay
 from cleaner.verification.replay.kinds import replay
 
@@ -61,9 +61,11 @@ class GroupOffsets:
     def _read(self, partition: Partition) -> bool:
         """Read a partition; False: it may have an answer the next time."""
         try:
-            start = partition.reach(committed=False).start
-            side = LogSide(self._fs, partition.directory, start)
-            state, _ = replay("groups", side, MAX_BATCH_BYTES, lambda _bytes: None)
+            state, _ = look_again(
+                self._fs,
+                [partition.directory],
+                lambda: replay("groups", partition.side(), MAX_BATCH_BYTES, lambda _bytes: None),
+            )
         except CleanerError as error:
             self._catalog.say(f"committed offsets of {partition.topic_partition} are not known: {error}")
             is_forbidden = isinstance(getattr(error, "cause", None), PermissionError)  # and stays so

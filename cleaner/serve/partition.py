@@ -23,6 +23,7 @@ from cleaner.read.time_search import find_record_by_time, largest_timestamp
 from cleaner.storage.files.leader_epochs import EpochEnd, end_of_epoch, read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment.names import LEADER_EPOCHS, LOG
+from cleaner.verification.proof.side import LogSide
 
 _FRESH_NS = 100_000_000
 _MAX_TRIES = 1000
@@ -228,6 +229,11 @@ class Partition:
         """Return where a leader epoch ended."""
         entries = read_leader_epochs(self._fs, self.directory / LEADER_EPOCHS)
         return end_of_epoch(entries, epoch, self._view.log_end_offset)
+
+    def side(self) -> LogSide:
+        """Return its files as they are between two swaps; raises CleanerError."""
+        start = self.reach(committed=False).start
+        return self._files.open_all(lambda _: LogSide(self._fs, self.directory, start))[1]
 
     def log_bytes(self) -> int:
         """Return the bytes of its `.log` files; raises CleanerError."""

@@ -1,8 +1,8 @@
 """
 Reads one partition and accounts for its offsets.
 
-Nothing is locked or written. If a file vanishes, or a segment becomes shorter, a process is at work: everything is read
-again.
+Nothing is locked or written. If a file vanishes, a segment becomes shorter, or segments were exchanged and the account
+does not add up, a process is at work: everything is read again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cleaner.errors import CorruptCheckpointError, CorruptIndexError, LogChangedError, NotCleanlyShutDownError
+from cleaner.errors import CorruptCheckpointError, CorruptIndexError, NotCleanlyShutDownError
 from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import find_files
+from cleaner.read.summary import look_again
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
@@ -28,13 +29,11 @@ from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 from cleaner.verification.check.order import OffsetOrder
 from cleaner.verification.gaps.account import CleanedRange, GapAccount
 from cleaner.verification.gaps.batches import GapChecker
-from cleaner.verification.gaps.reasons import GapReason
+from cleaner.verification.gaps.reasons import BAD_REASONS, GapReason
 from cleaner.verification.gaps.tally import Tally
 
 MAX_FINDINGS = 1000
 """The most findings that are kept of a partition."""
-
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,11 @@ class ScannedGaps:
     findings: tuple[Finding, ...]
     total_findings: int
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether every missing offset is explained, and nothing is damaged."""
+        return not self.findings and BAD_REASONS.isdisjoint(self.tallies)
+
 
 def scan_gaps(
     fs: FileSystem,
@@ -130,13 +134,12 @@ def scan_gaps(
         LogChangedError: another process keeps changing the log.
         LogDirOfflineError: the disk refuses.
     """
-    for attempt in range(_ATTEMPTS):
-        try:
-            return _Scan(fs, facts, lanes, progress, check_done).run()
-        except (FileNotFoundError, LogChangedError) as error:
-            if attempt == _ATTEMPTS - 1:
-                raise LogChangedError(f"{facts.directory}: another process keeps changing it") from error
-    raise AssertionError("the last attempt ends the loop")
+    return look_again(
+        fs,
+        [facts.directory],
+        lambda: _Scan(fs, facts, lanes, progress, check_done).run(),
+        is_sound=lambda found: found.is_sound,
+    )
 
 
 class _Scan:

@@ -1,0 +1,132 @@
+"""Commands that only read, beside a round that exchanges the files they are reading."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import cleaner
+from cleaner.base.clock import SystemClock
+from cleaner.base.model import TopicPartition
+from cleaner.serve.catalog import Catalog
+from cleaner.serve.offsets import Committed, GroupOffsets
+from cleaner.storage.fs.file_system import File, FileSystem
+from tests.support.coordinator_records import offset_commit
+from tests.support.log_builder import LogBuilder, write_log_dir
+
+PRICES = TopicPartition("prices", 0)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+SETTINGS = {"log.cleanup.policy": "compact"}
+
+
+class Interrupted(FileSystem):
+    """A file system in which something happens before a file is opened."""
+
+    def __init__(self, at: int, deed: Callable[[], None]) -> None:
+        self.opened, self._at, self._deed = 0, at, deed
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open a file; the other process comes first."""
+        self.opened += 1
+        if self.opened == self._at:
+            self._deed()
+        return super().open(path, write=write)
+
+
+def a_log() -> LogBuilder:
+    """Return a log of which a round leaves other bytes in each segment."""
+    log = LogBuilder(PRICES, index_interval_bytes=200)
+    for number in range(4):
+        for part in range(8):
+            log.append(*((f"k{key}", "v" * (100 + 40 * key + number)) for key in range(part % 3, 6)))
+            log.append((f"only-{number}-{part}", "x" * 300))
+        log.roll()
+    for _ in range(5):  # whole batches go, and nothing but the checkpoint tells why
+        log.append(("k0", "again"))
+    log.roll()
+    log.append(("k0", "last"))
+    return log
+
+
+def offsets_log() -> LogBuilder:
+    """Return committed offsets that a round moves."""
+    log = LogBuilder(OFFSETS)
+    for number in range(40):
+        log.append(offset_commit(f"group-{number % 5}", "prices", 0, number))
+        if number % 10 == 9:
+            log.roll()
+    return log
+
+
+def looks(template: Path, tmp_path: Path, name: TopicPartition) -> Iterator[tuple[Path, Interrupted]]:
+    """Yield a log dir and a file system by which to read it: a round comes before a file is opened, each in turn."""
+    came = True
+    at = 0
+    while came:
+        at += 1
+        log_dir = Path(shutil.copytree(template, tmp_path / f"copy-{at}"))
+
+        def deed(log_dir: Path = log_dir) -> None:
+            report = cleaner.clean(log_dir, str(name), SETTINGS)
+            assert report.bytes_written < report.bytes_read
+
+        fs = Interrupted(at, deed)
+        yield log_dir, fs
+        came = fs.opened >= at
+        shutil.rmtree(log_dir)
+
+
+def planned(log_dir: Path, fs: FileSystem) -> object:
+    (entry,) = cleaner.plan(log_dir, SETTINGS, sampling=cleaner.Sampling(), fs=fs)
+    return entry.error
+
+
+def who(log_dir: Path, fs: FileSystem) -> object:
+    (report,) = cleaner.who(log_dir, None, SETTINGS, fs=fs)
+    return report.damage if isinstance(report, cleaner.WhoReport) else report
+
+
+def explained(log_dir: Path, fs: FileSystem) -> object:
+    return cleaner.explain(log_dir, str(PRICES), SETTINGS, fs=fs).error
+
+
+def gaps(log_dir: Path, fs: FileSystem) -> object:
+    (report,) = cleaner.gaps(log_dir, None, SETTINGS, fs=fs)
+    return [] if isinstance(report, cleaner.GapReport) and report.is_complete else report
+
+
+def check(log_dir: Path, fs: FileSystem) -> object:
+    return cleaner.check(log_dir, SETTINGS, clean_section=True, fs=fs).findings
+
+
+def replicas(log_dir: Path, fs: FileSystem) -> object:
+    other = log_dir.parent / "other"
+    if not other.exists():
+        write_log_dir(other, a_log())
+    found = cleaner.check_replicas([log_dir, other], None, SETTINGS, fs=fs)
+    return [each for each in found if not (isinstance(each, cleaner.ReplicasReport) and each.agrees)]
+
+
+@pytest.mark.parametrize("read", [planned, who, explained, gaps, check, replicas])
+def test_round_in_the_middle_of_a_reading_command_is_no_damage(
+    tmp_path: Path, read: Callable[[Path, FileSystem], object]
+) -> None:
+    """Whichever file it is about to open: it reads the log as it was before the round, or as it is after it."""
+    template = write_log_dir(tmp_path / "template", a_log())
+    for log_dir, fs in looks(template, tmp_path, PRICES):
+        assert not read(log_dir, fs), f"a round before file {fs.opened} is opened"
+
+
+def test_round_in_the_middle_of_reading_committed_offsets_hides_none(tmp_path: Path) -> None:
+    """`serve` tells each group what it has committed."""
+    template = write_log_dir(tmp_path / "template", offsets_log())
+    for log_dir, fs in looks(template, tmp_path, OFFSETS):
+        with contextlib.closing(Catalog(fs, [log_dir], SystemClock(), print)) as catalog:
+            offsets = GroupOffsets(fs, catalog)
+            assert offsets.load()
+            for number in range(5):
+                assert offsets.of(f"group-{number}") == {("prices", 0): Committed(35 + number, -1, "")}

@@ -26,7 +26,7 @@ from cleaner.storage.segment.generation import raise_generation
 @dataclass(frozen=True)
 class ExpiredSegments:
     """
-    The segments that were renamed: how many, the bytes of their logs, and their `.deleted` files.
+    The segments that were renamed: how many, and the bytes of their logs; and all `.deleted` files that are there.
     """
 
     segments: int = 0
@@ -36,7 +36,7 @@ class ExpiredSegments:
 
 def expire(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegments:
     """
-    Rename the oldest segments to `.deleted`; the caller removes the files later.
+    Rename the oldest segments to `.deleted`; the caller removes the files later, those of a call that failed, too.
 
     Args:
         choose: returns how many; called again before anything changes, with the active segment rolled if that was
@@ -50,7 +50,11 @@ def expire(log: WritableLog, choose: Callable[[KeptLog], int]) -> ExpiredSegment
     count = choose(kept)
     if count and count == len(kept.segments):
         log.roll()
-    return ExpiredSegments() if not count else _expire_segments(log, choose)
+    return _expire_segments(log, choose) if count else _nothing_more(log)
+
+
+def _nothing_more(log: WritableLog) -> ExpiredSegments:
+    return ExpiredSegments(files=tuple(list_deleted(log.log_dir.fs, log.directory)))
 
 
 def _for_retention(log: WritableLog) -> KeptLog:
@@ -67,7 +71,7 @@ def _expire_segments(log: WritableLog, choose: Callable[[KeptLog], int]) -> Expi
         kept = _for_retention(log)
         count = min(choose(kept), len(kept.segments) - 1)
         if not count:
-            return ExpiredSegments()
+            return _nothing_more(log)
         going, first = kept.segments[:count], kept.segments[count].base_offset
         # In memory first: a read below it gets an error, and the checkpoint never names a lower offset again.
         log.log_start_offset = max(log.log_start_offset, first)

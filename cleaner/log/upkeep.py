@@ -198,9 +198,11 @@ class Upkeep:
             return find_expired(log, topic, now_ms, is_trusted=is_trusted, keeps_active=False).count
 
         gone = served.writer.expire(choose)
+        waiting = self._removals.files_of(served.directory)
+        if files := tuple(name for name in gone.files if name not in waiting):
+            self._removals.add_files(served.directory, files, topic.file_delete_delay_ms)
         if not gone.segments:
             return 0
-        self._removals.add_files(served.directory, gone.files, topic.file_delete_delay_ms)
         name = served.partition.topic
         self._services.registry.add(counters.EXPIRED_SEGMENTS, gone.segments, topic=name)
         self._services.registry.add(counters.EXPIRED_BYTES, gone.bytes, topic=name)

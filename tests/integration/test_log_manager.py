@@ -541,6 +541,20 @@ def test_retention_is_the_writers_task(tmp_path: Path) -> None:
         assert (manager.log("prices").log_start_offset, manager.log("prices").log_end_offset) == (5, 5)
 
 
+def test_files_that_a_failed_retention_left_go_with_the_next_one(tmp_path: Path) -> None:
+    """Nothing need expire for that; files that wait already are not asked for twice."""
+    clock = ManualClock()
+    with _manager(tmp_path, {"file.delete.delay.ms": "1000"}, clock=clock) as manager:
+        manager.create_topic("prices", settings={"cleanup.policy": "delete", "retention.ms": "-1"})
+        left = tmp_path / "prices-0" / f"{0:020d}.log.deleted"
+        left.touch()
+        for _ in range(2):
+            manager.upkeep.retain()
+        clock.move_on(1)
+        manager.wake()
+        _wait_until(lambda: not left.exists())
+
+
 def test_cleaner_in_process_compacts_while_the_writer_runs(tmp_path: Path) -> None:
     """By the protocol of two processes; the last value of every key and the head stay."""
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
+from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import Record
 from cleaner.policy.retention import KeptLog, find_expired
@@ -171,4 +175,35 @@ def test_expiry_on_a_disk_that_forgets_leaves_the_log_as_before_or_after(tmp_pat
             starts.add(again.log_start_offset)
             again.close()
     assert {0, 12} <= starts
+    writer.close()
+
+
+class _FailsOnce(FileSystem):
+    """Index files cannot be renamed, once it is told to fail, a single time."""
+
+    fails = False
+
+    def rename_all(self, directory: Path, pairs: Sequence[tuple[str, str]]) -> None:
+        if self.fails and any(name.endswith(".index") for name, _ in pairs):
+            self.fails = False
+            raise LogDirOfflineError(directory, OSError(errno.EIO, os.strerror(errno.EIO)))
+        super().rename_all(directory, pairs)
+
+
+def test_files_of_a_call_that_failed_are_named_by_the_next_one(tmp_path: Path) -> None:
+    """Although nothing more expires: else they stayed until the log is opened again."""
+    topic, fs = TopicConfig(retention_ms=1), _FailsOnce()
+    writer = _open(tmp_path, topic, ManualClock(), fs)
+    _fill(writer)
+
+    def choose(log: KeptLog) -> int:
+        return min(2, sum(segment.base_offset < 6 for segment in log.segments))
+
+    fs.fails = True
+    with pytest.raises(CleanerError):
+        writer.expire(choose)
+    assert not fs.fails
+    left = {path.name for path in (tmp_path / str(PARTITION)).iterdir() if path.name.endswith(".deleted")}
+    assert {f"{base:020d}.log.deleted" for base in (0, 3)} <= left
+    assert set(writer.expire(choose).files) == left
     writer.close()

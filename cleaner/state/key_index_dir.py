@@ -83,13 +83,15 @@ class KeyIndexDir:
         # Guarded by _lock.
         self._key: bytes | None = None
         self._swept: set[Path] = set()
+        self._warned: set[str] = set()
 
     def of(self, log_dir: Path, topic_partition: TopicPartition) -> LogKeyIndexes | None:
         """
         Return the indexes of a log; None, after a warning, if the disk refuses.
 
         Args:
-            log_dir: links followed. The indexes of partitions that it no longer has are removed, the first time.
+            log_dir: links followed. The indexes of partitions that it no longer has are removed, the first time; what
+                the disk refuses is tried again the next time.
             topic_partition: which log.
         """
         above = self.path / _name_of(log_dir)
@@ -97,9 +99,8 @@ class KeyIndexDir:
             with self._lock:
                 if self._key is None:
                     self._key = self._load_key()
-                if log_dir not in self._swept:
+                if log_dir not in self._swept and self._sweep(above, log_dir):
                     self._swept.add(log_dir)
-                    self._sweep(above, log_dir)
             return LogKeyIndexes(self._fs, above / str(topic_partition), self._key, self.warn)
         except CleanerError as error:
             self.warn(f"no key index is used: {error}")
@@ -132,21 +133,30 @@ class KeyIndexDir:
         self._fs.fsync_dir(self.path)
         return key
 
-    def _sweep(self, above: Path, log_dir: Path) -> None:
-        """Remove the indexes of partitions that are gone; what cannot be removed stays, after a warning."""
+    def _sweep(self, above: Path, log_dir: Path) -> bool:
+        """Remove the indexes of partitions that are gone; False, after a warning: some could not be removed."""
         try:
-            names = self._fs.list_dirs(above)
+            gone = set(self._fs.list_dirs(above)) - set(self._fs.list_dirs(log_dir))
         except FileNotFoundError:
-            return
-        there = set(self._fs.list_dirs(log_dir))
-        for name in names:
-            if name not in there:
-                try:
-                    with contextlib.suppress(FileNotFoundError):  # another process was faster
-                        self._fs.remove_all(above / name, self._fs.list_files(above / name))
-                    self._fs.remove_dir(above / name)
-                except CleanerError as error:
-                    self.warn(f"key indexes of a partition that is gone stay: {error}")
+            return True
+        except CleanerError as error:
+            self._warn_once(f"key indexes of partitions that are gone stay: {error}")
+            return False
+        is_done = True
+        for name in gone:
+            try:
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    self._fs.remove_all(above / name, self._fs.list_files(above / name))
+                self._fs.remove_dir(above / name)
+            except CleanerError as error:
+                is_done = False
+                self._warn_once(f"key indexes of a partition that is gone stay: {error}")
+        return is_done
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self.warn(message)
 
 
 def _name_of(log_dir: Path) -> str:

@@ -27,13 +27,14 @@ is on disk. A broker ignores plain files in a log dir (R-102). Without `/proc` n
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from hashlib import blake2b
 from pathlib import Path
 
 from cleaner.base import concurrency
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError
+from cleaner.errors import CleanerError, LogDirLockedError, LogDirOfflineError, unexpected
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.names import PUBLISHED
 
@@ -116,20 +117,22 @@ class Publisher:
         """
         Publish a partition's high watermark; UNKNOWN withdraws it.
 
-        Never raises an error of the disk: see `take_error`.
+        Never raises: see `take_error`. Its callers flush or cut the log, which is not to fail for this.
         """
         with self._guard:
             file, boot = self._file, self._boot
             if file is None or boot is None:
                 return
-            slot = self._slots.get(topic_partition)
-            if slot is None:
-                slot = self._slots[topic_partition] = (len(self._slots) * ENTRY_BYTES, _name_of(topic_partition, boot))
             try:
+                slot = self._slots.get(topic_partition)
+                if slot is None:
+                    slot = (len(self._slots) * ENTRY_BYTES, _name_of(topic_partition, boot))
+                    self._slots[topic_partition] = slot
                 file.write(_entry(slot[1], offset), slot[0])
-            except CleanerError as error:
-                self._error = error
-                self.close()
+            except Exception as error:  # noqa: BLE001 - as promised; for want of memory, too
+                self._error = error if isinstance(error, CleanerError) else unexpected(self._path, error)
+                with contextlib.suppress(CleanerError):  # whatever it says, the file is closed then, and unlocked
+                    self.close()
 
     def take_error(self) -> CleanerError | None:
         """Return once why nothing is published any more; None without an error, and on later calls."""

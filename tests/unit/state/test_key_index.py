@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from cleaner.base.model import TopicPartition
 from cleaner.cleaning.offset_map import OffsetMap
-from cleaner.errors import ConfigError, NoSpaceError
+from cleaner.errors import ConfigError, LogDirOfflineError, NoSpaceError
 from cleaner.format.key_digests import secret_words
 from cleaner.policy.unread import NO_HORIZON, FileIdentity, ReadSettings, SegmentFacts, SegmentIdentity, Worth
 from cleaner.state.digest_runs import DigestRuns
@@ -202,6 +204,42 @@ def test_indexes_of_gone_partitions_and_segments_are_removed(tmp_path: Path) -> 
     (log_dir / str(LOG)).rmdir()
     indexes(tmp_path / "index", [], log_dir)
     assert not mine.directory.exists()
+
+
+class _Refusing(FileSystem):
+    """Nothing can be listed, or removed, for a while."""
+
+    refuses = ""
+
+    def list_dirs(self, path: Path) -> list[str]:
+        if self.refuses == "list":
+            raise LogDirOfflineError(path, OSError(errno.EIO, os.strerror(errno.EIO)))
+        return super().list_dirs(path)
+
+    def remove_all(self, directory: Path, names: Sequence[str], threads: int = 1) -> None:
+        if self.refuses == "remove":
+            raise LogDirOfflineError(directory, OSError(errno.EIO, os.strerror(errno.EIO)))
+        super().remove_all(directory, names, threads)
+
+
+@pytest.mark.parametrize("refuses", ["list", "remove"])
+def test_indexes_of_gone_partitions_are_removed_once_the_disk_lets_them(tmp_path: Path, refuses: str) -> None:
+    """With one warning; the indexes of the others are used meanwhile."""
+    log_dir = tmp_path / "logs"
+    (log_dir / str(LOG)).mkdir(parents=True)
+    gone = indexes(tmp_path / "index", [], log_dir)
+    assert gone.make_room()
+    write(gone.path(0), [0])
+    (log_dir / str(LOG)).rmdir()
+    fs, warned = _Refusing(), list[str]()
+    found = KeyIndexDir(fs, tmp_path / "index", [], warned.append)
+    fs.refuses = refuses
+    for _ in range(2):
+        assert found.of(log_dir, TopicPartition("other", 0)) is not None
+    assert len(warned) == 1 and gone.directory.exists()
+    fs.refuses = ""
+    found.of(log_dir, TopicPartition("other", 0))
+    assert not gone.directory.exists()
 
 
 class _OthersClearUp(FileSystem):

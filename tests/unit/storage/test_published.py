@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogDirLockedError
+from cleaner.errors import LogDirLockedError, LogDirOfflineError
 from cleaner.storage.files.published import BOOT_ID, ENTRY_BYTES, UNKNOWN, Published, Publisher
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.byte_ranges import READ, WRITE, try_lock
@@ -156,6 +156,31 @@ def test_offset_that_cannot_be_put_there_ends_all(tmp_path: Path, prices: Publis
     assert prices.high_watermark() is None
     assert "more free space" in str(publisher.take_error())
     assert publisher.take_error() is None
+    publisher.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EIO, "Input/output error")])
+def test_offset_that_cannot_be_put_there_fails_no_flush(
+    tmp_path: Path, prices: Published, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever the reason is, and if the file cannot even be closed in order."""
+    publisher = Publisher(FS, tmp_path)
+    publisher.publish(PRICES, 9)
+    real = File.close
+
+    def fail(*_args: object) -> None:
+        raise error
+
+    def close(file: File) -> None:
+        real(file)
+        raise LogDirOfflineError(file.path, OSError(errno.EIO, "Input/output error"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(File, "write", fail)
+        patch.setattr(File, "close", close)
+        publisher.publish(PRICES, 3)
+    assert prices.high_watermark() is None
+    assert type(error).__name__ in str(publisher.take_error())
     publisher.close()
 
 

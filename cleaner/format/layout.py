@@ -26,7 +26,7 @@ class Layout:
     Some adjacent records of a log, in offset order.
 
     Attributes:
-        data: uint8, bytes with keys, values and headers, and other bytes between them.
+        data: uint8, bytes with keys, values and headers, and other bytes between and behind them.
         offsets, timestamps_ms: int64, shape (n,).
         key_starts, key_sizes, value_starts, value_sizes: int64, shape (n,), in bytes of `data`; a size of -1 is null.
         header_starts: start of a record's headers in `data`, with their count.
@@ -53,7 +53,8 @@ def lay_out(
 
     Args:
         path: of the block's file, for errors.
-        block: the result shares its `data`; `unpacked` bytes are copied.
+        block: the result shares its `data`; `unpacked` bytes are copied. Behind the last record there are `PAD_BYTES`
+            spare bytes, so that kernels can read the keys where they are.
         skipped: uint8 for each batch; 1 if its records are hidden.
         bits: one for each offset from `first_offset` on, lowest of a byte first: records whose bit is 0 are left out.
     Raises:
@@ -93,8 +94,14 @@ def _joined(block: Block, uses_unpacked: bool, uses_data: bool) -> tuple[Bytes, 
     in_unpacked = rows["unpacked"] != 0
     data = _NO_BYTES
     if uses_data:
-        data = block.data[: int(rows["body_end"][~in_unpacked].max())]
+        data = _with_spare(block.data, int(rows["body_end"][~in_unpacked].max()))
     if not uses_unpacked:
         return data, 0
-    unpacked = block.unpacked[: int(rows["body_end"][in_unpacked].max())]
+    unpacked = _with_spare(block.unpacked, int(rows["body_end"][in_unpacked].max()))
     return (np.concatenate([data, unpacked]), len(data)) if uses_data else (unpacked.copy(), 0)
+
+
+def _with_spare(data: Bytes, end: int) -> Bytes:
+    """Return the bytes up to a position and spare ones behind it: those of the buffer, which has some."""
+    found = data[: end + PAD_BYTES]
+    return found if len(found) == end + PAD_BYTES else np.concatenate([data[:end], _NO_BYTES])

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from cleaner.errors import CleanerError, LogChangedError, LogTruncatedError
 from cleaner.format.chunks import Bytes
 from cleaner.format.layout import Longs
-from cleaner.kernels import PAD_BYTES
 from cleaner.kernels import table as kernel
 from cleaner.log.columns import Columns
 from cleaner.log.stream import RecordStream
@@ -52,9 +51,8 @@ class _SwappedError(Exception):
 
 
 def _keys_of(columns: Columns) -> _Keys:
-    """Return the keys with memory behind the last one, of which a digest may read some bytes."""
-    data = np.concatenate([columns.data, np.zeros(PAD_BYTES, np.uint8)])
-    return data, columns.key_starts, columns.key_sizes
+    """Return the keys of columns as a stream hands them out: with spare bytes behind them, which a digest may read."""
+    return columns.data, columns.key_starts, columns.key_sizes
 
 
 class TableIndex:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from cleaner.errors import CorruptBatchError
 from cleaner.format.batch import ReadBuffer, SegmentReader
 from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
+from cleaner.kernels import PAD_BYTES
 from tests.reference.batches import read_batches, read_records
 from tests.support.batch_builder import Record, data_batch, varint
 from tests.support.batch_reader import MemoryFile
@@ -64,6 +66,23 @@ def test_layout_agrees_with_the_reference(
     assert layouts(log, first, end) == within
     mask = int.from_bytes(bits, "little") | -1 << 8 * len(bits)  # all beyond the bits
     assert layouts(log, first, end, bits) == [record for record in within if mask >> record[0] - first & 1]
+
+
+@pytest.mark.parametrize("codecs", [("none",), ("lz4",), ("none", "lz4")])
+def test_spare_bytes_are_behind_the_last_record(codecs: tuple[str, ...]) -> None:
+    """So that a key at the very end can be digested where it is; in a buffer without spare bytes they are put there."""
+    log = b"".join(
+        data_batch([Record(b"key", b"v" * 50), Record(b"a key at the end", None)], 2 * number, codec=codec)
+        for number, codec in enumerate(codecs)
+    )
+    for chunk in SegmentReader(MemoryFile(log), size=len(log), buffer=ReadBuffer(4096), check_order_from=0):
+        whole = replace(chunk, data=chunk.data[: chunk.length])
+        for one in (chunk, whole):
+            for block in Unpacker(1 << 20).blocks(PATH, one):
+                layout = lay_out(PATH, block, np.zeros(len(block.batches), np.uint8), 0, 2**63 - 1)
+                # Behind the last key there are a length for the null value and the number of headers.
+                assert len(layout.data) >= layout.key_starts[-1] + layout.key_sizes[-1] + 2 + PAD_BYTES
+                assert cut_out(layout.data, layout.key_starts, layout.key_sizes)[-1] == b"a key at the end"
 
 
 @pytest.mark.parametrize(

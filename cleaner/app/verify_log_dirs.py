@@ -19,6 +19,7 @@ from cleaner.errors import CorruptLogError
 from cleaner.policy.due import watches_time
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.policy.survivor_rule import survivor_rule_of
+from cleaner.read.summary import look_again
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -128,7 +129,12 @@ def verify_log_dirs(
         yield attempt(
             pair.topic_partition,
             pair.after,
-            lambda pair=pair, work=work: work.verify(pair, homes),  # type: ignore[misc]
+            lambda pair=pair, work=work: look_again(  # type: ignore[misc]
+                context.fs,
+                [pair.before, pair.after],
+                lambda: work.verify(pair, homes),
+                is_sound=lambda report: report.is_proven,
+            ),
         )
 
 

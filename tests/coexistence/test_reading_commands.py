@@ -111,7 +111,15 @@ def replicas(log_dir: Path, fs: FileSystem) -> object:
     return [each for each in found if not (isinstance(each, cleaner.ReplicasReport) and each.agrees)]
 
 
-@pytest.mark.parametrize("read", [planned, who, explained, gaps, check, replicas])
+def verified(log_dir: Path, fs: FileSystem) -> object:
+    after = log_dir.parent / "after"
+    if not after.exists():
+        write_log_dir(after, a_log())
+        cleaner.clean(after, str(PRICES), SETTINGS)
+    return cleaner.verify(log_dir, after, str(PRICES), SETTINGS, fs=fs).findings
+
+
+@pytest.mark.parametrize("read", [planned, who, explained, gaps, check, replicas, verified])
 def test_round_in_the_middle_of_a_reading_command_is_no_damage(
     tmp_path: Path, read: Callable[[Path, FileSystem], object]
 ) -> None:

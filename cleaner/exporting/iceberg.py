@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.conversions import from_bytes
@@ -85,6 +86,9 @@ _OF_METADATA = re.compile(rf"v[0-9]+\.metadata\.json|(snap-[0-9]+-[0-9]+-)?{_UUI
 _OF_DATA = re.compile(rf"{_UUID}\.parquet")
 HINT = "version-hint.text"
 _END = 1 << 63
+_YEAR_10000 = 253_402_300_800_000_000  # microseconds since 1970
+# pyiceberg cannot read bounds of later ones.
+_LATE = {"write.metadata.metrics.column.timestamp": "counts"}
 _ANEW = "an export into another directory begins anew"
 
 
@@ -292,7 +296,10 @@ class IcebergTable:
         with self._io.new_output(location).create() as stream:
             # Not by pyiceberg's writer, which makes empty lists of those that are null.
             pq.write_table(rows.cast(_ARROW), stream, compression="zstd", write_page_checksum=True)
-        self._added.append(parquet_file_to_data_file(self._io, self._table.metadata, location))
+        metadata, times = self._table.metadata, rows.column("timestamp").cast(pa.int64())
+        if pc.max(times).as_py() >= _YEAR_10000:
+            metadata = metadata.model_copy(update={"properties": {**metadata.properties, **_LATE}})
+        self._added.append(parquet_file_to_data_file(self._io, metadata, location))
 
     def remove(self, file: DataFile) -> None:
         """Leave a data file out of the new table."""

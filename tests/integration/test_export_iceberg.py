@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -89,8 +90,6 @@ def test_pyiceberg_reads_what_parquet_exports_hold(log_dir: Path, tmp_path: Path
     log_dir = write_log_dir(tmp_path / "one", log)
     exported(log_dir, tmp_path / "out")
     cleaner.export(log_dir, "topic", tmp_path / "parquet")
-    import pyarrow.parquet as pq
-
     wanted = pq.ParquetFile(tmp_path / "parquet" / "000001" / "table-00000.parquet").read()
     table = StaticTable.from_metadata(str(tmp_path / "out"))
     rows = table.scan().to_arrow()
@@ -406,3 +405,19 @@ def test_changes_are_counted_over_files(tmp_path: Path, monkeypatch: pytest.Monk
     log.append(("a", "2"), ("c", None))
     made = exported(write_log_dir(tmp_path / "two", log), tmp_path / "out")
     assert (made.upserts, made.deletes, made.rows) == (1, 1, 3)
+
+
+@pytest.mark.parametrize("time_ms", [253_402_300_799_999, 253_402_300_800_000, 1_764_000_000_000_000, 2**63 - 1])
+def test_timestamp_in_any_year_is_exported(time_ms: int, tmp_path: Path) -> None:
+    """Producers that send microseconds reach the year 57 000; readers get what Parquet exports have."""
+    log = LogBuilder()
+    log.append(("a", "1"))
+    log.append(("b", "1"), timestamp_ms=time_ms)
+    log_dir = write_log_dir(tmp_path / "one", log)
+    exported(log_dir, tmp_path / "out")
+    assert (exported(log_dir, tmp_path / "out").upserts, len(states_in(tmp_path / "out"))) == (0, 1)
+    rows = StaticTable.from_metadata(str(tmp_path / "out")).scan(row_filter="timestamp > '2000-01-01T00:00:00+00:00'")
+    cleaner.export(log_dir, "topic", tmp_path / "parquet")
+    wanted = pq.ParquetFile(tmp_path / "parquet" / "000001" / "table-00000.parquet").read()
+    times = [table.column("timestamp").cast("int64").to_pylist() for table in (rows.to_arrow(), wanted)]
+    assert times[0] == times[1]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import socket
+import tarfile
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import cramjam
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 
 import cleaner
 from cleaner.app.erasure_proof import Wanted, prove_erased
@@ -164,6 +173,54 @@ def test_what_cannot_be_searched_keeps_it_from_proving(
     certificate = prove(log_dir)
     assert certificate.result == "not_proven"
     assert [each.kind.value for each in certificate.not_searched] == [doubt]
+
+
+def _tar(path: Path) -> None:
+    with tarfile.open(path, "w") as archive:
+        archive.add(__file__, "inner.gz")
+
+
+def _zstd_behind_a_skipped_frame(path: Path) -> None:
+    path.write_bytes(b"\x50\x2a\x4d\x18\x00\x00\x00\x00" + bytes(cramjam.zstd.compress(b"forgotten")))
+
+
+def _arrow(path: Path) -> None:
+    table = pa.table({"key": [b"forgotten"]})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+ARCHIVES: dict[str, Callable[[Path], object]] = {
+    "gzip": lambda path: path.write_bytes(gzip.compress(b"forgotten")),
+    "bzip2": lambda path: path.write_bytes(bz2.compress(b"forgotten")),
+    "xz": lambda path: path.write_bytes(lzma.compress(b"forgotten")),
+    "zip": lambda path: zipfile.ZipFile(path, "w").writestr("inner", b"forgotten"),
+    "tar": _tar,
+    "zstd": lambda path: path.write_bytes(bytes(cramjam.zstd.compress(b"forgotten"))),
+    "zstd behind a skipped frame": _zstd_behind_a_skipped_frame,
+    "Parquet": lambda path: pq.write_table(pa.table({"key": [b"forgotten"]}), path),
+    "ORC": lambda path: orc.write_table(pa.table({"key": [b"forgotten"]}), path),
+    "Arrow": _arrow,
+}
+
+
+@pytest.mark.parametrize("kind", ARCHIVES)
+def test_file_of_a_packed_form_is_not_called_searched(log_dir: Path, kind: str) -> None:
+    """As other programs write them; their names do not matter."""
+    ARCHIVES[kind](log_dir / "archive")
+    certificate = prove(log_dir)
+    assert certificate.result in ("found", "not_proven")
+    assert [each.kind.value for each in certificate.not_searched] == ["not_searched"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "iceberg"])
+def test_exported_tables_are_not_called_searched(log_dir: Path, tmp_path: Path, form: str) -> None:
+    """Keys are in them, packed: in rows, and of Iceberg also in the lists of files."""
+    cleaner.export(log_dir, "topic", tmp_path / "table", form=form)
+    packed = {str(each) for end in ("parquet", "avro") for each in (tmp_path / "table").rglob(f"*.{end}")}
+    certificate = prove(tmp_path / "table")
+    assert certificate.result == "not_proven"
+    assert {str(each.path) for each in certificate.not_searched} == packed
 
 
 def test_link_within_the_directories_hides_nothing(log_dir: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,16 +32,29 @@ from cleaner.verification.proof.erased.hashed_file import HashedFile
 from cleaner.verification.proof.erased.wanted import WantedKeys
 
 WINDOW_BYTES = 1 << 20
-# Files of these kinds hide what is in them from a search of their bytes.
+# Files of these kinds hide what is in them from a search of their bytes: where their mark is, what it is, and the kind.
 _ARCHIVES = (
-    (b"\x1f\x8b\x08", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\x04\x22\x4d\x18", "lz4"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"BZh", "bzip2"),
-    (b"PK\x03\x04", "zip"),
-    (b"7z\xbc\xaf\x27\x1c", "7z"),
+    (0, b"\x1f\x8b\x08", "gzip"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"\x04\x22\x4d\x18", "lz4"),
+    (0, b"\xff\x06\x00\x00sNaPpY", "snappy"),
+    (0, b"\xfd7zXZ\x00", "xz"),
+    (0, b"LZIP", "lzip"),
+    (0, b"\x89LZO", "lzop"),
+    (0, b"BZh", "bzip2"),
+    (0, b"PK\x03\x04", "zip"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+    (0, b"Rar!\x1a\x07", "rar"),
+    (257, b"ustar", "tar, whose members may be"),
+    # Tables, those of `cleaner export` too.
+    (0, b"PAR1", "Parquet"),
+    (0, b"PARE", "Parquet"),
+    (0, b"Obj\x01", "Avro"),
+    (0, b"ORC", "ORC"),
+    (0, b"ARROW1", "Arrow"),
 )
+_SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")  # a frame of zstd or lz4 with anything in it, before the others
+_HEAD_BYTES = 262
 
 
 class FileSearch:
@@ -151,7 +165,7 @@ class FileSearch:
             if source.read_into(self._window.data[:size], position) < size:
                 raise LogChangedError(f"{source.path}: the file became shorter while it was read")
             if position == start:
-                head = self._window[: min(size, HEADER_BYTES)].tobytes()
+                head = self._window[: min(size, _HEAD_BYTES)].tobytes()
             if not self._window[: min(step, size)].any():
                 zeros += min(step, size)
             for hit in self._keys.in_bytes(self._window, size, spare=max(0, size - step)):
@@ -163,14 +177,14 @@ class FileSearch:
 
     def _doubt(self, head: bytes, start: int, end: int, account: FileAccount, *, is_log: bool | None) -> None:
         """Note what the bytes of a stretch that is not only zeros may hide."""
-        if is_log or account.batches or (is_log is None and _may_be_batch(head)):
+        if is_log or account.batches or (is_log is None and _may_be_batch(head[:HEADER_BYTES])):
             reason = f"{end - start} bytes that are no sound batch: searched as they are, not unpacked"
             account.unsure.append(Unsure(Doubt.DAMAGED, start, reason))
             return
-        for magic, kind in _ARCHIVES:
-            if head.startswith(magic):
-                reason = f"compressed ({kind}): what is in it was not searched; unpack it into a directory of its own"
-                account.unsure.append(Unsure(Doubt.NOT_SEARCHED, start, reason))
+        kind = next((kind for at, mark, kind in _ARCHIVES if head.startswith(mark, at)), None)
+        if kind is not None or _SKIPPED.match(head):
+            reason = f"compressed ({kind or 'zstd or lz4'}): what is in it was not searched; unpack it, or remove it"
+            account.unsure.append(Unsure(Doubt.NOT_SEARCHED, start, reason))
 
 
 class _BatchTooLargeError(Exception):

@@ -259,11 +259,15 @@ class _Work:
 
     def _described(self, found: Comparison, watermarks: Sequence[int | None], topic_id: str | None) -> ReplicasReport:
         paths = [str(each) for each in self.places.directories]
-        known = [each for each in watermarks if each is not None]
+        # A replica without a watermark counts as replicated up to its end.
+        replicated = [
+            each.end_offset if watermark is None else watermark
+            for each, watermark in zip(found.replicas, watermarks, strict=True)
+        ]
         parting = None
         if found.divergence is not None:
             first, second = found.divergence.replicas
-            is_above = bool(known) and found.divergence.offset >= max(known)
+            is_above = found.divergence.offset >= max(replicated)
             parting = Parting(found.divergence.offset, (paths[first], paths[second]), found.divergence.reason, is_above)
         needed = {each.replica: each for each in found.needed}
         return ReplicasReport(

@@ -171,6 +171,20 @@ def test_logs_that_part_are_compared_up_to_there(tmp_path: Path) -> None:
     assert any("never committed" in note for note in report.notes)
 
 
+@pytest.mark.parametrize("bare", [0, 1])
+def test_logs_that_part_below_the_end_of_one_without_a_watermark_disagree(tmp_path: Path, bare: int) -> None:
+    """All of that log counts as replicated, whatever another's watermark is."""
+    places = []
+    for number, value in enumerate(("2", "other")):
+        log = log_of(("a", "1"), ("b", value), ("c", "3"))
+        marks = {} if number == bare else {log.topic_partition: 1}
+        places.append(write_log_dir(tmp_path / str(number), log, high_watermarks=marks))
+    (report,) = cleaner.check_replicas(places)
+    assert isinstance(report, ReplicasReport)
+    assert report.parting is not None
+    assert (report.agrees, report.parting.offset, report.parting.is_above_high_watermark) == (False, 1, False)
+
+
 def test_what_is_below_a_logs_start_or_behind_a_torn_end_does_not_count(tmp_path: Path) -> None:
     """Retention has removed it there; and a log that was not closed in order ends with its last whole batch."""
     first = write_log_dir(tmp_path / "first", log_of(("a", "1"), ("b", "2"), ("c", "3")))

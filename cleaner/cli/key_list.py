@@ -17,6 +17,9 @@ from cleaner.errors import UsageError
 
 KeysFormat = Literal["lines", "json"]
 
+# Editors put them before the first line. In UTF-16 no line is the key that its reader sees.
+_MARKS = ((codecs.BOM_UTF8, "UTF-8"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
+
 
 def add_key_options(parser: argparse.ArgumentParser, add: Callable[..., object] | None = None) -> None:
     """Declare `--keys`, `--keys-format` and `--key-prefix`; `add` adds the first and the last, to a group."""
@@ -67,15 +70,19 @@ def read_keys(name: str, form: KeysFormat) -> Iterator[bytes]:
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 text = line.removesuffix(b"\n")
-                if number == 1 and text.startswith(codecs.BOM_UTF8):
-                    hint = "" if form == "json" else "; if the key has it, --keys-format json can say so"
-                    raise UsageError(
-                        f"{source}line 1: a byte-order mark (UTF-8) before the key; save it without one{hint}"
-                    )
+                if number == 1:
+                    _refuse_mark(f"{source}line 1", text, form)
                 where = f"{source}line {number}"
                 yield _of_line(where, text) if form == "lines" else _of_json(where, text)
     except OSError as error:
         raise UsageError(f"{name}: {error.strerror}") from error
+
+
+def _refuse_mark(where: str, line: bytes, form: KeysFormat) -> None:
+    encoding = next((name for mark, name in _MARKS if line.startswith(mark)), None)
+    if encoding is not None:
+        hint = "" if form == "json" else "; if the key has it, --keys-format json can say so"
+        raise UsageError(f"{where}: a byte-order mark ({encoding}) before the key; save it as UTF-8, without one{hint}")
 
 
 def _of_line(where: str, line: bytes) -> bytes:

@@ -335,7 +335,9 @@ def test_key_indexes_of_changed_segments_go(tmp_path: Path, keys: Path, run: Run
     [
         (b"a\n\nb\n", "line 2: an empty line"),
         (b"a\r\n", "line 1: a carriage return"),
-        (b"\xef\xbb\xbfa\n", "line 1: a byte-order mark"),
+        (b"\xef\xbb\xbfa\n", "line 1: a byte-order mark (UTF-8)"),
+        ("\ufeffa\r\nb\r\n".encode("utf-16-le"), "line 1: a byte-order mark (UTF-16)"),
+        ("\ufeffa\nb\n".encode("utf-16-be"), "line 1: a byte-order mark (UTF-16)"),
     ],
 )
 def test_lists_with_slips_are_refused(log_dir: Path, keys: Path, run: Run, text: bytes, says: str) -> None:

@@ -37,7 +37,7 @@ from cleaner.kernels.retain import BATCH_KEEP_END
 from cleaner.kernels.scan_status import KIND_PRODUCER, LARGEST_RECORD_BYTES
 from cleaner.policy.grouping import unread_sources
 from cleaner.state.digest_runs import Digests
-from cleaner.storage.segment.indexes import Aborts
+from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.segment import Segment
 
 # For all other batches, nothing is decided before their records are read.
@@ -254,6 +254,9 @@ class GroupRecopier:
     def _aborts(self) -> Aborts:
         """Return the transaction index of the group that was read."""
         self._enter(len(self._group) - 1)
+        if self._rules.removes_nothing:
+            # Every marker stays as it is, also one without data: its entry goes when it gets a horizon.
+            return np.concatenate([abort_rows(segment.aborted_txns()) for segment in self._group])
         return self._transactions.retained_aborts
 
     def note_copied(self, rows: Batches) -> None:

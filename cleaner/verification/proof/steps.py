@@ -72,7 +72,7 @@ def side_by_side(before: BatchStream, after: BatchStream, *, joins: bool = False
         taken_before, taken_after = _share(before, after, has_before, has_after)
         goes_on = joins and _goes_on(before, after, taken_before, taken_after)
         first, second = before.take(taken_before), after.take(taken_after, keeps_last=goes_on)
-        partners, unmatched = _partners(first, second)
+        partners, unmatched = _partners(first, second, is_begun)
         joined = np.zeros(len(partners), np.bool_)
         if joins and len(unmatched):
             unmatched = _join(first.batches, second.batches, partners, unmatched, joined, is_begun, goes_on=goes_on)
@@ -102,7 +102,7 @@ def _share(before: BatchStream, after: BatchStream, has_before: bool, has_after:
     return len(before.rows), int(np.searchsorted(after.rows["base_offset"], last_before, side="right"))
 
 
-def _partners(before: Chunk, after: Chunk) -> tuple[Longs, Longs]:
+def _partners(before: Chunk, after: Chunk, is_begun: bool) -> tuple[Longs, Longs]:
     rows, others = before.batches, after.batches
     partners = np.full(len(rows), -1, np.int64)
     if not len(rows):
@@ -113,6 +113,7 @@ def _partners(before: Chunk, after: Chunk) -> tuple[Longs, Longs]:
     # Only its records give the base offset of a compressed batch of magic 0 or 1.
     is_partner &= (found["magic"] < 2) | (others["base_offset"] == found["base_offset"])
     is_partner[1:] &= at[1:] != at[:-1]
+    is_partner[:1] &= not is_begun  # of what the step before has shown, batches there are a part
     partners[at[is_partner]] = np.flatnonzero(is_partner)
     return partners, np.flatnonzero(~is_partner)
 

@@ -12,7 +12,7 @@ import cleaner
 from cleaner.app.verify_log_dirs import VerifyReport
 from cleaner.base.model import TopicPartition
 from tests.reference.batches import Rec, read_batches, read_records
-from tests.support.batch_builder import Record, data_batch
+from tests.support.batch_builder import Producer, Record, data_batch
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 SETTINGS = {"cleanup.policy": "compact"}
@@ -79,6 +79,39 @@ def test_change_in_a_joined_batch_is_found(places: tuple[Path, Path], what: str)
     """Each of them, wherever the batch came from."""
     rewrite(places[1], CHANGES[what])
     assert not prove(places).is_proven
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_batches_of_several_segments_that_were_joined_are_proven(tmp_path: Path, magic: int) -> None:
+    """Of message formats 0 and 1, too, whose batches do not say where they begin."""
+    log = LogBuilder(TopicPartition("prices", 0))
+    for number in range(3):
+        log.append((f"a{number}", "1"), (f"b{number}", "2"), ("c", "3"), codec="gzip", magic=magic)
+        log.roll()
+    log.append(("end", "value"))
+    before, after = write_log_dir(tmp_path / "before", log), tmp_path / "after"
+    shutil.copytree(before, after)
+    report = cleaner.clean(after, NAME, SETTINGS, recompress="zstd")
+    assert report.batches_joined == 2
+    assert prove((before, after)).findings == ()
+    rewrite(after, lambda records: records[:-2] + records[-1:])
+    assert not prove((before, after)).is_proven
+
+
+def test_log_that_was_cleaned_and_then_only_packed_is_proven(tmp_path: Path) -> None:
+    """What is packed keeps the entries of its transaction indexes: its markers have no horizon yet."""
+    log = LogBuilder(TopicPartition("prices", 0))
+    for number in range(2):
+        log.append((f"k{number}", "aborted"), producer=Producer(7, 0, number, transactional=True))
+        log.append((f"l{number}", "value"))
+        log.end_transaction(7, 0, commit=False)
+    log.roll()
+    log.append(("end", "value"))
+    before, after = write_log_dir(tmp_path / "before", log), tmp_path / "after"
+    shutil.copytree(before, after)
+    for target, removed in (("zstd", 2), ("lz4", 0)):
+        assert cleaner.clean(after, NAME, SETTINGS, recompress=target).removed.total == removed
+        assert prove((before, after)).findings == ()
 
 
 def rewrite(log_dir: Path, change: Change) -> None:

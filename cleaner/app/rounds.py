@@ -251,10 +251,13 @@ def _clean(work: Work) -> CleanReport:
     """Run rounds until the range is clean or the limit is reached; with nothing to clean, only settle the log."""
     found = range_of_round(work.log, work.found, work.topic, work.now_ms)
     report = _empty_report(work, found)
-    if work.packs_clean and not work.topic.takes_whole_log:
+    packs_clean = work.packs_clean and not work.topic.takes_whole_log
+    if work.is_quiet:  # first, as packing keeps everything, also what is past its time
+        report = _clean_quiet(work, report)
+        if not packs_clean:
+            return report
+    if packs_clean:
         return _pack_clean(work, report)
-    if work.is_quiet:
-        return _clean_quiet(work, report)
     if found.cleanable_bytes == 0:
         work.settle_uncleaned()
         return replace(report, note=_why_nothing(work, found))
@@ -333,7 +336,8 @@ def _pack_clean(work: Work, report: CleanReport) -> CleanReport:
         context = replace(work.context(), offset_map=offset_map, removes_nothing=True)
         result = clean_log(work.log, work.found, work.topic, work.session.settings.cleaner, context)
     what = "batches packed" if result.batches_packed else "all batches are packed already"
-    return replace(_add(report, result, key_limit=1), note=f"nothing dirty: {what}")
+    done = report.note if report.rounds else "nothing dirty"
+    return replace(_add(report, result, key_limit=1), note=f"{done}: {what}")
 
 
 def _run_rounds(

@@ -188,6 +188,29 @@ def test_log_without_anything_dirty_expires_and_lets_its_tombstones_go(log_dir: 
     assert record_offsets(log_dir / PARTITION) == []
 
 
+def test_packing_a_log_without_anything_dirty_lets_records_expire_first(log_dir: Path, tmp_path: Path) -> None:
+    """What is past its time goes as without `--recompress`, and the rest is packed; `undo` takes back both."""
+    own = COMPACT | {"cleaner.record.ttl.ms": str(30 * DAY_MS)}
+
+    def clean(days: int, kept: Path | None = None) -> cleaner.CleanReport:
+        now_ms = NOW + days * DAY_MS
+        return cleaner.clean(log_dir, PARTITION, own, now_ms=now_ms, recompress="zstd", keep_old=kept)
+
+    clean(0)
+    before = shutil.copytree(log_dir, tmp_path / "before")
+    report = clean(31, tmp_path / "kept")
+    assert (report.expired_records, report.rounds) == (2, 2)
+    assert report.note == "nothing dirty: what waited for its time: all batches are packed already"
+    assert values(log_dir) == {2: None, 3: None}
+    proof = cleaner.verify(before, log_dir, PARTITION, own, now_ms=NOW + 31 * DAY_MS, recompressed=True)
+    assert proof.is_proven, proof.findings
+    cleaner.undo(tmp_path / "kept", own)
+    assert values(log_dir) == {2: b"old", 3: b"unnumbered"}
+    clean(31)
+    assert clean(33).removed.tombstones == 2
+    assert record_offsets(log_dir / PARTITION) == []
+
+
 @pytest.mark.parametrize("more", [{"settings": {"cleaner.quiet.cleaning": "true"}}, {"recompress": "zstd"}])
 def test_checkpoint_within_the_segment_where_the_range_ends_is_no_error(log_dir: Path, more: dict[str, Any]) -> None:
     """Nothing can be cleaned, and nothing fails: the range ends below the checkpoint."""

@@ -188,6 +188,30 @@ def test_log_without_anything_dirty_expires_and_lets_its_tombstones_go(log_dir: 
     assert record_offsets(log_dir / PARTITION) == []
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_old_formats_expire_in_a_log_without_anything_dirty(tmp_path: Path, magic: int, codec: str) -> None:
+    """As an old broker has cleaned it: no round has made batches of magic 2 of them. Those of magic 0 have no time."""
+    log = LogBuilder(TopicPartition.parse(PARTITION))
+    log.append(("a", "1"), ("b", "2"), magic=magic, codec=codec, timestamp_ms=NOW - DAY_MS)
+    log.roll()
+    log.append(("end", "value"), timestamp_ms=NOW)
+    log_dir = write_log_dir(tmp_path, log, cleaner_offsets={log.topic_partition: 2})
+    own = COMPACT | {"cleaner.record.ttl.ms": str(30 * DAY_MS)}
+    before = contents(log_dir / PARTITION)
+
+    def clean(days: int) -> cleaner.CleanReport:
+        return cleaner.clean(log_dir, PARTITION, own, now_ms=NOW + days * DAY_MS)
+
+    assert clean(28).rounds == 0
+    assert clean(30).expired_records == (2 if magic else 0)
+    if magic:
+        assert clean(32).removed.tombstones == 2
+        assert record_offsets(log_dir / PARTITION) == [2]
+    else:
+        assert contents(log_dir / PARTITION) == before
+
+
 def test_packing_a_log_without_anything_dirty_lets_records_expire_first(log_dir: Path, tmp_path: Path) -> None:
     """What is past its time goes as without `--recompress`, and the rest is packed; `undo` takes back both."""
     own = COMPACT | {"cleaner.record.ttl.ms": str(30 * DAY_MS)}

@@ -121,7 +121,9 @@ class _Found:
             self._follow(of_transactions)
         horizons = rows["base_timestamp"][is_new & (attributes & DELETE_HORIZON_FLAG != 0)]
         if self._record_ttl_ms is not None:
-            has_records = is_new & (attributes & CONTROL_FLAG == 0) & (rows["count"] > 0) & (rows["max_timestamp"] >= 0)
+            # Magic 1 has no batch without records, and none of magic 0 has a time.
+            has_records = (rows["magic"] == 1) | (is_new & (attributes & CONTROL_FLAG == 0) & (rows["count"] > 0))
+            has_records &= rows["max_timestamp"] >= 0
             # A sum beyond 64 bits is no time that comes.
             newest_ms = np.minimum(rows["max_timestamp"][has_records], NO_HORIZON - self._record_ttl_ms)
             horizons = np.concatenate([horizons, newest_ms + self._record_ttl_ms])

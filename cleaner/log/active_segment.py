@@ -208,7 +208,10 @@ class ActiveSegment:
         try:
             self._files[0].write(b"".join((data, _ROOM[: room_end - end])), self._size)
         except NoSpaceError:
-            return False  # the bytes alone may fit
+            # The bytes alone may fit, and what follows them: index entries, other logs.
+            self._room_end = self._size
+            self._files[0].truncate(self._size)
+            return False
         self._room_end = room_end
         return True
 

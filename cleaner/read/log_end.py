@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import Chunk, ReadableFile
 from cleaner.format.headers import HeaderReader
-from cleaner.kernels.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, MIN_BATCH_BYTES, size_of
+from cleaner.kernels.batch_header import LOG_OVERHEAD_BYTES, MIN_BATCH_BYTES, size_of
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.summary import ListedSegment
 from cleaner.storage.fs.file_system import FileSystem
@@ -92,19 +92,19 @@ def is_torn(segment: OpenSegment, position: int, size: int) -> bool:
     The file ends within that batch, or there is only room behind it: the zeros that a writer with `preallocate` keeps.
     """
     head = segment.file.read(LOG_OVERHEAD_BYTES, position)
-    if position + len(head) >= size and len(head) < LOG_OVERHEAD_BYTES:
-        return True
+    if not any(head):
+        return is_zero_from(segment.file, position)
+    if len(head) < LOG_OVERHEAD_BYTES:
+        return position + len(head) >= size
     whole = size_of(head)
-    if whole >= MIN_BATCH_BYTES[0] and position + whole > size:
-        return True
     behind = position + (whole if whole >= MIN_BATCH_BYTES[0] else LOG_OVERHEAD_BYTES)
-    return behind < size and is_zero_from(segment.file, behind)
+    return behind > size or (behind < size and is_zero_from(segment.file, behind))
 
 
 def end_without_room(segment: OpenSegment) -> int:
     """Return where the batches of a segment's file end, if zeros follow them; else the file's size."""
     size = segment.file.size()
-    if size == 0 or not is_zero_from(segment.file, max(0, size - HEADER_BYTES)):
+    if any(segment.file.read(1, max(0, size - 1))):
         return size
     end = end_of(segment, size, HeaderReader)
     return end.position if is_torn(segment, end.position, size) else size

@@ -102,7 +102,10 @@ class LogSnapshot:
             if not is_torn(segment, end.failure.position, size):
                 return LogEnd(UNKNOWN_END, size)
             # The last batch may be written in part into room, behind a header that is whole.
-            return end_of(segment, size, checked_batches)
+            checked = end_of(segment, size, checked_batches)
+            is_last = checked.failure is None or is_torn(segment, checked.failure.position, size)
+            is_on_disk = self.watermark_line is not None and checked.offset < self.watermark_line
+            return checked if is_last and not is_on_disk else end  # else it is damage: its readers report it
 
     @property
     def end_offset(self) -> int:

@@ -106,7 +106,7 @@ def test_room_that_a_kill_left_is_cut_off_by_the_recovery(tmp_path: Path) -> Non
 
 
 def test_append_needs_no_space_for_room(tmp_path: Path) -> None:
-    """On a disk that has space for the record alone, it is appended without room."""
+    """On a disk that has space for the record alone, it is appended without room, and takes no more space."""
     fs = FailingFileSystem(None, errno.ENOSPC, kinds=frozenset(("write",)))
     with writing(tmp_path / "log-dir", fs) as place:
         writer = place.open(_ROOM)
@@ -114,6 +114,8 @@ def test_append_needs_no_space_for_room(tmp_path: Path) -> None:
         assert writer.append([pair("k", "v")]).last_offset == 0
         assert fs.failed is not None
         assert fs.failed.data.endswith(bytes(100))
+        (log,) = _log_bytes(place)
+        assert log == without_room(log)
         writer.close()
         assert _log_bytes(place) == [without_room(_log_bytes(place)[0])]
 
@@ -150,6 +152,23 @@ def test_readers_elsewhere_take_room_for_the_end_and_its_loss_for_no_cut(tmp_pat
                 cut.to_dict()
             state.close()
             cut.close()
+        writer.close()
+
+
+@pytest.mark.parametrize("room", [0, 1, 11, 12, 13, 60, 61, 62])
+def test_state_goes_on_over_the_loss_of_any_room(room: int, tmp_path: Path) -> None:
+    """However little is left of it when the segment is complete; a snapshot ends in front of it."""
+    with writing(tmp_path / "log-dir") as place:
+        writer = place.open(_ROOM)
+        writer.append([pair("k", "v" * 1000)])
+        size = len(without_room(_log_bytes(place)[0])) - 1000
+        writer.append([pair("l", "v" * (8000 - 2 * size - 1000 - room))])
+        (log,) = _log_bytes(place)
+        assert len(log) == len(without_room(log)) + room
+        assert LogSnapshots(place.fs).take(PARTITION, place.directory).end_offset == 2
+        with LogReader(place.fs, place.log_dir.path, PARTITION) as reader, reader.latest() as state:
+            writer.roll()
+            assert len(state.to_dict()) == 2
         writer.close()
 
 

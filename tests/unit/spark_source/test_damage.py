@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import TopicPartition
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import ReadBuffer
 from cleaner.format.key_digests import NO_OFFSET
@@ -17,7 +18,7 @@ from cleaner.verification.check.log_file import CheckLaneMemory, LogFileReader
 from tests.fuzz.change_records import sealed
 from tests.support.batch_builder import Producer, data_batch, legacy_batch
 from tests.support.batch_builder import Record as Rec
-from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
+from tests.support.log_builder import START_MS, LogBuilder, offset_checkpoint, write_log_dir
 from tests.unit.spark_source.reading import offsets_of, rows_of
 
 pytest.importorskip("pyarrow", reason="needs the extra `spark`")
@@ -210,13 +211,31 @@ def test_torn_end_of_the_last_segment_is_the_logs_end(tmp_path: Path) -> None:
         last.write_bytes(whole[: 3 * batch_size(log) + kept])
         assert offsets_of(tmp_path) == list(range(18))
         assert offsets_of(tmp_path, isolationLevel="read_committed") == list(range(18))
+    (tmp_path / "replication-offset-checkpoint").write_bytes(offset_checkpoint({TopicPartition("topic", 0): 18}))
     for kept in (0, 11, 30, 70):
-        last.write_bytes(whole[: 3 * batch_size(log) + kept] + bytes(1000))
-        assert offsets_of(tmp_path) == list(range(18))
+        for room in (1, 12, 13, 61, 1000):
+            last.write_bytes(whole[: 3 * batch_size(log) + kept] + bytes(max(room, 120 - kept if kept else 1)))
+            assert offsets_of(tmp_path) == list(range(18))
     last.write_bytes(whole + bytes(100) + b"\x01")
     with pytest.raises(CorruptBatchError, match=r"badBatches=skip"):
         rows_of(tmp_path)
     assert offsets_of(tmp_path, badBatches="skip") == list(range(20))
+
+
+@pytest.mark.parametrize("room", [0, 12, 30, 1000])
+@pytest.mark.parametrize("row", [1, 3])
+def test_damage_in_front_of_room_does_not_pass_for_the_end(tmp_path: Path, room: int, row: int) -> None:
+    """In whichever batch that is known to be on disk it is, what follows is read."""
+    log = a_log_dir(tmp_path)
+    last = log.with_name(f"{12:020d}.log")
+    last.with_suffix(".index").unlink()  # by default it has an entry for each 4 KiB
+    change(last, (row + 1) * batch_size(log) - 8, b"\xff")
+    last.write_bytes(last.read_bytes() + bytes(room))
+    for isolation in ("read_uncommitted", "read_committed"):
+        with pytest.raises(CorruptBatchError, match=f"{last}: at byte {row * batch_size(log)}"):
+            rows_of(tmp_path, isolationLevel=isolation)
+        others = [offset for offset in range(20) if offset // 2 != 6 + row]
+        assert offsets_of(tmp_path, isolationLevel=isolation, badBatches="skip") == others
 
 
 def test_transaction_that_damage_cuts_counts_as_aborted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cleaner.base.remote_path import any_path, refuse_remote
+from cleaner.base.remote_path import RemotePath, any_path, refuse_remote
 from cleaner.errors import ConfigError, UsageError, shortened
 
 Setting = str | int | float | bool | list[str] | tuple[str, ...]
@@ -24,6 +24,7 @@ Settings = Mapping[str, Setting]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLI = timedelta(milliseconds=1)
 _HIGHEST = 2**63 - 1  # largest integer in Kafka's format and settings
+_LONGEST_NAME = 255  # bytes of a file's name
 
 
 def _refused(name: str, value: object, wanted: str) -> UsageError:
@@ -57,6 +58,17 @@ def text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise _refused(name, value, "a str is needed")
     return value
+
+
+def utf8(name: str, value: object) -> str:
+    """Return a str that has a UTF-8 form, for texts that are written into logs; half of a surrogate pair has none."""
+    checked = text(name, value)
+    if not checked.isascii():
+        try:
+            checked.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{name} has no UTF-8 form: {error}") from error
+    return checked
 
 
 def texts(name: str, values: object) -> list[str]:
@@ -112,10 +124,22 @@ def path(name: str, value: object, *, may_be_remote: bool = False) -> Path:
     given = os.fspath(value)
     if not isinstance(given, str) or not given or "\0" in given:
         raise _refused(name, value, "a path is needed, as text")
-    if may_be_remote:
-        return any_path(value)
-    refuse_remote(given, f"{name} needs a directory of this machine")
-    return Path(given)
+    if not may_be_remote:
+        refuse_remote(given, f"{name} needs a directory of this machine")
+    found = any_path(value)
+    if not isinstance(found, RemotePath):
+        _require_name(name, given)
+    return found
+
+
+def _require_name(name: str, given: str) -> None:
+    """Raise for what no path of this machine can be: the system would say so wherever it is first used."""
+    try:
+        longest = max(map(len, os.fsencode(given).split(b"/")))
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} has no form in bytes: {error}") from error
+    if longest > _LONGEST_NAME:
+        raise _refused(name, given, "a name in it is too long")
 
 
 def paths(name: str, values: object) -> list[Path]:

@@ -74,8 +74,8 @@ class OffsetStore:
 
     def of(self, group: object, partition: TopicPartition) -> GroupOffsets:
         """Return the offsets of a group in a partition. Raises UsageError for a name that Kafka does not take."""
-        name = arguments.text("group", group)
-        if not name or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_GROUP:
+        name = arguments.utf8("group", group)
+        if not name or len(name.encode()) > _LONGEST_GROUP:
             raise UsageError(f"group {name[:40]!r}: a name of 1 to {_LONGEST_GROUP} bytes is needed")
         return GroupOffsets(self, name, partition)
 
@@ -197,8 +197,8 @@ class GroupOffsets:
             InvalidTxnStateError, ProducerFencedError: as `ManagerProducer.append`.
             CleanerError: what `Log.append` raises.
         """
-        offset, text = arguments.whole("next_offset", next_offset, 0), arguments.text("metadata", metadata)
-        if len(text.encode("utf-8", "surrogatepass")) > _MOST_METADATA_BYTES:
+        offset, text = arguments.whole("next_offset", next_offset, 0), arguments.utf8("metadata", metadata)
+        if len(text.encode()) > _MOST_METADATA_BYTES:
             raise UsageError(f"metadata of {len(text)} characters; {_MOST_METADATA_BYTES} bytes are the most")
         if transaction is not None:
             arguments.require_methods("transaction", transaction, "append", "on_commit")

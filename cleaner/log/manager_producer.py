@@ -281,7 +281,7 @@ class ManagerProducer:
 
 def checked(transactional_id: object, timeout_ms: object) -> tuple[str, int]:
     """Return the arguments of `LogManager.producer`. Raises UsageError."""
-    name = arguments.text("transactional_id", transactional_id)
+    name = arguments.utf8("transactional_id", transactional_id)
     if not name:
         raise UsageError("a transaction over partitions needs a transactional id")
     return name, arguments.whole("transaction_timeout_ms", timeout_ms, 1, _LONGEST_TIMEOUT_MS)

@@ -194,6 +194,8 @@ class Table:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of keys, in order, all of one moment; otherwise as `get`."""
         found: list[bytes | None] = []
+        if not isinstance(keys, list | tuple):
+            keys = arguments.byte_strings("keys", keys)
         with self._guard:
             self._sync()
             for first in range(0, len(keys), _KEYS_AT_ONCE):
@@ -275,10 +277,10 @@ class Table:
     def _load(self, lookup: _Lookup, keys: Sequence[bytes]) -> None:
         try:
             lookup.keys = np.frombuffer(bytearray(b"".join((*keys, _PAD))), np.uint8)
+            lookup.sizes[:] = np.fromiter(map(len, keys), np.int64, len(keys))
         except TypeError:
             arguments.byte_strings("keys", keys)
             raise
-        lookup.sizes[:] = np.fromiter(map(len, keys), np.int64, len(keys))
         np.cumsum(lookup.sizes[:-1], out=lookup.starts[1:])
 
     def _look_up(self, lookup: _Lookup) -> None:

@@ -240,19 +240,23 @@ class TopicFollower:
 
     def seek(self, partition: int, offset: int) -> None:
         """Go on at an offset of a partition. Raises OffsetOutOfRangeError, UsageError."""
-        [number] = _checked_offsets({partition: offset}, self._topic.logs)
+        [number] = _checked_offsets({arguments.whole("partition", partition): offset}, self._topic.logs)
         follower = self._follow(number, offset)
         self._followers[number].close()
         self._followers[number] = follower
 
     def pause(self, *partitions: int) -> None:
         """Read nothing more of some partitions until `resume`."""
-        self._paused |= _checked_offsets(dict.fromkeys(partitions, 0), self._topic.logs).keys()
+        self._paused |= self._checked_partitions(partitions)
 
     def resume(self, *partitions: int) -> None:
         """Read some partitions again."""
-        self._paused -= _checked_offsets(dict.fromkeys(partitions, 0), self._topic.logs).keys()
+        self._paused -= self._checked_partitions(partitions)
         self._signal.notify()
+
+    def _checked_partitions(self, partitions: tuple[int, ...]) -> set[int]:
+        offsets = {arguments.whole("partition", each): 0 for each in partitions}
+        return set(_checked_offsets(offsets, self._topic.logs))
 
     def close(self) -> None:
         """End it; a second call does nothing."""

@@ -126,6 +126,10 @@ def test_paused_partitions_rest_and_others_go_on(manager: LogManager) -> None:
         for call in (lambda: follower.pause(3), lambda: follower.resume(-1), lambda: follower.seek(7, 0)):
             with pytest.raises(UsageError):
                 call()
+        for wrong in ([], {}, "1", None, True):
+            for of_one in (follower.pause, follower.resume, lambda each: follower.seek(each, 0)):
+                with pytest.raises(UsageError, match="partition"):
+                    of_one(wrong)  # type: ignore[arg-type]
         with pytest.raises(OffsetOutOfRangeError):
             follower.seek(1, 1000)
 

@@ -33,7 +33,7 @@ INTEGER: Values = ("5", b"5", 1.5, True, [], THING, 2**70, datetime(2026, 1, 1, 
 NEEDED_INTEGER: Values = (*INTEGER, None)
 TEXT: Values = (5, b"prices", 1.5, [], THING)
 NEEDED_TEXT: Values = (*TEXT, None)
-PATH: Values = (5, 1.5, b"/tmp", "", "a\0b", THING)
+PATH: Values = (5, 1.5, b"/tmp", "", "a\0b", "a/\ud800", "b" * 256, THING)
 FLAG: Values = ("no", "", 2, 1.0, [], None, THING)
 WORD: Values = ("all", 5, None, [], THING)
 SECONDS: Values = ("5", True, float("nan"), [], THING)
@@ -134,7 +134,7 @@ LOG: Table = {
         "transaction_timeout_ms": (*NEEDED_INTEGER, 0),
         "resume": FLAG,
     },
-    "offsets": {"group": (*NEEDED_TEXT, "", "g" * 2**15)},
+    "offsets": {"group": (*NEEDED_TEXT, "", "g" * 2**15, "\ud800")},
     "flush": {},
     "roll": {},
     "end_late_transactions": {},
@@ -151,7 +151,7 @@ OFFSETS: Table = {
     "load": {},
     "commit": {
         "next_offset": (*NEEDED_INTEGER, -1),
-        "metadata": (*NEEDED_TEXT, "m" * 4097),
+        "metadata": (*NEEDED_TEXT, "m" * 4097, "\ud800"),
         "transaction": (5, "service", THING),
     },
 }
@@ -177,7 +177,7 @@ MANAGER: Table = {
     "topic_config": {"name": NEEDED_TEXT},
     "delete_topic": {"name": NEEDED_TEXT},
     "log": {"topic": NEEDED_TEXT, "partition": NEEDED_INTEGER},
-    "producer": {"transactional_id": (*NEEDED_TEXT, ""), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},
+    "producer": {"transactional_id": (*NEEDED_TEXT, "", "\ud800"), "transaction_timeout_ms": (*NEEDED_INTEGER, 0)},
     "topic": {"name": NEEDED_TEXT, "key": (5, "str", None, str, THING), "value": (5, "json", None, THING)},
     "topics": {},
     "logs": {},

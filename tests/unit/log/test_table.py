@@ -380,6 +380,10 @@ def test_refusals(manager: LogManager, tmp_path: Path) -> None:
                 table.get(wrong)  # type: ignore[arg-type]
         with pytest.raises(errors.UsageError):
             table.get_many([b"a", "b"])  # type: ignore[list-item]
+        for keys in (None, 5, b"ab", {b"a": 1}, [np.int64(3)], np.array([1, 2])):
+            with pytest.raises(errors.UsageError, match="keys"):
+                table.get_many(keys)  # type: ignore[arg-type]
+        assert table.get_many(iter([b"a"])) == [None]  # type: ignore[arg-type]
         assert table.get(b"a") is None
     with pytest.raises(errors.LogClosedError, match="the table is closed"):
         table.get(b"a")

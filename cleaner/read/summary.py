@@ -230,13 +230,14 @@ def are_exchanged(fs: FileSystem, directory: Path, before: ListedFiles) -> bool:
     """
     Tell whether other files are in place of the closed segments of a listing: what was read since may be of both.
 
-    Raises:
-        LogDirOfflineError: the disk refuses.
+    A directory that cannot be listed counts as unchanged: what it was asked about is an error already.
     """
     try:
         now = list_log_files(fs, directory)
     except FileNotFoundError:
         return True
+    except CleanerError:
+        return False
     return _identities(now.segments[: len(before.segments)]) != _identities(before.segments)
 
 

@@ -191,7 +191,6 @@ RUNS: dict[tuple[str, ...], list[tuple[str, ...]]] = {
     ("run",): [("--config", "CONFIG")],
     ("serve",): [
         ("LOGS", "--listen", "192.0.2.1:9092"),
-        ("LOGS", "LOGS", "--listen", "127.0.0.1:0"),
         ("/no/such/directory" * 10,),
     ],
     ("config", "check"): [(), ("--config", "CONFIG"), ("--log-dir", "LOGS")],

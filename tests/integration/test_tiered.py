@@ -310,7 +310,7 @@ def test_one_bad_partition_does_not_stop_the_others(log: LogBuilder, tmp_path: P
         assert main([command, url, "--format", "json"]) != 0
         found = capsys.readouterr()
         assert "its manifest is damaged" in found.out + found.err
-        assert "other-0" in found.out
+        assert "other-0" in found.out, (command, found)
 
 
 def test_wrong_log_dirs_are_refused(log: LogBuilder, tmp_path: Path) -> None:

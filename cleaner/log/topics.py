@@ -240,7 +240,8 @@ class Topics:
         Args:
             name: of the topic.
             locked: see `Locked`.
-            waits: called with each directory that waits for its removal from then on, also before an error.
+            waits: called with each directory that waits for its removal from then on, once before it has that name and
+                once behind that, also before an error.
         Raises:
             UnknownTopicError: it does not exist.
             InvalidTopicError: a partition of it is a link.
@@ -253,6 +254,8 @@ class Topics:
             partition = TopicPartition(name, number)
             target = log_dir.path / partition_dir_name(partition, DirKind.DELETE, uuid.uuid4().hex)
             with locked(partition, log_dir):
+                # Once before: an interrupt may come in the call behind the renaming, and nobody would know of it.
+                waits(target)
                 try:
                     self._fs.rename(log_dir.path / str(partition), target)
                 finally:

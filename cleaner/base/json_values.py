@@ -16,7 +16,6 @@ if that is allowed (`LogView.verdict`; `why` then still has the text).
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import enum
 import functools
@@ -27,6 +26,7 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from cleaner.base.byte_order import byte_order_mark
 from cleaner.base.model import TopicPartition
 from cleaner.errors import shortened
 
@@ -78,8 +78,8 @@ def parse_json(data: bytes, *, max_values: int = MAX_VALUES) -> dict[str, JsonVa
     Raises:
         NotJsonError: anything else: not UTF-8, nested too deeply, infinite numbers, too many values.
     """
-    if data.startswith(codecs.BOM_UTF8):
-        raise NotJsonError("a byte-order mark (UTF-8) at its beginning; save it without one")
+    if mark := byte_order_mark(data):
+        raise NotJsonError(f"a byte-order mark ({mark}) at its beginning; save it without one")
     # At most one value begins at each of these, besides the outermost; those inside strings are counted too.
     if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
         raise NotJsonError(f"more than {max_values} values")

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cleaner.base.byte_order import byte_order_mark
 from cleaner.errors import ConfigError
 
 MAX_LINE_CHARACTERS = 1 << 20
@@ -50,13 +51,13 @@ def parse_properties(text: bytes, source: str) -> dict[str, str]:
             would be another, one that no program knows (a comment may have it).
     """
     values: dict[str, str] = {}
-    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    mark = byte_order_mark(text)
+    if mark == "UTF-16":
         raise _at_line(
             source, 1, "UTF-16, in which no program reads settings; save it as UTF-8 without a byte-order mark"
         )
-    has_mark = text.startswith(codecs.BOM_UTF8)
     for number, line in _logical_lines(text.removeprefix(codecs.BOM_UTF8).decode("iso-8859-1"), source):
-        if has_mark and number == 1:
+        if mark and number == 1:
             reason = "a byte-order mark (UTF-8) would be part of the first key; save it without one"
             raise _at_line(source, number, reason)
         key_end = _key_end(line)

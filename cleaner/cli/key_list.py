@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import codecs
 import json
 import os
 import sys
@@ -13,12 +12,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
+from cleaner.base.byte_order import byte_order_mark
 from cleaner.errors import UsageError
 
 KeysFormat = Literal["lines", "json"]
-
-# Editors put them before the first line. In UTF-16 no line is the key that its reader sees.
-_MARKS = ((codecs.BOM_UTF8, "UTF-8"), (codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
 
 
 def add_key_options(parser: argparse.ArgumentParser, add: Callable[..., object] | None = None) -> None:
@@ -79,8 +76,7 @@ def read_keys(name: str, form: KeysFormat) -> Iterator[bytes]:
 
 
 def _refuse_mark(where: str, line: bytes, form: KeysFormat) -> None:
-    encoding = next((name for mark, name in _MARKS if line.startswith(mark)), None)
-    if encoding is not None:
+    if encoding := byte_order_mark(line):  # in UTF-16 no line is the key that its reader sees
         hint = "" if form == "json" else "; if the key has it, --keys-format json can say so"
         raise UsageError(f"{where}: a byte-order mark ({encoding}) before the key; save it as UTF-8, without one{hint}")
 

@@ -54,7 +54,7 @@ class _Waiting(NamedTuple):
 
     last_offset: int
     order: int
-    future: concurrency.Future[None]
+    future: Any  # a `Durable`
 
 
 @dataclass
@@ -74,29 +74,100 @@ class _Request:
 
 
 @lru_cache(maxsize=1)
-def _durable_type(base: type[Any]) -> Callable[[LogFlusher], concurrency.Future[None]]:
+def _durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
     """Return the class of futures that flush for a caller who waits alone; `base`: the simulator has its own."""
 
     class Durable(base):  # type: ignore[misc]
+        """
+        A future whose caller may be interrupted anywhere.
+
+        `Future` has Python code around a lock, and an interrupt in it leaves the lock held for good. So a caller waits
+        for a lock of its own, which whoever ends the future only releases, in `open`; and what `Future` itself does
+        with that is left to flush threads, which no interrupt reaches: `settle`.
+
+        It cannot be cancelled: nor can the append.
+        """
+
         def __init__(self, flusher: LogFlusher) -> None:
             super().__init__()
+            self.set_running_or_notify_cancel()
             self._flusher = flusher
+            self._is_open = False
+            self._error: CleanerError | None = None
+            self._doors: list[concurrency.Lock] = []
+            self._callbacks: list[Callable[[Any], object]] = []
+            self._is_settled = False
+
+        def done(self) -> bool:
+            return self._is_open
+
+        def running(self) -> bool:
+            return not self._is_open
+
+        def cancel(self) -> bool:
+            return False
+
+        def cancelled(self) -> bool:
+            return False
 
         def result(self, timeout: float | None = None) -> None:
-            if not self.done():
-                self._flusher.on_wait(timeout)
-            super().result(timeout)
+            error = self.exception(timeout)
+            if error is not None:
+                raise error
 
         def exception(self, timeout: float | None = None) -> BaseException | None:
-            if not self.done():
+            if not self._is_open:
                 self._flusher.on_wait(timeout)
-            error: BaseException | None = super().exception(timeout)
-            return error
+                self._wait(timeout)
+            return self._error
 
         def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-            super().add_done_callback(fn)
-            if not self.done():
+            self._callbacks.append(fn)
+            if self._is_settled:
+                self._call_back()
+            elif not self._is_open:
                 self._flusher.hurry()
+
+        def open(self, error: CleanerError | None) -> None:
+            """Let the waiting callers go on; a second call does nothing new."""
+            if not self._is_open:
+                self._error = error
+                self._is_open = True
+            for door in list(self._doors):
+                with contextlib.suppress(RuntimeError):  # open already
+                    door.release()
+
+        def settle(self) -> None:
+            """Do what is due to others than waiting callers, after `open`; a second call does nothing new."""
+            if super().done():
+                pass
+            elif self._error is None:
+                self.set_result(None)
+            else:
+                self.set_exception(self._error)
+            self._is_settled = True
+            self._call_back()
+
+        def _wait(self, timeout: float | None) -> None:
+            door = concurrency.Lock()
+            door.acquire()
+            self._doors.append(door)
+            try:
+                if not self._is_open and not door.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+                    raise TimeoutError
+            finally:
+                self._doors.remove(door)
+
+        def _call_back(self) -> None:
+            while self._callbacks:
+                try:
+                    callback = self._callbacks.pop(0)
+                except IndexError:
+                    return  # another thread took it
+                try:
+                    callback(self)
+                except BaseException:  # noqa: BLE001 - nobody waits for it
+                    concurrency.report_uncaught()
 
     return Durable
 
@@ -138,8 +209,11 @@ class LogFlusher:
         # callback may request a flush.
         self._flushing = concurrency.RLock()
         self._lock = concurrency.RLock()
-        # Guarded by _lock: the waiting futures, ascending by offset; the final error.
+        # Guarded by _lock: the waiting futures, ascending by offset; those that are open but not settled; the final
+        # error.
         self._waiting: list[_Waiting] = []
+        self._opened: list[_Waiting] = []
+        self._settling = concurrency.RLock()  # held by a flush thread that settles futures
         self._orders = 0
         self._end: CleanerError | None = None
         # The last submitted request: while it is queued no other is needed.
@@ -187,8 +261,10 @@ class LogFlusher:
         if is_waiting:
             self._request()
         else:
-            _settle(future, error)
-        return future
+            future.open(error)
+            future.settle()  # nobody else has it
+        durable: concurrency.Future[None] = future
+        return durable
 
     def on_wait(self, timeout: float | None) -> None:
         """
@@ -262,10 +338,12 @@ class LogFlusher:
         """End all futures: those whose offsets are flushed succeed, the rest fail with `end`."""
         with self._flushing:
             self._fail(end or LogClosedError(self._where))
+        if self._opened:
+            self._request()
 
     def _request(self) -> None:
         """Have another thread flush, unless a request is queued that has not begun."""
-        if self._end is None and (self._requested is None or self._requested.has_begun):
+        if self._requested is None or self._requested.has_begun:
             request = _Request(self._alone >= _ALONE)
             self._submit(partial(self._flush_in_background, request))
             # Only now: a request that an interrupt prevented must not prevent later ones.
@@ -273,27 +351,41 @@ class LogFlusher:
 
     def _flush_in_background(self, request: _Request) -> bool:
         """Flush in another thread, or postpone it; futures carry an error to the waiting callers."""
-        if request.is_patient and request.flushes_seen != self._flushes and self._end is None:
-            request.flushes_seen = self._flushes
-            return True
-        # From here on a new request may come too late for this flush.
-        request.has_begun = True
-        with self._flushing:
-            try:
-                if self._end is None and self._log.flushed_offset < self._log.log_end_offset:
-                    if request.is_patient:
-                        self._alone = 0  # it was needed
-                    self._flush()
-                if self._end is not None:
-                    self._fail(self._end)  # the thread that met the error may have been interrupted before this
-                elif self._resolve():
-                    self._request()
-            except CleanerError as error:
-                self._fail_waiting(error)  # whatever it was, no other flush was requested for them
-            except BaseException as error:
-                self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
-                raise
+        try:
+            if request.is_patient and request.flushes_seen != self._flushes and self._end is None:
+                request.flushes_seen = self._flushes
+                return True
+            # From here on a new request may come too late for this flush.
+            request.has_begun = True
+            with self._flushing:
+                self._flush_for_others(was_patient=request.is_patient)
+        finally:
+            # Without the lock: their callbacks may wait for another flush.
+            self._settle()
         return False
+
+    def _flush_for_others(self, *, was_patient: bool) -> None:
+        try:
+            if self._end is None and self._log.flushed_offset < self._log.log_end_offset:
+                if was_patient:
+                    self._alone = 0  # it was needed
+                self._flush()
+            if self._end is not None:
+                self._fail(self._end)  # the thread that met the error may have been interrupted before this
+            elif self._resolve():
+                self._request()
+        except CleanerError as error:
+            self._fail_waiting(error)  # whatever it was, no other flush was requested for them
+        except BaseException as error:
+            self._fail_waiting(LogWriteError(self._where, f"the flush failed: {error!r}"))
+            raise
+
+    def _settle(self) -> None:
+        """Settle the open futures, in the order in which they were opened."""
+        with self._settling:
+            while self._opened:
+                self._opened[0].future.settle()
+                self._opened.pop(0)
 
     def _flush(self) -> None:
         began_ns = self._clock.monotonic_ns()
@@ -312,7 +404,7 @@ class LogFlusher:
 
     def _resolve(self) -> bool:
         """
-        End the futures whose offsets are flushed, or were cut off, one by one: a callback may come back here.
+        Open the futures whose offsets are flushed, or were cut off.
 
         Returns:
             Whether futures wait for later offsets.
@@ -329,17 +421,18 @@ class LogFlusher:
                 if first.last_offset < self._log.log_end_offset:
                     return True
                 error = self._cut_off(first.last_offset)
-            _settle(first.future, error)
-            self._forget(first)
+            self._open(first, error)
             ended += 1
 
     def _cut_off(self, offset: int) -> CleanerError:
         return LogWriteError(self._where, f"offset {offset} was cut off")
 
-    def _forget(self, waiting: _Waiting) -> None:
-        """Remove an entry whose future is done from the list; never before it is done."""
+    def _open(self, waiting: _Waiting, error: CleanerError | None) -> None:
+        """Open a future, and have it settled; again after an interrupt."""
+        waiting.future.open(error)
         with self._lock:
             if waiting in self._waiting:
+                self._opened.append(waiting)
                 self._waiting.remove(waiting)
 
     def _fail(self, end: CleanerError) -> None:
@@ -356,18 +449,7 @@ class LogFlusher:
                 if not self._waiting:
                     return
                 first = self._waiting[0]
-            _settle(first.future, error)
-            self._forget(first)
-
-
-def _settle(future: concurrency.Future[None], error: CleanerError | None) -> None:
-    """End a future unless it is ended; an interrupt may have stopped an earlier call in the middle."""
-    if future.done() or not (future.running() or future.set_running_or_notify_cancel()):
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
+            self._open(first, error)
 
 
 def _by_offset(waiting: _Waiting) -> tuple[int, int]:

@@ -2,10 +2,9 @@
 An exception at a chosen point of an operation on a writable log, and the rules that hold afterwards.
 
 A *point* is where CPython checks for signals, so that a handler's exception is raised there: at the beginning of a
-function and after a call of a compiled one, in our code and in `contextlib`. (It also checks at the end of a loop's
-body; loops that call nothing have no points. An interrupt inside `threading.Condition`, and so inside a future, is not
-survived: its lock stays held.) There is one exception in each run; then the log is used again, closed and opened. In
-every case:
+function and after a call of a compiled one, in our code, in `contextlib`, `threading` and `concurrent.futures`. (It
+also checks at the end of a loop's body; loops that call nothing have no points.) There is one exception in each run;
+then the log is used again, closed and opened. In every case:
 
     a record acknowledged as durable, or committed, is there, once, unchanged, in order
     a `durable` future ends, and nothing else hangs
@@ -16,9 +15,11 @@ every case:
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from cleaner.storage.segment.names import DirKind
 from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.partition import CheckedPartition
 
-_CODE = (str(Path(cleaner.__file__).parent), contextlib.__file__)
+_CODE = (str(Path(cleaner.__file__).parent), contextlib.__file__, threading.__file__, concurrent.futures._base.__file__)
 _PATIENCE_SECONDS = 20
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": "1048576", "index.interval.bytes": "100"}
 

@@ -52,7 +52,7 @@ def callers_alone_are_answered_before_the_force(
     """A caller who would flush by itself has its answer first."""
     if timeout_seconds is None and self._alone >= flusher._ALONE:
         for waiting in self._waiting[:1]:
-            flusher._settle(waiting.future, None)
+            waiting.future.settle(None)
     real(self, timeout_seconds)
 
 

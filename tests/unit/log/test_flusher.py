@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,14 +228,69 @@ def test_close_resolves_flushed_futures_and_fails_the_rest() -> None:
     assert log.flushes == 0
 
 
-def test_cancelled_future_is_skipped() -> None:
-    """Later futures are still resolved."""
+def _interrupt_opening(future: Any) -> None:
+    """An interrupt at the first attempt to end a future."""
+    real, calls = future.open, []
+
+    def interrupted(error: BaseException | None) -> None:
+        calls.append(error)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        real(error)
+
+    future.open = interrupted
+
+
+def test_future_cannot_be_cancelled() -> None:
+    """The flush is not called off, and what waits for it is told."""
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
-    first, second = (flusher.durable(_append(log, flusher)) for _ in range(2))
-    assert first.cancel()
+    future = flusher.durable(_append(log, flusher))
+    assert not future.cancel()
+    assert future.running()
     later.run()
-    assert second.result(0) is None
+    assert not future.running()
+    assert not future.cancelled()
+    assert future.result(0) is None
+
+
+def test_waiting_for_some_of_several_futures() -> None:
+    """`wait` and `as_completed` look into a future without asking it; a flush in a caller's thread is seen too."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    futures = [flusher.durable(_append(log, flusher)) for _ in range(2)]
+    flusher.flush()
+    assert all(future.done() for future in futures)
+    later.run()
+    assert wait(futures, 0).not_done == set()
+    assert set(as_completed(futures, 0)) == set(futures)
+
+
+def test_callback_may_ask_for_the_result_and_add_another() -> None:
+    """It is called after the waiting callers were let go; one that comes later is called at once."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher))
+    seen: list[object] = []
+    future.add_done_callback(lambda done: (seen.append(done.result()), done.add_done_callback(seen.append))[0])
+    later.run()
+    future.add_done_callback(seen.append)
+    assert seen == [None, future, future]
+
+
+def test_callback_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it: it is reported as any error in a thread that nobody catches."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    reported, seen = [], []
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: reported.append(arguments.exc_type))
+    future = flusher.durable(_append(log, flusher))
+    future.add_done_callback(lambda _: 1 // 0)
+    future.add_done_callback(lambda _: sys.exit(1))
+    future.add_done_callback(seen.append)
+    later.run()
+    assert reported == [ZeroDivisionError, SystemExit]
+    assert seen == [future]
 
 
 def test_callback_may_append_and_flush() -> None:
@@ -276,20 +333,13 @@ def test_flush_interrupted_while_futures_are_resolved_leaves_none_waiting() -> N
     log, later = _Log(), _Later()
     flusher = _flusher(log, later)
     futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
-    real, calls = futures[1].set_result, []
-
-    def interrupted(result: None) -> None:
-        calls.append(result)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        real(result)
-
-    futures[1].set_result = interrupted  # type: ignore[method-assign, assignment]
+    _interrupt_opening(futures[1])
     with pytest.raises(KeyboardInterrupt):
         flusher.flush()
     assert [future.done() for future in futures] == [True, False, False]
     later.run()
     assert [future.done() for future in futures] == [True, True, True]
+    assert wait(futures, 0).not_done == set()
 
 
 def test_flush_that_runs_out_of_memory_fails_the_futures_that_wait() -> None:
@@ -366,19 +416,12 @@ def test_flush_interrupted_while_futures_are_failed_leaves_none_waiting() -> Non
     flusher = _flusher(log, later)
     futures = [flusher.durable(_append(log, flusher)) for _ in range(3)]
     log.error = FailedFsyncError("a-0", OSError("gone"))
-    real, calls = futures[1].set_exception, []
-
-    def interrupted(error: BaseException | None) -> None:
-        calls.append(error)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        real(error)
-
-    futures[1].set_exception = interrupted  # type: ignore[method-assign, assignment]
+    _interrupt_opening(futures[1])
     with pytest.raises(KeyboardInterrupt):
         flusher.flush()
     assert [future.done() for future in futures] == [True, False, False]
     later.run()
+    assert wait(futures, 0).not_done == set()
     for future in futures:
         with pytest.raises(FailedFsyncError):
             future.result(0)

@@ -5,6 +5,12 @@ An entry is four words of a flat uint64 array: the two words of its key's digest
 empty slot), and its place: bits 0 to 31 are where its key begins in its file, or where its batch does if it has to be
 unpacked (PACKED); TOMBSTONE says that it has no value; the bits from NUMBER_SHIFT on are the number of the file. Two
 entries fill a cache line.
+
+Batches that were unpacked are kept in a ring of bytes (`log/unpacked_batches.py`): UNPACKED_ROWS rows of words, each as
+long as the batch has records (their offsets, where keys begin behind the rows, their sizes, and the same of values),
+and the bytes. A shelf has three words: the place without TOMBSTONE, how many bytes had been written into the ring
+before, and how many records there are. What is further behind than the ring is long was written over. A place has
+SHELVES_A_PLACE shelves to choose from.
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from numba import int64, uint64
 
 from cleaner.kernels.compile import inlined_jit, jit
 from cleaner.kernels.digest import digest_key
-from cleaner.kernels.memory import load_u8, multiply_high, prefetch, read_at
+from cleaner.kernels.memory import copy_bytes, load_u8, multiply_high, prefetch, read_at
 
 ENTRY_WORDS = 4
 GROUPS = 256  # of digests by their first bits, so that the entries of a group lie together in a table
@@ -25,6 +31,12 @@ POSITION_MASK = (1 << 32) - 1
 TOMBSTONE = 1 << 32
 PACKED = 1 << 33
 NUMBER_SHIFT = 34
+
+UNPACKED_ROWS = 5
+SHELF_WORDS = 3
+SHELVES_A_PLACE = 4
+_WORD_BYTES = 8
+_SPREAD = 0x9E3779B97F4A7C15  # odd, of bits without a pattern
 
 # What is known of a key.
 NO_VALUE = 0
@@ -237,9 +249,76 @@ def _read_value(descriptor, position, data, start, size, out, used):
     return FOUND, at, value_size
 
 
+@inlined_jit
+def _first_shelf(shelves, tag):
+    groups = uint64(shelves.size // (SHELF_WORDS * SHELVES_A_PLACE))
+    return int64(multiply_high(uint64(tag) * uint64(_SPREAD), groups)) * SHELF_WORDS * SHELVES_A_PLACE
+
+
+@jit
+def shelf_for(shelves, tag):
+    """Return the word at which a batch's shelf is or may be put: its own, or the one of its four that is oldest."""
+    first = _first_shelf(shelves, tag)
+    chosen = first
+    for at in range(first, first + SHELF_WORDS * SHELVES_A_PLACE, SHELF_WORDS):
+        if shelves[at] == tag:
+            return at
+        if shelves[at] == 0 or (shelves[chosen] != 0 and shelves[at + 1] < shelves[chosen + 1]):
+            chosen = at
+    return chosen
+
+
+@inlined_jit
+def _row_of(words, row, count, offset):
+    """Return the word that is a record's offset, among `count` from `row` on; -1: it is not there."""
+    low, high = row, row + count
+    while low < high:
+        middle = (low + high) >> 1
+        if words[middle] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < row + count and words[low] == offset else int64(-1)
+
+
+@inlined_jit
+def _find_unpacked(unpacked, words, shelves, written, tag, offset, data, start, size):
+    """Return where a record's value begins in the ring and its size; size -1: it is not there."""
+    first = _first_shelf(shelves, tag)
+    for at in range(first, first + SHELF_WORDS * SHELVES_A_PLACE, SHELF_WORDS):
+        if shelves[at] == tag and written - shelves[at + 1] <= unpacked.size:
+            begin, count = shelves[at + 1] % unpacked.size, shelves[at + 2]
+            row = _row_of(words, begin // _WORD_BYTES, count, offset)
+            if row < 0 or words[row + 2 * count] != size:
+                break
+            body = begin + UNPACKED_ROWS * _WORD_BYTES * count
+            key = body + words[row + count]
+            for i in range(size):
+                if load_u8(unpacked, key + i) != load_u8(data, start + i):
+                    return int64(0), int64(-1)
+            return body + words[row + 3 * count], words[row + 4 * count]
+    return int64(0), int64(-1)
+
+
 @jit
 def read_values(
-    table, slots, secret, descriptors, start_offset, data, starts, sizes, scratch, out, statuses, values, state
+    table,
+    slots,
+    secret,
+    descriptors,
+    start_offset,
+    unpacked,
+    unpacked_words,
+    shelves,
+    written,
+    data,
+    starts,
+    sizes,
+    scratch,
+    out,
+    statuses,
+    values,
+    state,
 ):
     """
     Look up keys and read their values, from STATE_DONE on.
@@ -248,10 +327,12 @@ def read_values(
         table, slots, secret, data, starts, sizes: as for `put_keys`; every key has a size.
         descriptors: int64, of the files by their numbers; -1: replaced, or gone.
         start_offset: records below it do not count.
+        unpacked, unpacked_words, shelves, written: the ring of unpacked batches, as uint8 and as int64, its shelves,
+            and int64, one cell, the bytes that were written into it.
         scratch: uint64, SCRATCH_WORDS.
         out: uint8, for values and what is read with them; from STATE_USED on.
-        statuses: uint8 a key: NO_VALUE, FOUND, or LOOK_CLOSER: the record is packed, its file was replaced, or what is
-            there is not this key.
+        statuses: uint8 a key: NO_VALUE, FOUND, or LOOK_CLOSER: the record has to be unpacked, its file was replaced, or
+            what is there is not this key.
         values: int64, shape (3, n): start in `out`, size (-1 without a value) and offset; for LOOK_CLOSER its place
             instead of the start.
         state: STATE_DONE is the first key that was not looked up: `out` has no room for its value.
@@ -276,8 +357,20 @@ def read_values(
                 if place & uint64(TOMBSTONE) and descriptor >= 0:
                     # In a table that is right; a key's bytes are compared before a value is handed out.
                     status = NO_VALUE
-                elif place & uint64(PACKED) or descriptor < 0:
+                elif descriptor < 0:
                     status = LOOK_CLOSER
+                elif place & uint64(PACKED):
+                    key, offset = starts[done], int64(marked) - 1
+                    start, size = _find_unpacked(
+                        unpacked, unpacked_words, shelves, written[0], int64(place), offset, data, key, sizes[done]
+                    )
+                    status = FOUND if size >= 0 else LOOK_CLOSER
+                    if size >= 0:
+                        if used + size > out.size:
+                            short = size
+                            break
+                        copy_bytes(out, used, unpacked, start, size)
+                        start, used = used, used + size
                 elif used + sizes[done] + 2 * _VARINT_BYTES + _GUESS > out.size:
                     short = sizes[done] + 2 * _VARINT_BYTES + _GUESS
                     break

@@ -15,7 +15,6 @@ and if it is wrong after that, the log is read.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +26,6 @@ from cleaner.base import arguments, concurrency
 from cleaner.errors import CorruptBatchError, LogClosedError, UsageError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import LOG_OVERHEAD_BYTES, Bytes, ReadBuffer
-from cleaner.format.key_digests import Words
 from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
 from cleaner.kernels import PAD_BYTES
@@ -35,6 +33,7 @@ from cleaner.kernels import table as kernel
 from cleaner.kernels.batch_header import size_of
 from cleaner.log.columns import Columns
 from cleaner.log.table_index import Numbered, TableIndex
+from cleaner.log.unpacked_batches import UnpackedBatches
 from cleaner.read.open_segment import OpenSegment
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView
@@ -45,7 +44,6 @@ from cleaner.storage.fs.file_system import is_local_disk, real_path
 if TYPE_CHECKING:
     from cleaner.log.reader import LogReader
 
-_BATCHES = 64
 _FIRST_OUT_BYTES = 64 << 10
 _KEPT_OUT_BYTES = 4 << 20
 _KEYS_AT_ONCE = 1 << 16
@@ -62,15 +60,6 @@ class _Lookup:
         self.starts, self.sizes = np.zeros(room, np.int64), np.zeros(room, np.int64)
         self.statuses, self.values = np.zeros(room, np.uint8), np.zeros((3, room), np.int64)
         self.state = np.zeros(2, np.int64)
-
-    def arguments(self, index: TableIndex, start_offset: int, scratch: Words, out: Bytes) -> tuple[object, ...]:
-        """Return the arguments of the kernel."""
-        file = index.file
-        return (
-            *(file.words, file.slots, file.secret, index.descriptors, start_offset),
-            *(self.keys, self.starts, self.sizes, scratch, out),
-            *(self.statuses, self.values, self.state),
-        )
 
 
 class _OneLookup(_Lookup):
@@ -114,7 +103,8 @@ class Table:
         # All guarded by _guard.
         self._index = TableIndex(fs, files, view, real_path(directory))
         self._is_closed = False
-        self._batches: OrderedDict[tuple[int, int], Columns] = OrderedDict()
+        self._batches = UnpackedBatches()
+        self._last_batch: tuple[int, Columns] | None = None
         self._may_distrust = True
         self._out = self._one_out = np.zeros(_FIRST_OUT_BYTES, np.uint8)
         self._out_cells = self._one_out.data
@@ -257,6 +247,7 @@ class Table:
         values = cut_out(self._out, starts, sizes)
         if self._out.size > _KEPT_OUT_BYTES:
             self._out = np.zeros(_FIRST_OUT_BYTES, np.uint8)
+        closer.sort(key=starts.__getitem__)  # a batch that several of them need is unpacked once
         for row in closer:
             place = int(starts[row])
             numbered = self._index.by_number.get(place >> kernel.NUMBER_SHIFT)
@@ -274,6 +265,15 @@ class Table:
                 values[row] = self._scan(keys[row])
         return values
 
+    def _arguments(self, lookup: _Lookup, start_offset: int, out: Bytes) -> tuple[object, ...]:
+        """Return the arguments of the kernel."""
+        index, file = self._index, self._index.file
+        return (
+            *(file.words, file.slots, file.secret, index.descriptors, start_offset, *self._batches.arguments),
+            *(lookup.keys, lookup.starts, lookup.sizes, self._scratch, out),
+            *(lookup.statuses, lookup.values, lookup.state),
+        )
+
     def _load(self, lookup: _Lookup, keys: Sequence[bytes]) -> None:
         try:
             lookup.keys = np.frombuffer(bytearray(b"".join((*keys, _PAD))), np.uint8)
@@ -287,7 +287,7 @@ class Table:
         start_offset = self._reader.log_start_offset
         lookup.state[:] = 0
         while True:
-            short = kernel.read_values(*lookup.arguments(self._index, start_offset, self._scratch, self._out))
+            short = kernel.read_values(*self._arguments(lookup, start_offset, self._out))
             if not short:
                 return
             used = int(lookup.state[kernel.STATE_USED])
@@ -300,7 +300,7 @@ class Table:
         if numbered is None or not place & kernel.PACKED:
             raise LookupError
         try:
-            columns = self._unpacked(numbered, place & kernel.POSITION_MASK)
+            columns = self._unpacked(numbered, place & ~kernel.TOMBSTONE)
         except CorruptBatchError as error:
             raise LookupError from error  # damage is reported when the log is read for a new index
         row = int(np.searchsorted(columns.offsets, offset))
@@ -318,16 +318,13 @@ class Table:
                 found = value if mine == key else found
         return found
 
-    def _unpacked(self, numbered: Numbered, position: int) -> Columns:
-        """Return the records of a packed batch; the last ones used are kept."""
-        at = numbered.number, position
-        columns = self._batches.pop(at, None)
-        if columns is None:
-            columns = _unpack(numbered.segment, position, self._files.batch_limit_bytes)
-            while len(self._batches) >= _BATCHES:
-                self._batches.popitem(last=False)
-        self._batches[at] = columns
-        return columns
+    def _unpacked(self, numbered: Numbered, place: int) -> Columns:
+        """Return the records of a packed batch, and keep them for the next lookups."""
+        if self._last_batch is None or self._last_batch[0] != place:
+            columns = _unpack(numbered.segment, place & kernel.POSITION_MASK, self._files.batch_limit_bytes)
+            self._batches.add(place, columns)
+            self._last_batch = place, columns
+        return self._last_batch[1]
 
     def _sync(self, *, now: bool = False) -> int:
         """Catch up with the log, if it has changed; returns its start. Raises LogClosedError, ForkedError."""
@@ -335,7 +332,7 @@ class Table:
         if self._is_closed:
             raise LogClosedError(self._files.directory, "the table is closed")
         self._index.catch_up(now=now)
-        self._one_arguments = self._one.arguments(self._index, start_offset, self._scratch, self._one_out)
+        self._one_arguments = self._arguments(self._one, start_offset, self._one_out)
         return start_offset
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.errors import CleanerError
-from cleaner.log import table_index
+from cleaner.log import table_index, unpacked_batches
 from cleaner.log.log import Log
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
@@ -85,9 +85,16 @@ class Lookups:
 
     @contextlib.contextmanager
     def _gathering(self) -> Iterator[None]:
-        """Have a table gather all that it puts into its index, in a service that does."""
-        many, most = (1, 3) if self._gathers else (table_index.MANY_OFFSETS, table_runs.RUN_ENTRIES)
-        with mock.patch.object(table_index, "MANY_OFFSETS", many), mock.patch.object(table_runs, "RUN_ENTRIES", most):
+        """In a service that gathers, have a table do so with all that it puts into its index, and keep few batches."""
+        if not self._gathers:
+            yield
+            return
+        with (
+            mock.patch.object(table_index, "MANY_OFFSETS", 1),
+            mock.patch.object(table_runs, "RUN_ENTRIES", 3),
+            mock.patch.object(unpacked_batches, "ROOM_BYTES", 4096),
+            mock.patch.object(unpacked_batches, "SHELVES", 8),
+        ):
             yield
 
     def _live(self, fs: SimFiles, process: Process) -> None:

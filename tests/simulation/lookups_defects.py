@@ -101,3 +101,10 @@ def a_run_is_put_in_front_of_those_before_it(real: Any, file: Any, gathered: Any
 
     gathered.groups = aged
     real(file, gathered)
+
+
+@breaks(TableIndex, "begin")
+def the_number_of_a_file_is_given_again(real: Any, index: Any) -> None:
+    """Batches that were unpacked before a cut are found in what was appended since."""
+    real(index)
+    index._next_number = 0

@@ -136,7 +136,10 @@ def _look_up(layout: Layout) -> None:
     no_file = np.full(1, -1, np.int64)
     key = np.zeros(PAD_BYTES, np.uint8)
     state = np.zeros(2, np.int64)
-    table.read_values(words, 1024, secret, no_file, 0, key, one, one, scratch, out, np.zeros(1, np.uint8), cell, state)
+    statuses, shelves = np.zeros(1, np.uint8), np.zeros(table.SHELF_WORDS * table.SHELVES_A_PLACE, np.int64)
+    table.shelf_for(shelves, 1)
+    unpacked = out, out.view(np.int64), shelves, one
+    table.read_values(words, 1024, secret, no_file, 0, *unpacked, key, one, one, scratch, out, statuses, cell, state)
 
 
 def _erase(path: Path, block: Block, retention: BlockRetention) -> None:

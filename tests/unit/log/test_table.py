@@ -14,7 +14,10 @@ import pytest
 
 import cleaner
 from cleaner import Log, LogManager, Record, Table, errors, open_reader
-from cleaner.log import table_index
+from cleaner.format.layout import Layout
+from cleaner.kernels import table as table_kernel
+from cleaner.log import table as table_module
+from cleaner.log import table_index, unpacked_batches
 from cleaner.state import table_runs
 from cleaner.state.table_file import TableFile
 from tests.crash.interrupts import FaultyFileSystem
@@ -53,6 +56,9 @@ def test_agrees_with_latest(tmp_path: Path, seed: int, gathers: bool, monkeypatc
     rng = random.Random(seed)
     if gathers:
         gather(monkeypatch)
+        # Some batches fit, one after the other.
+        monkeypatch.setattr(unpacked_batches, "ROOM_BYTES", 4096)
+        monkeypatch.setattr(unpacked_batches, "SHELVES", 8)
     codec = ("producer", "zstd", "lz4", "producer")[seed]
     settings = {"compression.type": codec, "segment.bytes": "4000", "delete.retention.ms": "0"}
     with LogManager(tmp_path / "logs", create=True, cleaner=False, tasks=False) as manager:
@@ -119,6 +125,68 @@ def put(log: Log, *pairs: tuple[str, str | None]) -> None:
     """Append and flush."""
     log.append([Record(key.encode(), None if value is None else value.encode()) for key, value in pairs])
     log.flush()
+
+
+@pytest.mark.parametrize("room", [64 << 10, 200 << 10])
+def test_unpacked_batches_in_a_small_ring(manager: LogManager, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of many sizes, in another order each time: over each other, over the end, and some that are too large."""
+    monkeypatch.setattr(unpacked_batches, "ROOM_BYTES", room)
+    monkeypatch.setattr(unpacked_batches, "SHELVES", 16)
+    rng = random.Random(room)
+    manager.alter_topic("t", {"compression.type": "lz4"})
+    log = manager.log("t")
+    expected: dict[bytes, bytes] = {}
+    for batch in range(60):
+        size = 40_000 if batch % 20 == 7 else rng.choice((0, 1, 300, 4000))
+        records = [Record(b"%d-%d" % (batch, key), rng.randbytes(size // 2) * 2) for key in range(rng.randrange(1, 5))]
+        log.append(records)
+        expected |= {record.key or b"": record.value or b"" for record in records}
+    log.flush()
+    keys = list(expected)
+    with log.table() as table:
+        for _ in range(30):
+            some = rng.sample(keys, rng.randrange(1, 40))
+            assert table.get_many(some) == [expected[key] for key in some]
+            again = rng.choice(some)
+            assert [table.get(again) for _ in range(2)] == [expected[again]] * 2
+        found = int(table._batches.arguments[3][0])
+        assert found > 3 * room  # it went round
+
+
+def test_batch_that_was_written_over_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one with the same key at the same place has another value."""
+    monkeypatch.setattr(unpacked_batches, "ROOM_BYTES", 4096)
+    batches = unpacked_batches.UnpackedBatches()
+    one, key = np.ones(1, np.int64), np.frombuffer(b"key", np.uint8)
+
+    def found(place: int) -> bytes | None:
+        ring, words, shelves, written = batches.arguments
+        start, size = table_kernel._find_unpacked(ring, words, shelves, written[0], place, 7, key, 0, 3)
+        return None if size < 0 else ring[start : start + size].tobytes()
+
+    for place in range(1, 7):
+        data = np.zeros(984, np.uint8)  # with the rows 1024 bytes
+        data[:6] = np.frombuffer(b"key%03d" % place, np.uint8)
+        batches.add(place, Layout(data, 7 * one, one, 0 * one, 3 * one, 3 * one, 3 * one, 0 * one))
+        assert found(place) == b"%03d" % place
+    assert [found(place) for place in range(8)] == [None, None, None, b"003", b"004", b"005", b"006", None]
+
+
+def test_batch_that_is_kept_is_unpacked_once(manager: LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each of its keys, one by one or together."""
+    manager.alter_topic("t", {"compression.type": "zstd"})
+    log = manager.log("t")
+    for batch in range(3):
+        log.append([Record(b"%d-%d" % (batch, key), b"v" * key) for key in range(50)])
+    log.flush()
+    unpacked: list[int] = []
+    real = table_module._unpack
+    monkeypatch.setattr(table_module, "_unpack", lambda *rest: unpacked.append(rest[1]) or real(*rest))
+    keys = [b"%d-%d" % (batch, key) for key in range(50) for batch in range(3)]
+    with log.table() as table:
+        assert table.get_many(keys) == [b"v" * key for key in range(50) for _ in range(3)]
+        assert [table.get(key) for key in keys] == [b"v" * key for key in range(50) for _ in range(3)]
+    assert len(unpacked) == 3
 
 
 def test_values_of_any_size(manager: LogManager) -> None:

@@ -1,6 +1,6 @@
 """
 Paths into storage that is not mounted: `s3://bucket/prefix`, `gs://bucket/prefix`, `abfs://container@host/prefix`,
-`webhdfs://host:port/path`.
+`hdfs://host:port/path`, `webhdfs://host:port/path`.
 
 Such a path is a `Path`, so that everything that names a file's place can hold one; it prints as its URL. The file
 system calls of `Path` itself are of no use for it: its files are read through `storage/fs/remote.py`.
@@ -19,14 +19,23 @@ from typing import NamedTuple
 
 from cleaner.errors import UsageError
 
-SCHEMES = ("s3", "gs", "abfs", "abfss", "webhdfs", "swebhdfs")
+SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "webhdfs", "swebhdfs")
 """The kinds of storage that can be read."""
 
-KINDS = "s3://, gs://, abfs://, webhdfs://"
+KINDS = "s3://, gs://, abfs://, hdfs://, webhdfs://"
 """The same in words."""
 
 TIERED = "tiered+"
 """Begins the scheme of a log dir that is joined with its moved segments."""
+
+_AZURES = "no bucket; give {}://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"
+_WANTED = {
+    "abfs": _AZURES,
+    "abfss": _AZURES,
+    "hdfs": "no name node; give {}://NAMENODE:8020/PATH",
+    "webhdfs": "no name node; give {}://NAMENODE:9870/PATH",
+    "swebhdfs": "no name node; give {}://NAMENODE:9871/PATH",
+}
 
 _INSIDE = "::"
 
@@ -94,13 +103,11 @@ def any_path(text: str | os.PathLike[str]) -> Path:
             f"{scheme}://...@...: credentials do not belong in a path, where others can read them; they come from the "
             "environment, ~/.aws or the machine's role"
         )
-    if scheme == "hdfs":
-        raise UsageError(f"{given}: HDFS is read over HTTP: give webhdfs://NAMENODE:9870/PATH")
     if scheme not in SCHEMES:
         raise UsageError(f"{given}: logs are read from {KINDS} and from mounted file systems, not from {scheme}://")
     if not bucket or (scheme.startswith("abfs") and "@" not in bucket):
-        wanted = "CONTAINER@ACCOUNT.dfs.core.windows.net" if scheme.startswith("abfs") else "BUCKET"
-        raise UsageError(f"{given}: no bucket; give {scheme}://{wanted}/PREFIX")
+        words = _WANTED.get(scheme, "no bucket; give {}://BUCKET/PREFIX").format(scheme)
+        raise UsageError(f"{given}: {words}")
     return RemotePath(given)
 
 

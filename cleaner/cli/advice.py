@@ -120,7 +120,9 @@ def _of_disk(error: CleanerError) -> str:
         if not isinstance(moved, RemotePath):
             return f"`ls -ld {moved}` and `findmnt --target {moved}` show what has become of the moved segments' place"
         scheme = str(moved).partition(":")[0]
-        tool = {"s3": "aws s3 ls", "gs": "gcloud storage ls", "webhdfs": "hdfs dfs -ls"}.get(scheme, "rclone lsf")
+        tool = {"s3": "aws s3 ls", "gs": "gcloud storage ls", "hdfs": "hdfs dfs -ls", "webhdfs": "hdfs dfs -ls"}.get(
+            scheme, "rclone lsf"
+        )
         return f"`{tool}` with its URL shows whether this machine may read it, and whether it answers"
     place = _existing_path(error)
     match cause.errno if cause is not None else None:

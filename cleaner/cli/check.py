@@ -48,7 +48,7 @@ It reports keys that are deleted in one and alive in another, values that are go
 back, lost markers, and where logs part; and the offset below which tombstones may go, for
 `cleaner clean --safe-tombstones FILE`.
 
-Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

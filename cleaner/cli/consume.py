@@ -41,7 +41,7 @@ after the other.
 Nothing is locked and nothing changed: a writer and a cleaner may be at work. What a writer has appended is seen at
 once; with --flushed only what is known to be on disk, which is what Kafka calls the high watermark.
 
-The log dir may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+The log dir may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

@@ -31,7 +31,7 @@ them; on a terminal control characters are made visible. The dump goes on behind
 
 Takes no lock and writes nothing, so it may run beside a broker.
 
-Files may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+Files may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

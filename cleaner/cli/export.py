@@ -33,7 +33,7 @@ With --changes it is compared with the export that is there: rows to put and key
 
 Nothing in the log dir is locked or changed. Needs the extra `export` (docs/export.md).
 
-The log dir may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+The log dir may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

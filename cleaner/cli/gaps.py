@@ -31,7 +31,7 @@ A log dir does not tell everything. Below the cleaner checkpoint a lost segment 
 Reads every batch and verifies its checksum, takes no lock and writes nothing, so it may run beside a broker and on a
 read-only mount; it also reads a single partition's directory.
 
-Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

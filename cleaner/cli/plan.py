@@ -57,7 +57,7 @@ producers, ages, and of __consumer_offsets groups and topics. Of a partition at 
 Takes no lock and writes nothing, so it may run beside a broker; the figures of a log that is being written are
 then already out of date.
 
-Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

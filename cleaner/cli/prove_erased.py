@@ -37,7 +37,7 @@ file of its own. What the search does not cover is part of the certificate: free
 With --check a certificate is checked: that it is unaltered, that its files still have the bytes that were searched,
 and, with --salt and --keys, that it covers the keys.
 
-Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

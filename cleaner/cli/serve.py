@@ -35,7 +35,7 @@ Consumer groups work; what they commit is kept until the process ends.
 With --compacted clients see the last value of each key: topics are copied to a scratch directory, cleaned there as
 `cleaner clean` does, and removed at the end.
 
-Log dirs may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs://, tiered+...:: (docs/buckets.md).
+Log dirs may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs://, tiered+...:: (docs/buckets.md).
 
 Only loopback addresses are served, unless --access names a file with a certificate and users. Records end at the
 high watermark, as for any consumer. Needs the extra `serve` of this package (docs/serve.md)."""

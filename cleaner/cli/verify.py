@@ -36,7 +36,7 @@ locked and nothing changes. Errors are reported with file, position and offset, 
 With --as it replays internal topics instead, record by record, as the coordinators, registries and Connect workers do
 that read them, and compares what they make of both logs: offsets, members, transactions, schemas, connectors.
 
-Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, webhdfs:// (docs/buckets.md)."""
+Directories may be in a bucket or in HDFS: s3://, gs://, abfs://, hdfs://, webhdfs:// (docs/buckets.md)."""
 
 EXAMPLES = """\
 examples:

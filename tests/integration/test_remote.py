@@ -242,7 +242,7 @@ def test_library_refuses_what_would_change_a_bucket(places: dict[str, str], serv
         (f"gs://{KEY_ID}:{SECRET}@bucket/kafka", "credentials do not belong in a path"),
         (f"abfs://{KEY_ID}:{SECRET}@bucket/kafka", "credentials do not belong in a path"),
         ("ftp://bucket/kafka", "not from ftp://"),
-        ("hdfs://namenode:8020/kafka", "give webhdfs://NAMENODE:9870/PATH"),
+        ("hdfs:///kafka", "no name node; give hdfs://NAMENODE:8020/PATH"),
         ("abfs://container/kafka", "give abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PREFIX"),
         ("s3:///kafka", "no bucket"),
         (f"s3://{BUCKET}/kafka/none", "no such directory"),

@@ -104,7 +104,8 @@ def a_run_is_put_in_front_of_those_before_it(real: Any, file: Any, gathered: Any
 
 
 @breaks(TableIndex, "begin")
-def the_number_of_a_file_is_given_again(real: Any, index: Any) -> None:
+def numbers_of_files_are_given_again(real: Any, index: Any) -> None:
     """Batches that were unpacked before a cut are found in what was appended since."""
+    first = min(index.by_number, default=index._next_number)
     real(index)
-    index._next_number = 0
+    index._next_number = first

@@ -11,7 +11,7 @@ public class MiniHdfs {
         MiniDFSCluster cluster = new MiniDFSCluster.Builder(conf)
             .nameNodeHttpPort(Integer.parseInt(arguments[1])).numDataNodes(1).build();
         cluster.waitActive();
-        System.out.println("READY");
+        System.out.println("READY " + cluster.getNameNodePort());
         System.out.flush();
         while (System.in.read() >= 0) {
             continue;

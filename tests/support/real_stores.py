@@ -46,7 +46,12 @@ class RealStore(S3Server):
     Args:
         kind: `gs`, `abfs` or `webhdfs`.
         upstream: the server's port.
+    Attributes:
+        rpc_port: of HDFS, the name node's in its own language.
+        process_id: of the server.
     """
+
+    rpc_port = process_id = 0
 
     def __init__(self, kind: str, upstream: int) -> None:
         super().__init__(upstream)
@@ -152,6 +157,10 @@ def real_store(kind: str, directory: Path) -> Iterator[RealStore]:
                 assert time.monotonic() < until, (directory / "log").read_text()
                 time.sleep(0.1)
         server = RealStore(kind, port)
+        server.process_id = process.pid
+        server.rpc_port = (
+            int((directory / "log").read_text().partition("READY ")[2].split()[0]) if kind == "webhdfs" else 0
+        )
         try:
             yield server
         finally:

@@ -9,8 +9,8 @@ What a disk gives and a bucket does not:
 - Cheap listings: one request lists a directory with sizes and ETags, and is used for `Limits.listing_seconds`.
 - Reads that work or fail: a request is repeated a few times with growing pauses if its answer may change.
 
-`s3.py`, `gs.py`, `abfs.py` and `webhdfs.py` make the requests themselves. `storage/tiered` answers them for log dirs
-that are joined with the segments a broker has moved away.
+`s3.py`, `gs.py`, `abfs.py`, `hdfs.py` and `webhdfs.py` make the requests themselves. `storage/tiered` answers them for
+log dirs that are joined with the segments a broker has moved away.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ _STORES = {
     "gs": "cleaner.storage.fs.gs:GoogleStorage",
     "abfs": "cleaner.storage.fs.abfs:AzureStorage",
     "abfss": "cleaner.storage.fs.abfs:AzureStorage",
+    "hdfs": "cleaner.storage.fs.hdfs:Hdfs",
     "webhdfs": "cleaner.storage.fs.webhdfs:WebHdfs",
     "swebhdfs": "cleaner.storage.fs.webhdfs:WebHdfs",
     "tiered": "cleaner.storage.tiered.store:TieredStorage",

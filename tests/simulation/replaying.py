@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,12 +38,25 @@ from tests.simulation.bench import Bench
 from tests.simulation.found import Wrong
 from tests.simulation.processes import Process
 from tests.support.batch_reader import without_room
-from tests.support.coordinator_records import Pair, classic_group, offset_commit
+from tests.support.coordinator_records import (
+    TOPIC_ID,
+    Pair,
+    classic_group,
+    current,
+    group_epoch,
+    member,
+    offset_commit,
+    target,
+    target_epoch,
+)
 
 SCHEMAS, SOURCES = "_schemas", "connect-offsets"
 TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SCHEMAS, SOURCES)
 _PLACES = 2  # of each kind
+_TOPIC_ID = urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")  # as Kafka prints it
 _TOMBSTONE_SHARE = 0.2
+_GROUP_SHARE = 0.2
+_LEAVE_SHARE = 0.3
 _WAIT_SHARE = 0.2
 _ACCIDENT_SHARE = 0.4
 _CHANGES_OF_A_ROUND = 60
@@ -103,6 +117,25 @@ class _Written(NamedTuple):
     number: int
 
 
+def _joined(name: str, number: int) -> list[Pair]:
+    """What a coordinator writes when a member joins a consumer group, at once."""
+    return [group_epoch(name, number), member(name, "m"), *_assigned(name, number)]
+
+
+def _assigned(name: str, number: int) -> list[Pair]:
+    return [target_epoch(name, number), target(name, "m", [number]), current(name, "m", number, [number])]
+
+
+def _rebalanced(name: str, number: int) -> list[Pair]:
+    return [group_epoch(name, number), *_assigned(name, number)]
+
+
+def _left(name: str) -> list[Pair]:
+    """Tombstones in the order in which a coordinator accepts them."""
+    gone = [current(name, "m", 0, None), target(name, "m", None), member(name, "m", None)]
+    return [*gone, target_epoch(name, None), group_epoch(name, None)]
+
+
 class ReplayedTopics:
     """
     The internal topics of one log dir, and what was written to them.
@@ -120,6 +153,8 @@ class ReplayedTopics:
         self._written = {
             (each, at, each.record(at, 0)[0]): [_Written(None, 0)] for each in _WRITERS for at in range(_PLACES)
         }
+        # Likewise the epochs of consumer groups, whose records are written together.
+        self._groups: dict[str, list[int | None]] = {f"new {at}": [None] for at in range(_PLACES)}
         # Outside of the disk, which knows nothing of it.
         self._home = bench.world.disk.root.with_name("replayed")
         self._before, self._spoiled = self._home / "before", self._home / "spoiled"
@@ -129,9 +164,12 @@ class ReplayedTopics:
     # ---- what is written -------------------------------------------------------------------------------------------
 
     def write(self, manager: LogManager) -> None:
-        """Write a record or a tombstone, and perhaps wait until it is durable."""
+        """Write a record or a tombstone, or a group's, and perhaps wait until it is durable."""
         rng = self._rng
         self._number += 1
+        if rng.random() < _GROUP_SHARE:
+            self._write_group(manager)
+            return
         (writer, at, key), may_be = rng.choice([*self._written.items()])
         value = None if rng.random() < _TOMBSTONE_SHARE else writer.record(at, self._number)[1]
         may_be.append(_Written(value, self._number))
@@ -140,10 +178,28 @@ class ReplayedTopics:
             appended.durable.result()
             del may_be[:-1]
 
+    def _write_group(self, manager: LogManager) -> None:
+        rng = self._rng
+        name, may_be = rng.choice([*self._groups.items()])
+        epoch: int | None = self._number
+        if may_be[-1] is None:
+            pairs = _joined(name, self._number)
+        elif rng.random() < _LEAVE_SHARE:
+            pairs, epoch = _left(name), None
+        else:
+            pairs = _rebalanced(name, self._number)
+        may_be.append(epoch)
+        appended = manager.log(CONSUMER_OFFSETS).append([Record(*pair) for pair in pairs])
+        if rng.random() < _WAIT_SHARE:
+            appended.durable.result()
+            del may_be[:-1]
+
     def closed(self) -> None:
         """Note that all of it is on disk: the log dir was closed in order."""
         for may_be in self._written.values():
             del may_be[:-1]
+        for epochs in self._groups.values():
+            del epochs[:-1]
 
     def settle(self) -> None:
         """Find out what an accident has left of it; the log dir has just been opened, which completes a swap."""
@@ -156,6 +212,12 @@ class ReplayedTopics:
             if value not in [each.value for each in may_be]:
                 raise Wrong(f"{writer.name.format(at)} is {value!r}, written were {may_be}")
             may_be[:] = [each for each in may_be if each.value == value][-1:]
+        for name, epochs in self._groups.items():
+            value = _last(self._path, CONSUMER_OFFSETS, group_epoch(name, None)[0])
+            epoch = None if value is None else int.from_bytes(value[2:6], "big")
+            if epoch not in epochs:
+                raise Wrong(f"group {name} is at epoch {epoch}, written were {epochs}")
+            epochs[:] = [epoch]
 
     # ---- around a round --------------------------------------------------------------------------------------------
 
@@ -176,11 +238,23 @@ class ReplayedTopics:
         Args:
             known: what the service itself has committed.
         """
-        expected = {
+        expected: dict[Thing, tuple[str, Collection[str]]] = {
             Thing(writer.kind, writer.name.format(at)): (writer.field, [str(may_be[-1].number)])
             for (writer, at, _), may_be in self._written.items()
             if may_be[-1].value is not None
-        } | {thing: ("state" if thing.kind == "transaction" else thing.kind, one_of) for thing, one_of in known.items()}
+        }
+        for name, epochs in self._groups.items():
+            if (epoch := epochs[-1]) is not None:
+                words, assigned = (
+                    f"group {name}, member m",
+                    [{"topicId": _TOPIC_ID, "partitions": [epoch]}],
+                )
+                expected[Thing("group", f"group {name}")] = ("epoch", [str(epoch)])
+                expected[Thing("member", words)] = ("epoch", [str(epoch)])
+                expected[Thing("target assignment", words)] = ("topicPartitions", [str(assigned)])
+        expected |= {
+            thing: ("state" if thing.kind == "transaction" else thing.kind, one_of) for thing, one_of in known.items()
+        }
         if self._must_be_the_same(is_over=True):
             found = dict(self._state())
             for thing in sorted(found.keys() | expected.keys()):
@@ -281,7 +355,7 @@ def spoil(directory: Path, key: bytes, how: str) -> Path | None:
 
 
 def _batches(directory: Path, key: bytes) -> Iterator[tuple[Path, Batch]]:
-    """Yield the batches with a record of a key; each has one record, as it was written alone."""
+    """Yield the batches with a record of a key, which has one of it; all but those of groups have one record."""
     for path in sorted(directory.glob(f"*{names.LOG}")):
         for batch in read_batches(without_room(path.read_bytes())):
             if not batch.control and any(record.key == key for record in read_records(batch)):
@@ -291,4 +365,4 @@ def _batches(directory: Path, key: bytes) -> Iterator[tuple[Path, Batch]]:
 def _last(log_dir: Path, topic: str, key: bytes) -> bytes | None:
     """Return the last value of a key, as the tests' own reader finds it."""
     found = [batch for _, batch in _batches(log_dir / str(TopicPartition(topic, 0)), key)]
-    return read_records(found[-1])[0].value if found else None
+    return [record.value for record in read_records(found[-1]) if record.key == key][-1] if found else None

@@ -17,7 +17,7 @@ from cleaner.verification.replay.schemas import SchemaReplay
 from cleaner.verification.replay.transactions import TransactionReplay
 from tests.simulation.planting import breaks
 from tests.simulation.replaying import spoil
-from tests.support.coordinator_records import classic_group, offset_commit
+from tests.support.coordinator_records import classic_group, group_epoch, offset_commit
 
 
 @breaks(CommittedOffsets, "delete")
@@ -49,6 +49,47 @@ def replays_take_the_first_state_of_a_transaction(real: Any, replay: Any, *recor
 def replays_ignore_generations(real: Any, groups: Any, name: str, value: Any) -> None:
     """A group is the same in each of them."""
     real(groups, name, None if value is None else value | {"generation": 0})
+
+
+@breaks(Groups, "metadata")
+def replays_take_the_first_epoch_of_a_group(real: Any, groups: Any, kind: str, name: str, value: Any) -> None:
+    """Later ones are passed over, but not its end."""
+    group = groups._groups.get(name)
+    if value is None or group is None or not group.facts:
+        real(groups, kind, name, value)
+
+
+@breaks(Groups, "member")
+def replays_never_forget_a_member(real: Any, groups: Any, kind: str, name: str, member_id: str, value: Any) -> None:
+    """Its tombstone is passed over."""
+    if value is not None:
+        real(groups, kind, name, member_id, value)
+
+
+@breaks(Groups, "current")
+def replays_leave_a_member_at_its_first_epoch(
+    real: Any, groups: Any, kind: str, name: str, member_id: str, value: Any
+) -> None:
+    """What it was assigned since is passed over."""
+    group = groups._groups.get(name)
+    if value is None or group is None or member_id not in group.members or not group.members[member_id].current:
+        real(groups, kind, name, member_id, value)
+
+
+@breaks(Groups, "target")
+def replays_keep_target_assignments(real: Any, groups: Any, kind: str, name: str, member_id: str, value: Any) -> None:
+    """Their tombstones are passed over."""
+    if value is not None:
+        real(groups, kind, name, member_id, value)
+
+
+@breaks(rounds, "_clean_here")
+def rounds_drop_what_a_group_wrote_last(real: Any, work: Any, *args: Any) -> Any:
+    """It is where it was before, or gone."""
+    report = real(work, *args)
+    if work.log.topic_partition.topic == CONSUMER_OFFSETS:
+        spoil(work.log.directory, group_epoch("new 0", 0)[0], "cut")
+    return report
 
 
 @breaks(SchemaReplay, "_schema")

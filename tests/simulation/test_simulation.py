@@ -80,6 +80,8 @@ _FOUND = {
     "undone records stay in the room": 415,
     "a segment that loses its room counts as cut": 108,
     "numbers of files are given again": 1640,
+    "replays leave a member at its first epoch": 137,
+    "rounds drop what a group wrote last": 137,
 }
 
 

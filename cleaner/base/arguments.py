@@ -7,7 +7,7 @@ public calls check here first. A refusal is a `UsageError`, or a `ConfigError` f
 
 from __future__ import annotations
 
-import math
+import numbers
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -45,12 +45,12 @@ def whole(name: str, value: object, least: int = -_HIGHEST - 1, most: int = _HIG
 
 
 def seconds(name: str, value: object) -> float | None:
-    """Return a time to wait, 0 or more; None means forever."""
+    """Return a time to wait, 0 or more, from a number of any kind, numpy's included; None means forever."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:  # not a number: NaN
         raise _refused(name, value, "a number of seconds or None is needed")
-    return max(0.0, float(min(value, _HIGHEST)))
+    return float(_HIGHEST) if value > _HIGHEST else max(0.0, float(value))  # type: ignore[operator]
 
 
 def text(name: str, value: object) -> str:

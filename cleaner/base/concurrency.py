@@ -43,6 +43,7 @@ __all__ = [
     "Timer",
     "current_thread",
     "get_ident",
+    "is_held",
     "local",
     "main_thread",
     "report_uncaught",
@@ -59,6 +60,12 @@ def __getattr__(name: str) -> object:
     found: object = getattr(concurrent.futures, name)
     globals()[name] = found  # the next time it is found without a call
     return found
+
+
+def is_held(lock: RLock) -> bool:
+    """Tell whether this thread has a lock: where it should not, a signal handler runs in the middle of another call."""
+    held: bool = lock._is_owned()  # type: ignore[attr-defined]
+    return held
 
 
 def report_uncaught() -> None:

@@ -314,7 +314,7 @@ class ActiveSegment:
             if self._is_forcing:
                 raise LogWriteError(self.directory, "called by a signal handler, in the middle of an fsync")
             if self._fsync_error is not None:
-                raise self._fsync_error
+                raise self._fsync_error.with_traceback(None)
             if self._is_retired:
                 return
             # Failed until it is known to have succeeded: another exception, such as an interrupt, may replace the error

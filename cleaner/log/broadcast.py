@@ -98,7 +98,11 @@ class Broadcast:
         token = object()
         with self._guard:
             self._members = {**self._members, token: listener}
-        self._start_if_shared()
+        try:
+            self._start_if_shared()
+        except BaseException:  # interrupted
+            self._leave(token)
+            raise
         return partial(self._leave, token)
 
     def _leave(self, token: object) -> None:
@@ -128,7 +132,7 @@ class Broadcast:
         """Wait for the thread to end; the log was closed."""
         with self._guard:
             thread = self._thread
-        if thread is not None and thread is not concurrency.current_thread():
+        if thread is not None and thread.is_alive() and thread is not concurrency.current_thread():
             thread.join()
 
     def _pass_on(self) -> None:
@@ -156,8 +160,14 @@ class Broadcast:
                 thread.start()
             except RuntimeError:
                 self._thread = None  # the system has no thread left: each follower reads by itself
+            except BaseException:
+                self._thread = None  # interrupted: whether it has started or not, it is not waited for
+                raise
 
     def _run(self) -> None:
+        with self._guard:
+            if self._thread is not concurrency.current_thread():
+                return  # its start was interrupted
         stream = RecordStream(self._files, self._view, self._next_offset, self._isolation)
         has_failed = True
         try:

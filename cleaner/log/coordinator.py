@@ -75,8 +75,9 @@ class Coordinator:
         self._topic = topic
         self._partition_count = 0  # of the transaction log; 0: not known yet
         self.require_open = require_open
-        self._making = concurrency.Lock()  # held while an instance takes the place of another
-        self._lock = concurrency.Lock()
+        # Held while an instance takes the place of another. Both are reentrant for signal handlers.
+        self._making, self._is_making = concurrency.RLock(), False
+        self._lock = concurrency.RLock()
         # Guarded by _lock: the present instance of each id; by producer id, what is decided and not ended everywhere,
         # and the epoch of what may be decided.
         self._producers: dict[str, ManagerProducer] = {}
@@ -117,7 +118,7 @@ class Coordinator:
             CleanerError: the transaction log cannot be read.
         """
         if self._unknown is not None:
-            raise self._unknown
+            raise self._unknown.with_traceback(None)
         with self._lock:
             decided, doubtful = self._decided.get(producer_id), self._in_doubt.get(producer_id)
         if decided is not None and partition in decided.partitions:
@@ -152,15 +153,21 @@ class Coordinator:
         """
         self.require_open()
         with self._making:
-            self.state_log(transactional_id)
-            with self._lock:
-                before = self._producers.get(transactional_id)
-            if before is not None:
-                before.fence("a newer producer has its id")
-            made = ManagerProducer(self, transactional_id, timeout_ms)
-            with self._lock:
-                self._producers[transactional_id] = made
-            return made
+            if self._is_making:
+                raise LogWriteError(transactional_id, "called by a signal handler, in the middle of another call")
+            try:
+                self._is_making = True
+                self.state_log(transactional_id)
+                with self._lock:
+                    before = self._producers.get(transactional_id)
+                if before is not None:
+                    before.fence("a newer producer has its id")
+                made = ManagerProducer(self, transactional_id, timeout_ms)
+                with self._lock:
+                    self._producers[transactional_id] = made
+                return made
+            finally:
+                self._is_making = False
 
     def end_late_transactions(self) -> int:
         """

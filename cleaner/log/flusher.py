@@ -9,6 +9,7 @@ affordable.
     `.durable`      `durable(offset)`: a future; the call also requests the flush
     `flush()`       waits; the caller's own thread does the fsync, unless another thread's fsync covers it
     a thread        does the other requested flushes, log after log
+    another thread  calls the callbacks of futures: one that waits, or takes long, holds up no flush
 
 One caller that waits for one record after the other gains nothing from that thread, and waking it takes longer than the
 rest of an append. So when the last two futures had one caller each, who waited alone and without a timeout, `result()`
@@ -32,10 +33,11 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cleaner.base import concurrency
+from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogClosedError, LogWriteError
+from cleaner.log.origin import Origin
 
 if TYPE_CHECKING:
     from cleaner.log.partition_writer import PartitionWriter
@@ -44,9 +46,10 @@ _NANOS_PER_MILLI = 1_000_000
 _NEVER_MS = 2**63 - 1
 _ALONE = 2  # after so many futures in a row with one caller alone, the next caller flushes by itself
 _LOOK_SECONDS = 0.001  # between two looks at a postponed request
+_LONGEST_WAIT_SECONDS = 1e9  # the system's timers do not take any length
 
 Work = Callable[[], bool]
-"""What flush threads do; returns whether it is postponed: to be called again soon."""
+"""What these threads do; returns whether it is postponed: to be called again soon."""
 
 
 class _Waiting(NamedTuple):
@@ -83,7 +86,7 @@ def _durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
 
         `Future` has Python code around a lock, and an interrupt in it leaves the lock held for good. So a caller waits
         for a lock of its own, which whoever ends the future only releases, in `open`; and what `Future` itself does
-        with that is left to flush threads, which no interrupt reaches: `settle`.
+        with that is left to flush threads, which no interrupt reaches: `settle`. Callbacks have a thread of their own.
 
         It cannot be cancelled: nor can the append.
         """
@@ -113,18 +116,25 @@ def _durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
         def result(self, timeout: float | None = None) -> None:
             error = self.exception(timeout)
             if error is not None:
-                raise error
+                # Shared by all futures of the log: with a traceback it would grow at each call.
+                raise error.with_traceback(None)
 
         def exception(self, timeout: float | None = None) -> BaseException | None:
+            wait = arguments.seconds("timeout", timeout)
             if not self._is_open:
-                self._flusher.on_wait(timeout)
-                self._wait(timeout)
+                self._flusher.on_wait(wait)
+                self._wait(wait)
             return self._error
 
         def add_done_callback(self, fn: Callable[[Any], object]) -> None:
+            if self._is_settled:
+                self._call_done_callback(fn)
+                return
+            if not self._is_open:
+                self._flusher.require_own()
             self._callbacks.append(fn)
             if self._is_settled:
-                self._call_back()
+                self.call_back()
             elif not self._is_open:
                 self._flusher.hurry()
 
@@ -138,7 +148,7 @@ def _durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
                     door.release()
 
         def settle(self) -> None:
-            """Do what is due to others than waiting callers, after `open`; a second call does nothing new."""
+            """End what `Future` itself keeps, after `open`; a second call does nothing new."""
             if super().done():
                 pass
             elif self._error is None:
@@ -146,28 +156,41 @@ def _durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
             else:
                 self.set_exception(self._error)
             self._is_settled = True
-            self._call_back()
+
+        @property
+        def has_callbacks(self) -> bool:
+            return bool(self._callbacks)
+
+        def call_back(self) -> bool:
+            """Call the callbacks, each once whoever calls this; `Work`."""
+            while self._callbacks:
+                try:
+                    callback = self._callbacks.pop(0)
+                except IndexError:
+                    break  # another thread took it
+                try:
+                    callback(self)
+                except BaseException:  # noqa: BLE001 - nobody waits for it
+                    concurrency.report_uncaught()
+            return False
 
         def _wait(self, timeout: float | None) -> None:
             door = concurrency.Lock()
             door.acquire()
             self._doors.append(door)
             try:
-                if not self._is_open and not door.acquire(timeout=-1 if timeout is None else max(timeout, 0)):
+                seconds = -1 if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
+                if not self._is_open and not door.acquire(timeout=seconds):
                     raise TimeoutError
             finally:
                 self._doors.remove(door)
 
-        def _call_back(self) -> None:
-            while self._callbacks:
-                try:
-                    callback = self._callbacks.pop(0)
-                except IndexError:
-                    return  # another thread took it
-                try:
-                    callback(self)
-                except BaseException:  # noqa: BLE001 - nobody waits for it
-                    concurrency.report_uncaught()
+        def _call_done_callback(self, callback: Callable[[Any], object]) -> None:
+            """Call a callback in its caller's own thread, as `Future` does; an interrupt goes on."""
+            try:
+                callback(self)
+            except Exception:  # noqa: BLE001 - as in the other threads
+                concurrency.report_uncaught()
 
     return Durable
 
@@ -181,6 +204,7 @@ class LogFlusher:
         where: the log's name, for errors.
         submit: has some work done by another thread, now or, as long as it returns True, at its next look; called
             without a lock held.
+        call_back: the same for the callbacks of futures, which may wait for flushes.
         wake: called when the time of `flush.ms` begins to run.
         clock: `flush.ms` is measured by its monotonic clock.
         topic: `flush_messages` and `flush_ms` are used.
@@ -193,6 +217,7 @@ class LogFlusher:
         where: str,
         *,
         submit: Callable[[Work], None],
+        call_back: Callable[[Work], None],
         wake: Callable[[], None],
         clock: Clock,
         topic: TopicConfig,
@@ -200,13 +225,15 @@ class LogFlusher:
     ) -> None:
         self._log = log
         self._where = where
+        self._origin = Origin(where)
         self._submit = submit
+        self._call_back = call_back
         self._wake = wake
         self._clock = clock
         self._on_flushed = flushed
         self._flush_messages, self._flush_ms = topic.flush_messages, topic.flush_ms
-        # Held while flushing: a thread that waited for it may find its records flushed. Reentrant, as a future's
-        # callback may request a flush.
+        # Held while flushing: a thread that waited for it may find its records flushed. Reentrant, as a signal handler
+        # may request a flush.
         self._flushing = concurrency.RLock()
         self._lock = concurrency.RLock()
         # Guarded by _lock: the waiting futures, ascending by offset; those that are open but not settled; the final
@@ -266,13 +293,31 @@ class LogFlusher:
         durable: concurrency.Future[None] = future
         return durable
 
+    def require_own(self) -> None:
+        """Raise ForkedError in a fork: no thread there ends a future."""
+        self._origin.require_own()
+
+    def require_idle(self) -> None:
+        """
+        Make sure that this thread has no lock that another thread's flush needs: it would wait for that forever.
+
+        Raises:
+            LogWriteError: called by a signal handler in the middle of another call.
+        """
+        self._log.require_idle()
+        if concurrency.is_held(self._lock):
+            raise LogWriteError(self._where, "called by a signal handler, in the middle of another call")
+
     def on_wait(self, timeout: float | None) -> None:
         """
         Flush in the calling thread, which is about to wait for a future, if it seems to be alone with that.
 
         Raises:
-            LogWriteError: called by a signal handler in the middle of a flush of this thread; the future ends later.
+            ForkedError: as `require_own`.
+            LogWriteError: called by a signal handler in the middle of another call; the future ends later.
         """
+        self._origin.require_own()
+        self.require_idle()
         if timeout is not None or len(self._waiting) != 1 or self._last_ended > 1:
             self.hurry()
         elif self._alone < _ALONE:
@@ -296,12 +341,14 @@ class LogFlusher:
 
         Raises:
             FailedFsyncError, LogClosedError: it is not, and will not be.
+            LogWriteError: as `require_idle`.
         """
+        self.require_idle()
         wanted = self._log.log_end_offset
         try:
             with self._flushing:
                 if self._end is not None:
-                    raise self._end
+                    raise self._end.with_traceback(None)
                 if self._log.flushed_offset < wanted:
                     self._flush()
                 self._resolve()
@@ -360,7 +407,6 @@ class LogFlusher:
             with self._flushing:
                 self._flush_for_others(was_patient=request.is_patient)
         finally:
-            # Without the lock: their callbacks may wait for another flush.
             self._settle()
         return False
 
@@ -381,10 +427,13 @@ class LogFlusher:
             raise
 
     def _settle(self) -> None:
-        """Settle the open futures, in the order in which they were opened."""
+        """Settle the open futures, and have their callbacks called, in the order in which they were opened."""
         with self._settling:
             while self._opened:
-                self._opened[0].future.settle()
+                future = self._opened[0].future
+                future.settle()
+                if future.has_callbacks:
+                    self._call_back(future.call_back)
                 self._opened.pop(0)
 
     def _flush(self) -> None:
@@ -458,28 +507,35 @@ def _by_offset(waiting: _Waiting) -> tuple[int, int]:
 
 class FlushThreads:
     """
-    Threads that do the submitted flushes.
+    Threads that do submitted work: flushes, or callbacks. They are started when there is some.
 
     Requests go through a `SimpleQueue`, because `put` is one step of compiled code. An executor's `submit` takes locks
     in Python, and an interrupt in the middle of it could stop its threads permanently.
 
     Args:
         count: how many.
+        name: of the threads.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, name: str = "cleaner-flush") -> None:
         self._asked: concurrency.SimpleQueue[Work | None] = concurrency.SimpleQueue()
         self._threads = [
-            concurrency.Thread(target=self._run, name=f"cleaner-flush-{number}", daemon=True) for number in range(count)
+            concurrency.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
         ]
         # Taken from here to be started: a thread that two callers start at the same time would run twice.
         self._unstarted = list(self._threads)
 
     def submit(self, work: Work) -> None:
-        """Have some work done, and again as long as it is postponed; after `shutdown` it is not done any more."""
+        """
+        Have some work done, and again as long as it is postponed; after `shutdown` it is not done any more.
+
+        If the system starts no thread at all, the caller does it: others wait for it.
+        """
         self._asked.put(work)
         if self._unstarted:
             self._begin()
+            if len(self._unstarted) == len(self._threads):
+                self._work_here()
 
     def _begin(self) -> None:
         with contextlib.suppress(IndexError):  # another caller took the last one
@@ -488,16 +544,27 @@ class FlushThreads:
                 try:
                     thread.start()
                 except RuntimeError:
-                    # The system has no thread left: the next request tries again, so that this one is done some time.
+                    # The system has no thread left: the next request tries again.
                     self._unstarted.append(thread)
                     return
 
+    def _work_here(self) -> None:
+        with contextlib.suppress(concurrency.Empty):
+            while True:
+                work = self._asked.get(block=False)
+                while work is not None and work():
+                    pass
+
     def shutdown(self) -> None:
-        """End the threads after all submitted work; a second call does nothing."""
+        """
+        End the threads after all submitted work; a second call does nothing.
+
+        One of them that calls this, in a callback, ends by itself when it has returned.
+        """
         for _ in self._threads:
             self._asked.put(None)
         for thread in self._threads:
-            if thread.is_alive():
+            if thread.is_alive() and thread is not concurrency.current_thread():
                 thread.join()
 
     def _run(self) -> None:

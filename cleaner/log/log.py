@@ -16,6 +16,7 @@ from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ForkedError, UsageError
 from cleaner.log.epochs import EpochEnd
 from cleaner.log.flusher import LogFlusher
+from cleaner.log.interrupted import require_uninterrupted
 from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS, LogProducer, resume_producer
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reach import Reach, WriterView
@@ -328,9 +329,11 @@ class Log(Reach):
 
         Raises:
             CleanerError: as `PartitionWriter.close`; it is closed anyway.
+            LogWriteError: called by a signal handler in the middle of another call; it is open.
             ForkedError: it is the parent's, and stays open there. Leaving the block does not close it.
         """
         self._writer.origin.require_own()
+        require_uninterrupted(self.directory)
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
@@ -347,6 +350,8 @@ class Log(Reach):
 
     def abandon(self) -> None:
         """Close the files and leave the log as it is, as a killed process would."""
+        self._writer.origin.require_own()
+        require_uninterrupted(self.directory)
         self._writer.abandon()
         self._flusher.close()
         self._reader.close()

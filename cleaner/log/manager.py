@@ -37,6 +37,7 @@ from cleaner.log.counters import NoRegistry, Registry
 from cleaner.log.dir_state import DirState, PathLike, open_dirs, paths_of
 from cleaner.log.flusher import FlushThreads
 from cleaner.log.group_offsets import OffsetStore
+from cleaner.log.interrupted import require_uninterrupted
 from cleaner.log.log import Log
 from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS
 from cleaner.log.manager_producer import ManagerProducer, checked
@@ -114,9 +115,13 @@ class LogManager(TopicCalls):
         self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
         self._sources = Sources(config=arguments.setting_texts(settings))
         config = SettingsResolver(self._fs, None, self._sources).cleaner
-        self._lock = concurrency.Lock()  # held while topics are created, changed or deleted, and while it is closed
+        self._lock, self._is_changing = concurrency.RLock(), False
         self._is_closed = False
+        # Held by a thread that closes it: the lock of a log dir is not released while another one still writes there.
+        self._closing = concurrency.RLock()
+        self._is_closing = False
         self._flushers = FlushThreads(_FLUSH_THREADS)
+        self._callers = FlushThreads(1, "cleaner-callbacks")
         self._services = Services(
             fs=self._fs,
             clock=self._clock,
@@ -124,6 +129,7 @@ class LogManager(TopicCalls):
             logger=logger_of(logger),
             registry=registry or NoRegistry(),
             submit=self._flushers.submit,
+            call_back=self._callers.submit,
             wake=self._wake,
             allow_truncate=allow_truncate,
         )
@@ -139,6 +145,7 @@ class LogManager(TopicCalls):
             self._begin(tasks=tasks, cleaner=cleaner)
         except BaseException:
             self._abandon()
+            self._callers.shutdown()
             raise
 
     # ---- opening ---------------------------------------------------------------------------------------------------
@@ -280,15 +287,31 @@ class LogManager(TopicCalls):
 
     def close(self) -> None:
         """
-        Close everything in order; followers that wait for a record wake up. A second call does nothing.
+        Close everything in order; followers that wait for a record wake up. A second call does nothing, but waits for
+        the first.
 
         Raises:
             ForkedError: it belongs to another process.
+            LogWriteError: called by a signal handler in the middle of another call; it is open. Let the handler raise.
             CleanerError: the first log or log dir that could not be closed in order; it gets no marker, and the next
                 start recovers. Everything is closed all the same, also after an interrupt; after two interrupts call
                 it again.
         """
         self._origin.require_own()
+        try:
+            with self._closing:
+                if self._is_closing:
+                    return  # by a signal handler, in the middle of another close
+                require_uninterrupted(self._name())
+                try:
+                    self._is_closing = True
+                    self._close()
+                finally:
+                    self._is_closing = False
+        finally:
+            self._callers.shutdown()  # without the lock: a callback may close it, too
+
+    def _close(self) -> None:
         errors: list[CleanerError] = []
         try:
             with self._lock:
@@ -313,9 +336,12 @@ class LogManager(TopicCalls):
     def abandon(self) -> None:
         """Release everything and leave the files as they are, as a killed process would: the next start recovers."""
         self._origin.require_own()
-        with self._lock:
-            self._is_closed = True
-        self._abandon()
+        with self._closing:
+            require_uninterrupted(self._name())
+            with self._lock:
+                self._is_closed = True
+            self._abandon()
+        self._callers.shutdown()
 
     def __enter__(self) -> LogManager:
         return self

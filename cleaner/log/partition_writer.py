@@ -268,6 +268,16 @@ class PartitionWriter:
         finally:
             self._notify_listeners()
 
+    def require_idle(self) -> None:
+        """
+        Make sure that this thread is not in the middle of a step, which would go on with closed files, or wait forever.
+
+        Raises:
+            LogWriteError: called by a signal handler.
+        """
+        if concurrency.is_held(self._lock):
+            raise LogWriteError(self.directory, "called by a signal handler, in the middle of another call")
+
     def close(self) -> None:
         """
         Leave the log as a clean stop does: trimmed, flushed, with a snapshot at its end. A second call does nothing.

@@ -6,6 +6,8 @@ A log that cannot be opened or closed is remembered with its error and does not 
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -73,6 +75,7 @@ class Services:
         logger: of events.
         registry: receives the counters.
         submit: has a flush done by another thread.
+        call_back: has the callbacks of a future called by another thread.
         wake: tells the tasks' thread that something is due sooner.
         allow_truncate: recovery may cut records that were known to be on disk.
     """
@@ -83,6 +86,7 @@ class Services:
     logger: Logger
     registry: Registry
     submit: Callable[[Work], None]
+    call_back: Callable[[Work], None]
     wake: Callable[[], None]
     allow_truncate: bool
 
@@ -119,7 +123,7 @@ class Partitions:
         if served is not None:
             return served
         if error is not None:
-            raise error
+            raise error.with_traceback(None)
         raise UnknownTopicError(partition.topic, f"no partition {partition.partition}")
 
     def all(self) -> list[ServedLog]:
@@ -213,6 +217,7 @@ class Partitions:
             writer,
             str(writer.directory),
             submit=services.submit,
+            call_back=services.call_back,
             wake=services.wake,
             clock=services.clock,
             topic=resolved.config,
@@ -279,11 +284,23 @@ class Partitions:
             self._failed[partition] = error
 
     def _side_by_side(self, work: Callable[[Item], None], items: Sequence[Item]) -> None:
-        threads = min(self._services.config.recovery_threads_per_data_dir, len(items))
-        if threads <= 1:
-            for item in items:
-                work(item)
+        left = deque(items)
+
+        def work_off() -> None:
+            with contextlib.suppress(IndexError):  # nothing is left
+                while True:
+                    item = left.popleft()
+                    work(item)
+
+        others = min(self._services.config.recovery_threads_per_data_dir, len(items)) - 1
+        if others < 1:
+            work_off()
             return
-        with concurrency.ThreadPoolExecutor(threads, thread_name_prefix="cleaner-logs") as pool:
-            for future in [pool.submit(work, item) for item in items]:
+        with concurrency.ThreadPoolExecutor(others, thread_name_prefix="cleaner-logs") as pool:
+            helping: list[concurrency.Future[None]] = []
+            with contextlib.suppress(RuntimeError):  # the system has no thread left
+                for _ in range(others):
+                    helping.append(pool.submit(work_off))
+            work_off()
+            for future in helping:
                 future.result()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Setting, Settings
 from cleaner.config.values import TopicConfig
-from cleaner.errors import LogClosedError, TopicExistsError, UsageError
+from cleaner.errors import LogClosedError, LogWriteError, TopicExistsError, UsageError
 from cleaner.log.dir_state import DirState
 from cleaner.log.origin import Origin
 from cleaner.log.served_topics import ServedTopics
@@ -20,7 +20,10 @@ from cleaner.settings.internal_topics import INTERNAL_TOPICS
 class TopicCalls:
     """The part of a `LogManager` that lists, makes, changes and deletes topics."""
 
-    _lock: concurrency.Lock  # held while topics are created, changed or deleted, and while the manager is closed
+    # Held while topics are created, changed or deleted, and while the manager is closed; reentrant for signal handlers,
+    # which are refused.
+    _lock: concurrency.RLock
+    _is_changing: bool
     _origin: Origin
     _topics: ServedTopics
     _states: list[DirState]
@@ -108,9 +111,19 @@ class TopicCalls:
     def _changing(self) -> Iterator[None]:
         self._require_open()
         with self._lock:
+            self._require_unchanging()
             if self._is_closed:
                 raise LogClosedError(self._name())
-            yield
+            try:
+                self._is_changing = True
+                yield
+            finally:
+                self._is_changing = False
+
+    def _require_unchanging(self) -> None:
+        """Raise LogWriteError: called by a signal handler in the middle of a change of topics. Needs the lock."""
+        if self._is_changing:
+            raise LogWriteError(self._name(), "called by a signal handler, in the middle of another call")
 
     def _require_open(self) -> None:
         self._origin.require_own()

@@ -52,7 +52,7 @@ class TopicLogs:
         self.logs = dict(sorted(logs.items()))
         self._clock = clock
         self._key, self._value = key, value
-        self._lock = concurrency.Lock()
+        self._lock = concurrency.RLock()  # reentrant for signal handlers
         self._partitioner = Partitioner(len(self.logs))  # guarded by _lock
 
     def __repr__(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -67,16 +69,19 @@ class Signal:
 
     It is made of plain locks, which compiled code acquires and releases. An interrupt inside `concurrency.Condition`,
     which is written in Python, could leave its lock held forever, and every thread that notifies or waits would hang.
-    The lock is reentrant: its thread may run a signal handler that appends, or drop a follower, while holding it.
+    Nor does a thread hold any lock while it notifies or waits: it may run a signal handler there, which waits for a
+    thread that notifies, too.
     """
 
     def __init__(self) -> None:
-        self._lock = concurrency.RLock()
-        # Guarded by _lock. Each waiter is a held lock; releasing it wakes the thread that waits for it. The dict of
-        # listeners is replaced, never changed.
+        # Each number is stored once, so a version never comes back, in whatever order threads store theirs.
+        self._numbers = itertools.count(1)
         self._version = 0
         self._is_closed = False
+        # Each waiter is a held lock; who takes it from the list releases it, which wakes the thread that waits for it.
         self._waiters: list[concurrency.Lock] = []
+        self._lock = concurrency.RLock()  # reentrant: its thread may run a signal handler, or drop a follower
+        # Guarded by _lock; the dict is replaced, never changed.
         self._listeners: dict[object, Callable[[], None]] = {}
 
     @property
@@ -91,14 +96,14 @@ class Signal:
 
     def notify(self) -> None:
         """Wake all waiting threads. Listeners are called in this thread."""
-        with self._lock:
-            self._version += 1
-            listeners = self._listeners
-            if self._waiters:
-                waiters, self._waiters = self._waiters, []
-                for waiter in waiters:
-                    waiter.release()
-        for listener in listeners.values():
+        self._version = next(self._numbers)
+        # Those that come now have seen the new version, or do not wait.
+        for _ in range(len(self._waiters)):
+            try:
+                self._waiters.pop(0).release()
+            except IndexError:
+                break  # other threads took the rest
+        for listener in self._listeners.values():
             listener()
 
     def close(self) -> None:
@@ -110,16 +115,13 @@ class Signal:
         """Wait until the version is not `seen`, the signal is closed, or the time is over."""
         waiter = concurrency.Lock()
         waiter.acquire()
-        with self._lock:
-            if self._version != seen or self._is_closed:
-                return
-            self._waiters.append(waiter)
+        self._waiters.append(waiter)  # before the look: from here on a change wakes it
         try:
-            waiter.acquire(timeout=-1 if timeout_seconds is None else max(0.0, timeout_seconds))
+            if self._version == seen and not self._is_closed:
+                waiter.acquire(timeout=-1 if timeout_seconds is None else max(0.0, timeout_seconds))
         finally:
-            with self._lock:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+            with contextlib.suppress(ValueError):  # it was taken
+                self._waiters.remove(waiter)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call a listener, which must be quick, at each change, in the changing thread; returns a function to stop."""

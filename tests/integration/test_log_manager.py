@@ -29,6 +29,7 @@ from cleaner.errors import (
     ForkedError,
     LogClosedError,
     LogDirLockedError,
+    LogWriteError,
     TruncationRefusedError,
     UnknownTopicError,
     UnsupportedPlatformError,
@@ -307,6 +308,132 @@ def test_closed_manager_takes_nothing_more(tmp_path: Path) -> None:
     ):
         with pytest.raises(LogClosedError):
             call()
+
+
+def test_threads_that_close_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    """The second one must not release the lock of a directory that the first one still writes to."""
+    manager = LogManager(tmp_path, QUICK, create=True)
+    manager.create_topic("prices", 8)
+    for log in manager.logs().values():
+        log.append(Record(b"k", b"v"))
+    errors: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            manager.close()
+            assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+        except BaseException as error:  # noqa: BLE001 - reported below
+            errors.append(error)
+
+    closing = [threading.Thread(target=close) for _ in range(3)]
+    for thread in closing:
+        thread.start()
+    for thread in closing:
+        thread.join(WAIT_SECONDS)
+    assert errors == []
+    assert not any(thread.is_alive() for thread in closing)
+
+
+def test_callback_may_close_the_manager(tmp_path: Path) -> None:
+    """It runs in one of the threads that the close ends."""
+    manager, closed = _manager(tmp_path), threading.Event()
+    manager.create_topic("prices")
+
+    def close(_: object) -> None:
+        manager.close()
+        closed.set()
+
+    manager.log("prices").append(Record(b"k", b"v")).durable.add_done_callback(close)
+    assert closed.wait(WAIT_SECONDS)
+    manager.close()
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+
+
+def test_signal_handler_in_the_middle_of_a_call_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for itself; what it interrupted goes on."""
+    refused: list[str] = []
+    real = FileSystem.make_dir
+
+    def handle(*_: object) -> None:
+        log = manager.log("prices")
+        calls = (manager.close, manager.abandon, log.close, log.abandon, lambda: manager.create_topic("more"))
+        for call in calls:
+            with contextlib.suppress(LogWriteError):
+                call()
+                refused.append(repr(call))
+
+    def make_dir(self: FileSystem, path: Path, mode: int) -> None:
+        real(self, path, mode)
+        signal.raise_signal(signal.SIGUSR1)
+
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        before = signal.signal(signal.SIGUSR1, handle)
+        try:
+            monkeypatch.setattr(FileSystem, "make_dir", make_dir)
+            manager.create_topic("stock")
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert (refused, manager.topics()) == ([], ["prices", "stock"])
+        manager.log("stock").append(Record(b"k", b"v")).durable.result()
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+
+
+def test_signal_handler_that_holds_a_lock_does_not_wait_for_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that flushes needs that lock."""
+    refused: list[LogWriteError] = []
+
+    def handle(*_: object) -> None:
+        for call in (log.flush, appended.durable.result, appended.durable.exception):
+            with pytest.raises(LogWriteError) as error:
+                call()
+            refused.append(error.value)
+
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices")
+        log = manager.log("prices")
+        appended = log.append(Record(b"k", b"v"))
+        before = signal.signal(signal.SIGUSR1, handle)
+        try:
+            log._writer.under_lock(lambda _: signal.raise_signal(signal.SIGUSR1))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        assert len(refused) == 3
+        appended.durable.result()
+
+
+def test_signal_handler_may_close_while_a_follower_waits(tmp_path: Path) -> None:
+    """The way in which a service ends that does nothing but follow."""
+    manager = _manager(tmp_path)
+    manager.create_topic("prices")
+    log = manager.log("prices")
+    log.append(Record(b"k", b"v")).durable.result()
+    before = signal.signal(signal.SIGALRM, lambda *_: manager.close())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        assert [record.value for record in log.follow(0)] == [b"v"]
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+
+
+def test_logs_are_opened_and_closed_though_there_can_be_no_more_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have used up its threads."""
+    with _manager(tmp_path) as manager:
+        manager.create_topic("prices", 3)
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with LogManager(tmp_path, {"num.recovery.threads.per.data.dir": 2}, cleaner=False, tasks=False) as manager:
+        assert (len(manager.logs()), manager.failed) == (3, {})
+        manager.log("prices").append(Record(b"k", b"v")).durable.result(WAIT_SECONDS)
+    assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
 
 
 def test_forked_child_can_use_nothing_and_harms_nothing(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Removals:
     def __init__(self, fs: FileSystem, clock: Clock) -> None:
         self._fs = fs
         self._clock = clock
-        self._lock = concurrency.Lock()
+        self._lock = concurrency.RLock()  # reentrant for signal handlers
         self._waiting: list[Removal] = []  # guarded by _lock
 
     def add_files(self, directory: Path, files: tuple[str, ...], delay_ms: int) -> None:

@@ -195,6 +195,30 @@ def test_followers_of_committed_records_see_no_others(log: Log) -> None:
         follower.close()
 
 
+def test_interrupt_while_the_thread_is_started_lets_no_follower_starve(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it has started or not: it neither reads for them nor is waited for."""
+    real = threading.Thread.start
+    for starts in (False, True):
+
+        def interrupted(thread: threading.Thread, *, starts: bool = starts) -> None:
+            if starts:
+                real(thread)
+            raise KeyboardInterrupt
+
+        first = log.follow(0)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                log.follow(0)
+        end = log.append(Record(b"k", b"v")).last_offset
+        log.flush()
+        assert read_up_to(first, end + 1)[-1] == end
+        assert not threads()
+        first.close()
+
+
 def test_thread_is_there_for_several_followers_only(log: Log) -> None:
     """It ends when one follower is left, whether the others were closed or dropped, and with the log."""
     first = log.follow(0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from functools import partial
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 
 from cleaner.config.values import TopicConfig
-from cleaner.errors import FailedFsyncError, LogClosedError, LogWriteError
+from cleaner.errors import FailedFsyncError, ForkedError, LogClosedError, LogWriteError, UsageError
 from cleaner.log.flusher import FlushThreads, LogFlusher, Work
 from tests.support.manual_clock import ManualClock
 
@@ -28,6 +31,9 @@ class _Log:
         self.error: LogClosedError | None = None
         self.gate: threading.Event | None = None
         self.is_flushing = threading.Event()
+
+    def require_idle(self) -> None:
+        pass
 
     def flush_to_disk(self) -> int:
         end = self.log_end_offset
@@ -55,11 +61,22 @@ class _Later:
         self.asked = [work for work in asked if work()] + self.asked
 
 
-def _flusher(log: _Log, submit: Callable[[Work], None], clock: ManualClock | None = None, **topic: int) -> LogFlusher:
+def _call_back(work: Work) -> None:
+    work()
+
+
+def _flusher(
+    log: _Log,
+    submit: Callable[[Work], None],
+    clock: ManualClock | None = None,
+    call_back: Callable[[Work], None] = _call_back,
+    **topic: int,
+) -> LogFlusher:
     return LogFlusher(
         log,
         "a-0",
         submit=submit,
+        call_back=call_back,
         wake=lambda: None,
         clock=clock or ManualClock(),
         topic=TopicConfig(**topic),  # type: ignore[arg-type]
@@ -538,15 +555,142 @@ def test_postponed_work_is_called_again_until_it_is_done() -> None:
 
 
 def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system had no thread left; the work submitted then is done, too."""
-    threads, done = FlushThreads(2), [threading.Event(), threading.Event()]
+    """The system had no thread left: the caller does the work, as others wait for it."""
+    threads, looks, done = FlushThreads(2), [True, True, False], threading.Event()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", _no_thread)
-        threads.submit(done[0].set)
-    threads.submit(done[1].set)
-    assert all(event.wait(10) for event in done)
+        threads.submit(lambda: looks.pop(0))
+        assert looks == []
+    threads.submit(lambda: bool(done.set()))
+    assert done.wait(10)
     threads.shutdown()
+
+
+def test_caller_whose_flush_no_thread_makes_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may have used up its threads."""
+    log, threads = _Log(), FlushThreads(1)
+    flusher = _flusher(log, threads.submit)
+    monkeypatch.setattr(threading.Thread, "start", _no_thread)
+    flusher.durable(_append(log, flusher)).result()
+    flusher.durable(_append(log, flusher)).result(0)
+    assert log.flushed_offset == 2
 
 
 def _no_thread(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
+
+
+def test_callback_that_waits_holds_up_no_flush() -> None:
+    """Neither of its own log, by whatever call others wait, nor of another one."""
+    flushes, callbacks, go_on = FlushThreads(1), FlushThreads(1, "callbacks"), threading.Event()
+    logs = [_Log(), _Log()]
+    flushers = [_flusher(log, flushes.submit, call_back=callbacks.submit) for log in logs]
+    seen: list[int] = []
+
+    def callback(_: object) -> None:
+        inner = flushers[0].durable(_append(logs[0], flushers[0]))
+        seen.append(len(wait([inner], 10).done))
+        assert go_on.wait(10)
+
+    gate = logs[0].gate = threading.Event()
+    flushers[0].durable(_append(logs[0], flushers[0])).add_done_callback(callback)
+    gate.set()
+    for log, flusher in zip(logs, flushers, strict=True):
+        assert len(wait([flusher.durable(_append(log, flusher))], 10).done) == 1
+        flusher.durable(_append(log, flusher)).result(10)
+    go_on.set()
+    flushes.shutdown()
+    callbacks.shutdown()
+    assert seen == [1]
+
+
+def test_thread_may_end_all_threads_in_its_work() -> None:
+    """A callback that closes its manager."""
+    threads, ended = FlushThreads(2), threading.Event()
+
+    def end() -> bool:
+        threads.shutdown()
+        ended.set()
+        return False
+
+    threads.submit(end)
+    assert ended.wait(10)
+    threads.shutdown()
+
+
+def test_interrupt_in_a_callback_of_a_future_that_is_done_reaches_its_caller() -> None:
+    """It is called in the caller's own thread."""
+    log = _Log()
+    flusher = _flusher(log, _Later())
+    _append(log, flusher)
+    flusher.flush()
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        flusher.durable(0).add_done_callback(interrupt)
+
+
+@pytest.mark.parametrize("timeout", [0.001, 1e300, float("inf"), 10**400])
+def test_timeout_may_have_any_length(timeout: float) -> None:
+    """Also one that the system's timers do not take."""
+    log, threads = _Log(), FlushThreads(1)
+    flusher = _flusher(log, threads.submit)
+    log.gate = threading.Event()
+    future = flusher.durable(_append(log, flusher))
+    if timeout < 1:
+        with pytest.raises(TimeoutError):
+            future.result(timeout)
+    threading.Timer(0.05, log.gate.set).start()
+    future.result(max(timeout, 10))
+    threads.shutdown()
+
+
+@pytest.mark.parametrize("timeout", ["1", True, float("nan"), b""])
+def test_timeout_that_is_no_number_is_refused(timeout: Any) -> None:
+    """By a clear error, whether the record is on disk already or not."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher))
+    for _ in range(2):
+        for call in (future.result, future.exception):
+            with pytest.raises(UsageError, match="timeout is"):
+                call(timeout)
+        later.run()
+
+
+def test_error_that_is_raised_again_and_again_does_not_grow() -> None:
+    """A service may ask a log that has failed for as long as it runs."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher))
+    log.error = FailedFsyncError("a-0", OSError(5, "io"))
+    later.run()
+    depths = set()
+    for _ in range(5):
+        for call in (future.result, flusher.flush):
+            with pytest.raises(FailedFsyncError) as failed:
+                call()
+            depths.add(sum(1 for _ in traceback.walk_tb(failed.value.__traceback__)))
+    assert max(depths) <= 3
+
+
+def test_future_of_the_parent_is_refused_in_a_fork() -> None:
+    """No thread there ends it."""
+    log, later = _Log(), _Later()
+    flusher = _flusher(log, later)
+    future = flusher.durable(_append(log, flusher))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        refused = 0
+        for call in (future.result, partial(future.result, 1), future.exception, partial(future.add_done_callback, id)):
+            try:
+                call()
+            except ForkedError:
+                refused += 1
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+    later.run()
+    future.result()

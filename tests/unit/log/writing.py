@@ -62,6 +62,7 @@ def log_of(writer: PartitionWriter, clock: Clock) -> Log:
         writer,
         str(writer.directory),
         submit=lambda work: work(),
+        call_back=lambda work: work(),
         wake=lambda: None,
         clock=clock,
         topic=TopicConfig(),

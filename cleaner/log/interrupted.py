@@ -1,0 +1,42 @@
+"""
+Closing in a signal handler: refused where the handler has interrupted a call of this package.
+
+A close waits for other threads, and these may wait for a lock that the interrupted call has. There are too many of
+those to ask each, so the stack is looked at, which is quick enough for calls as rare as these.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+from cleaner.base import concurrency
+from cleaner.errors import LogWriteError
+
+_OURS = f"{__name__.partition('.')[0]}."
+_BETWEEN = "contextlib"  # calls our functions for our functions
+_REST = ("cleaner.read.view", "wait")  # of a follower that waits for records, which a close ends: it has no lock
+_MAY_CLOSE = ("add_done_callback", "_call_done_callback")  # a callback of a future that is done already
+
+
+def require_uninterrupted(where: Path | str) -> None:
+    """
+    Make sure that no call of this package waits for the present one to end.
+
+    Raises:
+        LogWriteError: called by a signal handler, or by a function of the caller's, in the middle of another call.
+    """
+    if concurrency.current_thread() is not concurrency.main_thread():
+        return  # signal handlers run in the main thread only
+    frame: FrameType | None = sys._getframe()
+    is_others = False
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if not module.startswith(_OURS):
+            is_others = is_others or module != _BETWEEN
+        elif is_others and (module, frame.f_code.co_name) == _REST:
+            return
+        elif is_others and frame.f_code.co_name not in _MAY_CLOSE:
+            raise LogWriteError(where, "called by a signal handler, in the middle of another call")
+        frame = frame.f_back

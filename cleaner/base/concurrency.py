@@ -63,7 +63,11 @@ def __getattr__(name: str) -> object:
 
 
 def is_held(lock: RLock) -> bool:
-    """Tell whether this thread has a lock: where it should not, a signal handler runs in the middle of another call."""
+    """
+    Tell whether this thread has a lock: where it should not, a signal handler runs in the middle of another call.
+
+    The method is not documented; `Condition` asks every lock for it.
+    """
     held: bool = lock._is_owned()  # type: ignore[attr-defined]
     return held
 

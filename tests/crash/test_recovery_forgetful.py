@@ -83,6 +83,15 @@ def _swapping(root: Path) -> Path:
     return directory
 
 
+def _announcing(root: Path) -> Path:
+    """A swap was announced in part, and not decided: the old segment stays."""
+    directory = _built().write(root)
+    log = directory / f"{0:020d}.log"
+    log.with_name(log.name + ".swap").write_bytes(b"")
+    (directory / f"{0:020d}.timeindex.cleaned").write_bytes(b"")
+    return directory
+
+
 def _overflowing(root: Path) -> Path:
     """One segment with offsets for three."""
     directory = root / "topic-0"
@@ -97,7 +106,7 @@ def _content(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
-@pytest.mark.parametrize("write", [_damaged, _swapping, _overflowing], ids=["damage", "swap", "overflow"])
+@pytest.mark.parametrize("write", [_damaged, _swapping, _announcing, _overflowing])
 def test_recovery_cut_short_anywhere_ends_where_an_undisturbed_one_does(
     tmp_path: Path, write: Callable[[Path], Path]
 ) -> None:

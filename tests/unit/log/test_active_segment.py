@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from cleaner.base.model import AbortedTxn
 from cleaner.errors import FailedFsyncError, LogDirOfflineError, LogTruncatedError
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.reader import LogReader
-from cleaner.log.record import Record
+from cleaner.log.record import ProducerStamp, Record
 from cleaner.read.snapshot import LogSnapshots
 from tests.crash.interrupts import Interrupt, Interrupter
 from tests.support.batch_reader import without_room
@@ -133,6 +135,40 @@ def test_failed_append_is_taken_out_of_the_room(tmp_path: Path) -> None:
         assert _log_bytes(place) == [whole]
         assert writer.append([pair("k", "v")]).base_offset == 2
         writer.close()
+
+
+def test_age_of_a_segment_is_not_that_of_a_batch_that_was_undone(tmp_path: Path) -> None:
+    """An old record whose append has failed does not make every later one begin a segment (R-920)."""
+    fs = FailingFileSystem(None, errno.EIO, kinds=frozenset(("write",)))
+    with writing(tmp_path / "log-dir", fs) as place:
+        writer = place.open({"segment.ms": "100", "cleanup.policy": "compact"})
+        fs.calls, fs._fail_at = 0, 0
+        with pytest.raises(LogDirOfflineError):
+            writer.append([Record(b"lost", b"v", timestamp_ms=1)])
+        for _ in range(3):
+            writer.append([pair("k", "v")])
+        assert writer._log.active.base_offset == 0
+        writer.close()
+
+
+def test_abort_that_was_undone_leaves_no_entry_of_its_transaction(tmp_path: Path) -> None:
+    """The producer commits instead: by the entry readers would leave out what it has committed."""
+    with writing(tmp_path / "log-dir") as place:
+        writer = place.open()
+        writer.append([pair("k", "v")], producer=ProducerStamp(5, 0, 0, True))
+        segment = writer._log.active
+        add_aborted = segment.add_aborted
+
+        def interrupted(txns: Sequence[AbortedTxn]) -> None:
+            add_aborted(txns)
+            raise KeyboardInterrupt
+
+        segment.add_aborted = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            writer.end_transaction(5, 0, commit=False)
+        assert writer.end_transaction(5, 0, commit=True) == 1
+        writer.close()
+        assert place.files()["00000000000000000000.txnindex"] == b""
 
 
 def test_readers_elsewhere_take_room_for_the_end_and_its_loss_for_no_cut(tmp_path: Path) -> None:

@@ -312,6 +312,27 @@ def test_cut_during_a_flush_waits_for_its_fsync(tmp_path: Path) -> None:
         writer.require_closed_in_order()
 
 
+def test_flush_that_a_cut_overtakes_counts_nothing_that_came_after_it(tmp_path: Path) -> None:
+    """Other records have the offsets that the flush was asked for, and are forced to disk on their own."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        for _ in range(5):
+            writer.append([pair("a", "b")])
+        segment = writer._log.active
+        fsync = segment.fsync_log
+
+        def cut_before() -> None:
+            segment.fsync_log = fsync  # type: ignore[method-assign]
+            writer.truncate_to(3)
+            writer.append([pair("c", "d")])
+            fsync()
+            assert writer.flushed_offset == 3
+
+        segment.fsync_log = cut_before  # type: ignore[method-assign]
+        assert writer.flush_to_disk() == writer.flushed_offset == 4
+        writer.close()
+
+
 def test_append_by_a_signal_handler_inside_of_an_append_is_refused(tmp_path: Path) -> None:
     """A handler runs between any two steps; the interrupted append is completed."""
     refused: list[LogWriteError] = []

@@ -179,3 +179,16 @@ def test_log_dir_replaced_by_a_copy_is_read_on(tmp_path: Path) -> None:
         (log_dir / GENERATIONS).write_bytes(numbers)
         assert [record.offset for record in reader.read(0)] == [0, 1]
         assert files.listing().generation == files.generation() == 7
+
+
+def test_segment_of_a_log_made_again_is_not_opened_by_an_old_listing(tmp_path: Path) -> None:
+    """Its name is the same, and its records are of another log."""
+    directory = swapped(tmp_path)
+    with closing(PartitionFiles(FS, tmp_path, TOPIC, SystemClock())) as files:
+        listing = files.listing()
+        directory.rename(tmp_path / "topic-0.0123456789abcdef0123456789abcdef-delete")
+        swapped(tmp_path)
+        with pytest.raises(FileNotFoundError):
+            files.open(listing, listing.places[-1])
+        now = files.listing()
+        files.open(now, now.places[-1]).close()

@@ -17,7 +17,7 @@ from tests.support.batch_builder import Producer, Record
 from tests.support.batch_reader import split_batches
 from tests.support.codecs import crc32c
 from tests.support.log_builder import LogBuilder
-from tests.unit.cleaning.logs import clean, files_of, newest, records_in, segment_files
+from tests.unit.cleaning.logs import SETTINGS, clean, files_of, newest, records_in, segment_files
 
 pytestmark = pytest.mark.kernels
 
@@ -61,18 +61,20 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_batch_that_reaches_into_the_active_segment_is_refused(tmp_path: Path) -> None:
     """Else its last offset would be the map's end, and the active segment would be cleaned into the one before."""
     log = LogBuilder()
+    log.append(("a", "0"))
+    log.roll()
     log.append(("a", "1"))
     log.append(("b", "1"))
     log.roll()
     log.append(("a", "2"))
     directory = log.write(tmp_path)
-    path = directory / f"{0:020d}.log"
+    path = directory / f"{1:020d}.log"
     first, last = split_batches(path.read_bytes())
     path.write_bytes(first + with_right_checksum(last[:23] + struct.pack(">i", 128) + last[27:]))
     before = files_of(directory)
 
-    with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 2"):
-        clean(directory)
+    with pytest.raises(CorruptBatchError, match=rf"at byte {len(first)}: its offset lies beyond the segment's end, 3"):
+        clean(directory, settings={**SETTINGS, "internal.segment.bytes": str(len(first))})
     assert files_of(directory) == before
 
 

@@ -762,6 +762,27 @@ def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> Non
         assert made.log_dir.recovery_points[PARTITION] <= 1
 
 
+def test_cut_lowers_what_is_flushed_before_the_lines(tmp_path: Path) -> None:
+    """Another thread may write the flushed offset into a line at any time, and the cut has been made by then."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        for key in "abc":
+            writer.append([pair(key, "1")])
+        end = writer.flush_to_disk()
+        for kind in (OffsetKind.HIGH_WATERMARK, OffsetKind.RECOVERY_POINT):
+            place.log_dir.put(kind, PARTITION, end)
+        put, seen = place.log_dir.put, list[int]()
+
+        def watched(kind: OffsetKind, topic_partition: TopicPartition, offset: int | None) -> bool:
+            seen.append(writer.flushed_offset)
+            return put(kind, topic_partition, offset)
+
+        place.log_dir.put = watched  # type: ignore[method-assign]
+        writer.truncate_to(1)
+        assert set(seen) == {1}
+        writer.close()
+
+
 def test_flush_during_an_interrupted_roll_reaches_the_end(tmp_path: Path) -> None:
     """The flush finds its segment closed and nothing noted: callers that wait for it need no further flush."""
     with writing(tmp_path / "log") as place:

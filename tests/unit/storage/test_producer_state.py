@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 from pathlib import Path
 
 import pytest
 
 from cleaner.base.model import AbortedTxn, LastRecord
+from cleaner.errors import LogDirOfflineError
 from cleaner.storage.files.producer_snapshot import ProducerEntry, read_snapshot, sequence_after
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.producer_state import CompletedTxn, ProducerState, TransactionStateError
 from cleaner.storage.load.snapshots import Snapshots
+from tests.support.watched_fs import FailingFileSystem
 
 NOW_MS = 1_000_000
 EXPIRATION_MS = 1000
@@ -160,6 +164,26 @@ def test_stray_snapshots_are_removed(tmp_path: Path, offsets: list[int], bases: 
     snapshots = Snapshots(FileSystem(), tmp_path, offsets)
     snapshots.remove_strays(bases)
     assert snapshots.offsets() == kept
+
+
+def test_old_snapshot_goes_only_when_the_new_one_is_there(tmp_path: Path) -> None:
+    """Whichever change fails: without any snapshot, all producers would be forgotten (R-127)."""
+    for number in itertools.count():
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        first = Snapshots(FileSystem(), directory, [])
+        first.write(10, [ProducerEntry(5, 0, 1, 9, 0, NOW_MS, 0, -1)])
+        first.apply(FileSystem())
+        snapshots = Snapshots(FileSystem(), directory, [10])
+        snapshots.write(20, [ProducerEntry(5, 0, 2, 19, 0, NOW_MS, 0, -1)])
+        snapshots.remove(10)
+        try:
+            snapshots.apply(FailingFileSystem(number, errno.EIO, lasting=True))
+        except LogDirOfflineError:
+            assert any(read_snapshot(FileSystem(), path)["producer_id"] == 5 for path in directory.glob("*.snapshot"))
+        else:
+            assert number > 3
+            return
 
 
 def test_snapshots_outside_the_log_are_removed(tmp_path: Path) -> None:

@@ -102,8 +102,15 @@ def bulk_clean(
     map_entries: int | None = None,
     retention: bool = False,
     fs: FileSystem | None = None,
+    config: dict[str, str] | None = None,
+    keep_tombstones: bool = False,
 ) -> CleanReport:
-    """Clean one partition in bulk, as `cleaner.clean` does with the engine; raises the error of a refusal."""
+    """
+    Clean one partition in bulk, as `cleaner.clean` does with the engine; raises the error of a refusal.
+
+    Args:
+        config: the settings of a process that trusts its defaults and cleans all partitions; None: this one is named.
+    """
     work_dir.mkdir(exist_ok=True)
     options = BulkOptions(work_dir, groups_in_flight, task_memory_bytes, range_bytes, map_entries)
     cleaner = BulkCleaner(lambda _: jobs or LocalJobs(), lambda _config, _log_dir: options)
@@ -111,9 +118,11 @@ def bulk_clean(
     outcomes: list[Outcome] = list(
         clean_log_dir(
             log_dir,
-            [partition],
-            Sources.of_call(topic, settings, None, None),
-            CleanOptions(clean_round=cleaner.clean, retention=retention),
+            [partition] if config is None else None,
+            Sources.of_call(topic, settings, None, None)
+            if config is None
+            else Sources(config, trust_default_policy=True),
+            CleanOptions(clean_round=cleaner.clean, retention=retention, keep_tombstones=keep_tombstones),
             CallContext.of(fs=fs, now_ms=now_ms),
         )
     )

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import CleaningAborted
+from cleaner.base.model import TopicPartition
+from cleaner.errors import CleaningAborted, PolicyRefusedError
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from tests.bulk.local_jobs import LocalJobs, bulk_clean
 from tests.golden.comparison import contents, differences
 from tests.golden.scenario import Step, steps
@@ -22,6 +25,7 @@ from tests.support.watched_fs import Operation, WatchedFileSystem
 STEP = next(step for step in steps() if str(step) == "transactions-3")
 SETTINGS = {**STEP.settings, "internal.segment.bytes": "6000", "log.cleaner.dedupe.buffer.size": str(1 << 20)}
 KILLED = 9
+TOPIC = TopicPartition("topic", 0)
 
 
 class DyingFileSystem(WatchedFileSystem):
@@ -138,3 +142,54 @@ def test_resumed_job_of_a_log_that_has_grown_says_what_ended_the_round(tmp_path:
     report = bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=resumed)
     assert set(resumed.told) == {"recopy"}
     assert report.note.startswith("the resumed job had been planned for less at offset 40 of 60: ")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"delete.retention.ms": "1000"},
+        {"internal.segment.bytes": "5000"},
+        {"segment.index.bytes": "4096"},
+        {"index.interval.bytes": "1"},
+        {"max.decompressed.message.bytes": "100000"},
+        {"cleaner.record.ttl.ms": "1000"},
+        {"log start": "5"},
+        {"checkpoint": "0"},
+        {"keep tombstones": "true"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_job_of_other_terms_is_not_resumed(changed: dict[str, str], tmp_path: Path) -> None:
+    """What it has found out is of a round that is not wanted any more: the next one looks for itself."""
+    log_dir, settings = tmp_path / "logs", {"cleanup.policy": "compact"}
+    write_log_dir(log_dir, keyed_log(segments=3), cleaner_offsets={TOPIC: 20})
+    stopped, next_one = LocalJobs(on_job=stop_at_recopy), LocalJobs()
+    with pytest.raises(CleaningAborted):
+        bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=stopped)
+    terms = {**settings, **changed}
+    for name, kind in (("log start", OffsetKind.LOG_START), ("checkpoint", OffsetKind.CLEANER)):
+        if name in terms:
+            LogDir(FileSystem(), log_dir).put(kind, TOPIC, int(terms.pop(name)))
+    keeps = terms.pop("keep tombstones", None) is not None
+    work_dir = tmp_path / "work"
+    bulk_clean(log_dir, "topic-0", terms, work_dir=work_dir, now_ms=NOW, jobs=next_one, keep_tombstones=keeps)
+    assert next_one.told[0] == "digest"
+
+
+def test_job_of_a_named_log_with_keyless_records_is_not_resumed_for_a_default_policy(tmp_path: Path) -> None:
+    """Who named the log allowed that they go; who cleans all logs by a default did not. The job stays for the former."""
+    log = keyed_log(segments=1)
+    log.append((None, "no key"))
+    log.roll()
+    log.append(("k", "v"))
+    log_dir, settings = write_log_dir(tmp_path / "logs", log), {"cleanup.policy": "compact"}
+    stopped, refused, resumed = LocalJobs(on_job=stop_at_recopy), LocalJobs(), LocalJobs()
+    with pytest.raises(CleaningAborted):
+        bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=stopped)
+    before = contents(log_dir)
+    config = {"log.cleanup.policy": "compact"}
+    with pytest.raises(PolicyRefusedError, match="1 records without a key"):
+        bulk_clean(log_dir, "topic-0", {}, work_dir=tmp_path / "work", now_ms=NOW, jobs=refused, config=config)
+    assert (refused.told, contents(log_dir)) == ([], before)
+    report = bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=resumed)
+    assert (set(resumed.told), report.invalid_messages) == ({"recopy"}, 1)

@@ -32,11 +32,12 @@ PROGRESS_NAME = "progress.json"
 
 @dataclass(frozen=True)
 class MapFigures:
-    """Figures of the first pass (R-718)."""
+    """Figures of the first pass (R-718); `keyless`: records without a key, which the round removes."""
 
     bytes_read: int = 0
     messages: int = 0
     seconds: float = 0.0
+    keyless: int = 0
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,8 @@ class _Round:
         clock = self._context.clock
         began_ns = clock.monotonic_ns()
         job, progress = self._resume() or (None, Progress.none())
+        if job is not None:
+            refuse_keyless(self._log, job.figures.keyless, self._context)  # it was planned for who had named the log
         settings = self._settings(job)
         if job is None:
             self.files.begin()
@@ -292,6 +294,7 @@ class _Round:
                 bytes_read=found.bytes_read,
                 messages=found.messages,
                 seconds=(context.clock.monotonic_ns() - began_ns) / 1e9,
+                keyless=found.keyless,
             ),
             damaged=found.damaged,
             damage=found.damage,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cleaner.errors import LogDirOfflineError
 from tests.crash.swap_cases import CASES, NEW_MTIME_MS, Case, run
 from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.power_cut import DiskState
@@ -97,3 +100,27 @@ def test_each_fsync_left_out_is_noticed(tmp_path: Path) -> None:
                 noticed[label] = True
     assert [label for label, was in noticed.items() if not was] == []
     assert len(noticed) == 4 + 1 + 4 + 2 * 6 + 1
+
+
+class _Refusing(ForgetfulFileSystem):
+    """A disk that does not rename one of the files of a swap."""
+
+    def before(self, operation: Operation) -> None:
+        if operation.kind == "rename" and operation.path.name.endswith(".timeindex.cleaned"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_swap_that_is_taken_back_never_looks_decided(tmp_path: Path) -> None:
+    """Its files go only when no `.swap` can come back: a `.log.swap` alone would count as a complete swap."""
+    case, directory = CASES[0], tmp_path / "topic-0"
+    case.write(directory)
+    fs = _Refusing(tmp_path)
+    with pytest.raises(LogDirOfflineError):
+        run(fs, directory, case)
+    tried = 0
+    for point in fs.crash_points():
+        for state in fs.states_at(point, limit=STATES_PER_POINT, seed=SEED):
+            found = _files(state, directory, tmp_path)
+            assert case.verdicts(found) == ["old", "old"], f"seed {SEED}, {state.note}"
+            tried += 1
+    assert tried > 20

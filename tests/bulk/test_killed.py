@@ -177,7 +177,7 @@ def test_job_of_other_terms_is_not_resumed(changed: dict[str, str], tmp_path: Pa
 
 
 def test_job_of_a_named_log_with_keyless_records_is_not_resumed_for_a_default_policy(tmp_path: Path) -> None:
-    """Who named the log allowed that they go; who cleans all logs by a default did not. The job stays for the former."""
+    """Who named the log allowed that they go; who cleans all by a default did not. The job stays."""
     log = keyed_log(segments=1)
     log.append((None, "no key"))
     log.roll()

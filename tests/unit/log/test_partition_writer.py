@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
 from cleaner.errors import (
     CleanerError,

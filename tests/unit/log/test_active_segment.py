@@ -131,9 +131,10 @@ def test_failed_append_is_taken_out_of_the_room(tmp_path: Path) -> None:
         whole = without_room(_log_bytes(place)[0])
         fs.calls, fs._fail_at = 0, 0
         with pytest.raises(LogDirOfflineError):
-            writer.append([pair("lost", "x" * 50)])
+            writer.append([pair("lost", "x" * 50)], producer=ProducerStamp(5, 0, 0, True))
         assert _log_bytes(place) == [whole]
         assert writer.append([pair("k", "v")]).base_offset == 2
+        assert writer.flush_to_disk() == writer.last_stable_offset == 3  # nor has its transaction begun
         writer.close()
 
 
@@ -166,7 +167,12 @@ def test_abort_that_was_undone_leaves_no_entry_of_its_transaction(tmp_path: Path
         segment.add_aborted = interrupted  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             writer.end_transaction(5, 0, commit=False)
-        assert writer.end_transaction(5, 0, commit=True) == 1
+        writer.append([pair("l", "v")])
+        writer.flush_to_disk()
+        assert writer.last_stable_offset == 0
+        assert writer.end_transaction(5, 0, commit=True) == 2
+        writer.flush_to_disk()
+        assert writer.last_stable_offset == 3
         writer.close()
         assert place.files()["00000000000000000000.txnindex"] == b""
 

@@ -30,8 +30,10 @@ from cleaner.errors import (
     OutOfOrderSequenceError,
     ProducerFencedError,
     RecordTooLargeError,
+    TruncationRefusedError,
     UsageError,
 )
+from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.record import ProducerStamp, Record, RecordColumns
 from cleaner.storage.fs.file_system import File, FileSystem, disk_errors
 from cleaner.storage.load.loader import load_log
@@ -432,6 +434,24 @@ def test_recovery_after_a_kill_continues_after_the_last_whole_batch(tmp_path: Pa
         assert writer.end_offset_for_epoch(0) == (0, 4)
         writer.close()
         assert [batch.leader_epoch for batch in place.batches()] == [0, 0, 1, 1]
+
+
+def test_damage_below_the_high_watermark_is_not_cut_unasked(tmp_path: Path) -> None:
+    """The recovery point is noted more seldom: readers have seen more than it names."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        for _ in range(3):
+            writer.append([pair("a", "b")])
+        place.log_dir.put(OffsetKind.HIGH_WATERMARK, PARTITION, writer.flush_to_disk())
+        writer.abandon()
+        path = place.directory / "00000000000000000000.log"
+        path.write_bytes(path.read_bytes()[:-1])
+        before = place.files()
+        with pytest.raises(TruncationRefusedError, match="up to offset 3"):
+            PartitionWriter.open(
+                *(place.log_dir, PARTITION, TopicConfig(), place.clock), was_closed=False, allow_truncate=False
+            )
+        assert place.files() == before
 
 
 def test_clean_reopening_continues_in_the_same_epoch(tmp_path: Path) -> None:

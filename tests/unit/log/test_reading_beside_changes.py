@@ -31,6 +31,8 @@ from cleaner.log.reach import WriterView
 from cleaner.log.reader import LogReader, open_reader
 from cleaner.log.record import ProducerStamp, Record
 from cleaner.log.stream import Isolation
+from cleaner.read.aborted import AbortedTransactions
+from cleaner.read.cursor import Cursor
 from cleaner.read.directory_view import DirectoryView
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.serve.partition import FileRecords, Partition
@@ -115,6 +117,38 @@ def check(shown: list[Record], model: dict[int, tuple[bytes, bytes | None]], end
     last = {key: offset for offset, (key, _) in sorted(model.items())}
     missing = {offset for offset in model if offset < end_offset} - set(offsets)
     assert not missing & set(last.values())
+
+
+def test_record_appended_right_before_a_roll_is_not_passed_over(tmp_path: Path) -> None:
+    """The cursor has found the end of the segment, and then finds the next one: it looks once more at this one."""
+    with writing(tmp_path) as place, closing(PartitionFiles(FS, tmp_path, TOPIC, CLOCK)) as files:
+        place.append((b"k", b"1"))
+        cursor = Cursor(files, 0)
+        assert cursor.next_chunk(1) is not None
+        move_on = cursor._move_on
+
+        def at_the_end() -> bool:
+            if place.writer.log_end_offset == 1:
+                place.append((b"l", b"2"))
+                place.writer.roll()
+                place.append((b"m", b"3"))
+            return move_on()
+
+        cursor._move_on = at_the_end  # type: ignore[method-assign]
+        chunk = cursor.next_chunk(3)
+        assert chunk is not None
+        assert chunk.batches["base_offset"].tolist() == [1]
+        cursor.close()
+
+
+def test_abort_in_the_active_segment_is_seen_after_an_earlier_look(tmp_path: Path) -> None:
+    """Its transaction index still grows; those of closed segments are read once."""
+    with writing(tmp_path) as place, closing(PartitionFiles(FS, tmp_path, TOPIC, CLOCK)) as files:
+        aborted = AbortedTransactions(FS, files.listing().places)
+        for first, stamp in ((0, ProducerStamp(5, 0, 0, True)), (2, ProducerStamp(6, 0, 0, True))):
+            place.append((b"k", b"v"), stamp=stamp)
+            place.writer.end_transaction(stamp.producer_id, 0, commit=False)
+            assert aborted.within(first, first + 2, 0)[:, 0].tolist() == [stamp.producer_id]
 
 
 def test_readers_during_writing_and_cleaning_miss_nothing(tmp_path: Path) -> None:

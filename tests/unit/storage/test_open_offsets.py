@@ -56,3 +56,16 @@ def test_transaction_is_unstable_until_its_marker_is_settled() -> None:
     transactions.decide(3, 9)
     transactions.settle(10)
     assert transactions.first_offset() == 5
+
+
+def test_marker_that_was_undone_settles_nothing() -> None:
+    """The transaction is decided by another one, further up, which may still be lost."""
+    transactions = UnstableTransactions()
+    transactions.begin(1, 7)
+    transactions.decide(1, 5)
+    transactions.begin(1, 7)
+    transactions.decide(1, 8)
+    transactions.settle(6)
+    assert transactions.first_offset() == 1
+    transactions.settle(9)
+    assert transactions.first_offset() is None

@@ -193,3 +193,22 @@ def test_job_of_a_named_log_with_keyless_records_is_not_resumed_for_a_default_po
     assert (refused.told, contents(log_dir)) == ([], before)
     report = bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=resumed)
     assert (set(resumed.told), report.invalid_messages) == ({"recopy"}, 1)
+
+
+def test_sources_are_on_disk_before_the_first_of_them_is_replaced(tmp_path: Path) -> None:
+    """A swap drops older values for newer ones, which may be in the page cache alone (D-10); so may all names."""
+
+    class Noting(WatchedFileSystem):
+        def before(self, operation: Operation) -> None:
+            if operation.path.parent == directory:
+                done.append(f"{operation.kind} {operation.path.name[20:]}")
+            elif operation.path == directory:
+                done.append(operation.kind)
+
+    log_dir, done = write_log_dir(tmp_path / "logs", keyed_log(segments=3)), list[str]()
+    directory, fs = log_dir / "topic-0", Noting()
+    settings = {"cleanup.policy": "compact"}
+    bulk_clean(log_dir, "topic-0", settings, work_dir=tmp_path / "work", now_ms=NOW, jobs=LocalJobs(), fs=fs)
+    before = done[: done.index("rename .log.cleaned")]
+    assert before.count("fsync .log") == 4
+    assert "fsync_dir" in before[before.index("fsync .log") :]

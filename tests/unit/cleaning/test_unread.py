@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.app.safe_tombstones import SafePoint, write_safe_tombstones
+from cleaner.base.model import TopicPartition
 from cleaner.cleaning.map.build_map import MapEnd
 from cleaner.cleaning.round import unread
 from cleaner.errors import CorruptBatchError, UsageError
 from cleaner.kernels import key_index as kernel
 from cleaner.log.record import Record
 from cleaner.state import key_index
+from cleaner.storage.fs.file_system import FileSystem
 from tests.support.growing_log import DAY_MS, GrowingLog
 
 
@@ -283,7 +286,11 @@ def test_segment_is_read_when_its_horizon_is_due(tmp_path: Path) -> None:
     assert log.round(400).removed.tombstones == 0
     log.now_ms += 1
     assert log.round(500, keep_tombstones=True).removed.tombstones == 0
-    assert log.round(600).removed.tombstones == 1
+    safe = tmp_path / "safe.json"
+    point = SafePoint(TopicPartition("prices", 0), 0, "a replica that has seen nothing", None, ())
+    write_safe_tombstones(FileSystem(), safe, log.now_ms, [point])
+    assert log.round(600, safe_tombstones=safe).removed.tombstones == 0
+    assert log.round(700).removed.tombstones == 1
 
 
 def test_segment_is_read_in_full_after_some_days(log: GrowingLog) -> None:

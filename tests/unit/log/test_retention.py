@@ -99,6 +99,21 @@ def test_segments_that_must_stay_are_kept_at_any_age(tmp_path: Path, policy: fro
     writer.close()
 
 
+def test_swap_of_a_dead_cleaner_brings_no_expired_segment_back(tmp_path: Path) -> None:
+    """Its files have the name of a segment that goes: they are settled first."""
+    topic = TopicConfig(retention_ms=500)
+    writer = _open(tmp_path, topic, ManualClock())
+    _fill(writer)
+    directory = tmp_path / str(PARTITION)
+    for path in list(directory.glob(f"{0:020d}.*")):
+        path.with_name(f"{path.name}.swap").write_bytes(path.read_bytes())
+    assert _expire(writer, topic, START_MS + 8 * SECOND) == 2
+    assert list(directory.glob("*.swap")) == []
+    writer.close()
+    _open(tmp_path, topic, ManualClock()).close()
+    assert _bases(tmp_path) == [6, 9]
+
+
 def test_idle_log_that_is_empty_is_left_alone(tmp_path: Path) -> None:
     """R-903: otherwise it would be rolled again and again."""
     topic = TopicConfig(retention_ms=1)

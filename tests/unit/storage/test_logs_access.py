@@ -39,9 +39,12 @@ def test_cleaner_without_writer_has_the_logs_alone(tmp_path: Path, held: Callabl
     """A round in a log dir without a writer is not alongside one, and no writer gets the logs during it."""
     lock = held(acquire_for_cleaning(FS, tmp_path))
     assert not lock.is_beside_writer
-    with pytest.raises(LogDirLockedError, match="a cleaner did not release the logs within 5 ms"):
+    with pytest.raises(LogDirLockedError, match="a cleaner did not release the logs within 5 ms") as refused:
         begin_writing(tmp_path, patience_ms=5)
     assert not lock.logs.is_writer_waiting()
+    lock.release()
+    begin_writing(tmp_path).release()
+    assert refused.tb is not None  # which still has the lock object: it was released, and not only forgotten
 
 
 def test_cleaner_alongside_a_loading_writer_is_refused_until_admitted(

@@ -63,7 +63,7 @@ def test_segment_is_split_where_offsets_no_longer_fit(tmp_path: Path) -> None:
 def test_aborted_transactions_go_with_their_markers(tmp_path: Path) -> None:
     """An aborted record must not become readable because its segment was split."""
     directory = overflowed(tmp_path, 0, FAR)
-    txns = [AbortedTxn(7, 0, 5, 6), AbortedTxn(8, 1, FAR + 3, FAR + 4)]
+    txns = [AbortedTxn(7, 0, FAR - 1, FAR), AbortedTxn(8, 1, FAR + 3, FAR + 4)]
     (directory / f"{0:020d}.txnindex").write_bytes(txn_index_bytes(txns))
     split_overflowed_segment(FileSystem(), Segment.open(FileSystem(), directory, 0), TopicConfig(), ReadBuffer())
     assert Segment.open(FileSystem(), directory, 0).aborted_txns().tolist() == [list(txns[0])]

@@ -140,6 +140,15 @@ def test_lines_are_worked_out_while_the_file_cannot_change(tmp_path: Path) -> No
     assert state.log_dir.high_watermarks == {a: 5, b: 6}
 
 
+def test_log_dir_whose_lock_was_lost_gets_no_marker(tmp_path: Path) -> None:
+    """Another process may be at work in it, and the next one would trust what that leaves."""
+    (state,) = _open(tmp_path)
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(LogDirLockedError, match="deleted or replaced"):
+        state.close(in_order=True)
+    assert not (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
 @pytest.mark.parametrize(
     "name", ["a-0.0123456789abcdef0123456789abcdef-stray", "a-0.0123456789abcdef0123456789abcdef-future"]
 )

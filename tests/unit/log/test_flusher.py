@@ -120,6 +120,24 @@ def test_log_that_a_roll_has_flushed_is_not_due() -> None:
     assert flusher.due_ns == clock.monotonic_ns() + 100 * 1_000_000
 
 
+def test_append_during_a_look_is_due_in_time() -> None:
+    """It was counted before the look forgot what had waited: nobody else would begin its time."""
+
+    class Appending(_Log):
+        looks = 0
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "log_end_offset":
+                self.looks += 1
+                return 1 + (self.looks > 1)
+            return super().__getattribute__(name)
+
+    log, clock = Appending(), ManualClock()
+    log.flushed_offset = 1
+    flusher = _flusher(log, _Later(), clock, flush_ms=100)
+    assert flusher.due_ns == clock.monotonic_ns() + 100 * 1_000_000
+
+
 def test_append_alone_asks_for_no_flush() -> None:
     """By default the system decides when to write, as in Kafka."""
     log, later = _Log(), _Later()

@@ -768,6 +768,20 @@ def test_failed_roll_leaves_the_old_segment_active(tmp_path: Path) -> None:
         number += 1
 
 
+def test_roll_takes_no_file_over_that_an_earlier_attempt_has_left(tmp_path: Path) -> None:
+    """R-921: by a stale transaction index readers would leave out records of the new segment."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        writer.append([pair("a", "b")])
+        for suffix in ("index", "timeindex", "txnindex"):
+            (place.directory / f"00000000000000000001.{suffix}").write_bytes(b"stale")
+        writer.roll()
+        writer.append([pair("c", "d")])
+        writer.close()
+        assert "00000000000000000001.txnindex" not in place.files()
+        assert place.files()["00000000000000000001.index"] == b""
+
+
 def test_cut_within_a_batch_leaves_no_line_beyond_the_end(tmp_path: Path) -> None:
     """R-116: otherwise the next start misses records that a checkpoint says are on disk, and refuses the log."""
     with writing(tmp_path) as made:

@@ -19,7 +19,7 @@ from cleaner.policy.retention import KeptLog, find_expired
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
-from cleaner.storage.log_dir import LogDir
+from cleaner.storage.log_dir import LogDir, OffsetKind
 from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.manual_clock import START_MS, ManualClock
 
@@ -112,6 +112,20 @@ def test_swap_of_a_dead_cleaner_brings_no_expired_segment_back(tmp_path: Path) -
     writer.close()
     _open(tmp_path, topic, ManualClock()).close()
     assert _bases(tmp_path) == [6, 9]
+
+
+def test_log_start_within_a_segment_does_not_go_back(tmp_path: Path) -> None:
+    """R-118: what lies below it was deleted, and stays so when segments in front of it expire."""
+    topic = TopicConfig(retention_ms=-1)
+    writer = _open(tmp_path, topic, ManualClock())
+    _fill(writer)
+    writer.close()
+    LogDir(FileSystem(), tmp_path).put(OffsetKind.LOG_START, PARTITION, 4)
+    writer = _open(tmp_path, topic, ManualClock())
+    assert _expire(writer, topic, START_MS) == 1
+    assert (_bases(tmp_path), writer.log_start_offset) == ([3, 6, 9], 4)
+    assert LogDir(FileSystem(), tmp_path).log_start_offsets == {PARTITION: 4}
+    writer.close()
 
 
 def test_idle_log_that_is_empty_is_left_alone(tmp_path: Path) -> None:

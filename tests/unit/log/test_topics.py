@@ -16,6 +16,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import (
     ConfigError,
     InvalidTopicError,
+    LogChangedError,
     LogDirOfflineError,
     TopicExistsError,
     TopicSettingsError,
@@ -26,7 +27,9 @@ from cleaner.settings.files import CLEANER_TOPICS
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.lock.partition_lock import checkpoint_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
+from tests.support.manual_clock import ManualClock
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 
@@ -70,6 +73,15 @@ def test_topic_name_that_kafka_refuses_is_refused(name: str, reason: str) -> Non
 def test_topic_name_that_kafka_accepts_is_accepted(name: str) -> None:
     """Even unusual ones; a name does not collide with itself."""
     check_topic_name(name, ["a.b"])
+
+
+def test_offsets_are_dropped_while_no_cleaner_writes_its_own(tmp_path: Path) -> None:
+    """It reads all lines of its checkpoint, changes one, and writes all: what was dropped meanwhile would be back."""
+    log_dir, clock = _log_dir(tmp_path), ManualClock()
+    topics = Topics(log_dir.fs, [log_dir], clock)
+    with checkpoint_lock(log_dir.fs, log_dir.path, clock), pytest.raises(LogChangedError):
+        topics.drop_offsets(log_dir, [TopicPartition("a", 0)])
+    topics.drop_offsets(log_dir, [TopicPartition("a", 0)])
 
 
 def test_made_topic_has_no_offsets_of_an_earlier_one(tmp_path: Path) -> None:

@@ -212,6 +212,30 @@ def test_aborts_are_of_the_batches_that_are_sent(
     assert (0 in found) == is_spoilt
 
 
+def test_aborts_that_a_round_has_taken_are_told_no_more(tmp_path: Path) -> None:
+    """Their marker has gone, too: a client would take all that the producer has committed since for aborted."""
+    log, settings = LogBuilder(TOPIC), SETTINGS | {"internal.segment.bytes": "200"}  # each segment stays one
+    log.append(("k0", "aborted"), producer=Producer(9, 0, 0, transactional=True))
+    log.end_transaction(9, 0, commit=False)
+    log.append(("k1", "committed"), producer=Producer(9, 0, 1, transactional=True))
+    log.end_transaction(9, 0, commit=True)
+    for key in ("k2", "k3", "k4"):
+        log.roll()
+        log.append((key, "v" * 150))
+    write_log_dir(tmp_path, log, high_watermarks={TOPIC: 4})
+    with serving(tmp_path) as port, WireClient(port) as client:
+
+        def found() -> list[int]:
+            return [at for at, _ in records_of(client.fetch("topic", 0, isolation_level=1), 0, committed=True)[0]]
+
+        assert found() == [2]
+        for number, high_watermark in enumerate((4, 5, 7), start=1):  # its data goes, it gets its horizon, and goes
+            (tmp_path / HIGH_WATERMARKS).write_bytes(offset_checkpoint({TOPIC: high_watermark}))
+            cleaner.clean(tmp_path, "topic-0", settings, now_ms=START_MS + number * 10**9)
+        assert not list(tmp_path.glob("topic-0/*.txnindex"))
+        assert found() == [2]
+
+
 def _one_segment(original: Callable[..., Any]) -> Callable[..., Any]:
     def find(files: Any, listing: Any, first: int, *more: Any) -> Any:
         number = max(listing.holder_of(first), 0)

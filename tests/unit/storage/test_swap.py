@@ -9,6 +9,7 @@ import pytest
 
 from cleaner.errors import LogDirLockedError, LogDirOfflineError, NoSpaceError, UncleanableError
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.leftovers import settle_leftovers
 from cleaner.storage.swap.swap import (
     discard_cleaned,
     fsync_sources,
@@ -242,3 +243,13 @@ def test_discard_removes_cleaned_files_of_that_base_only(tmp_path: Path) -> None
     other.write_bytes(b"")
     discard_cleaned(FileSystem(), tmp_path, 0)
     assert _contents(tmp_path) == {**MERGED.before, other.name: b""}
+
+
+def test_deleted_files_wait_for_their_time_beside_a_writer(tmp_path: Path) -> None:
+    """They may be the writer's, and readers may still open them by these names."""
+    path = tmp_path / "00000000000000000000.log.deleted"
+    path.touch()
+    settle_leftovers(FileSystem(), tmp_path, deleted_before_ms=path.stat().st_ctime_ns // 1_000_000, index_bytes=80)
+    assert path.exists()
+    settle_leftovers(FileSystem(), tmp_path, deleted_before_ms=2**62, index_bytes=80)
+    assert not path.exists()

@@ -566,6 +566,25 @@ def test_repeats_of_the_last_five_appends_are_answered_as_before(tmp_path: Path)
         assert writer.append([pair("k", "v")], producer=ProducerStamp(5, 2, 0)).base_offset == 24
 
 
+def test_repeat_of_several_batches_gets_the_first_answer(tmp_path: Path) -> None:
+    """In a transaction an append may be more than one; its offsets are those of all of them."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open(batch_bytes=100)
+        records, stamp = [pair("k", "v" * 20)] * 4, ProducerStamp(6, 0, 0, True)
+        appended = writer.append(records, producer=stamp)
+        assert len(place.batches()) > 1
+        assert writer.append(records, producer=stamp) == appended._replace(is_repeat=True)
+
+
+def test_fenced_transaction_leaves_no_sequence_to_the_next_epoch(tmp_path: Path) -> None:
+    """The marker has the new epoch, whose first record has the sequence 0."""
+    with writing(tmp_path / "log") as place:
+        writer = place.open()
+        writer.append([pair("k", "v")] * 3, producer=ProducerStamp(6, 0, 0, True))
+        assert writer.fence(6, 1) == 3
+        assert writer.append([pair("k", "w")], producer=ProducerStamp(6, 1, 0, True)).base_offset == 4
+
+
 def test_repeat_of_the_last_append_is_known_after_reopening(tmp_path: Path) -> None:
     """Killed or closed in order: a snapshot holds a producer's last batch, and such an append is one (R-652)."""
     with writing(tmp_path / "log") as place:

@@ -20,8 +20,6 @@ from cleaner.base.properties import parse_properties
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ConfigError
-from cleaner.policy.windows import Windows
-from cleaner.settings import windows_of
 from cleaner.settings.config_watch import fingerprint
 from cleaner.settings.environment import read_known_variables
 from cleaner.settings.files import check_topics_dir, read_config_bytes
@@ -41,7 +39,6 @@ class Loaded:
         fingerprint: of its content, for `ConfigWatch`.
         sources: for `SettingsResolver` and `FollowedSettings`.
         config: the settings of the process.
-        windows: when rounds may start.
         values: every setting with its origin; topic settings as they are for topics without their own.
         warnings: for the operator.
     """
@@ -50,7 +47,6 @@ class Loaded:
     fingerprint: bytes
     sources: Sources
     config: CleanerConfig
-    windows: Windows
     values: Mapping[str, Given]
     warnings: tuple[str, ...]
 
@@ -187,7 +183,7 @@ def _load(
     try:
         config = given.cleaner_config({})
         warnings = (*given.warnings, *config.warnings)
-        return Loaded(file, content, sources, config, windows_of(config), _with_defaults(given), warnings)
+        return Loaded(file, content, sources, config, _with_defaults(given), warnings)
     except ConfigError as error:
         mistakes.add(error)
         return None

@@ -164,12 +164,7 @@ class Session:
 
 @contextlib.contextmanager
 def open_session(
-    log_dir: Path,
-    sources: Sources,
-    context: CallContext,
-    *,
-    mode: LockMode | None = LockMode.SHARED,
-    lock: LogDirLock | None = None,
+    log_dir: Path, sources: Sources, context: CallContext, *, mode: LockMode | None = LockMode.SHARED
 ) -> Iterator[Session]:
     """
     Open a log dir for the length of a `with` block.
@@ -180,7 +175,6 @@ def open_session(
         context: the caller's.
         mode: how to lock it. `SHARED` is for rounds, alone or next to a writer; `EXCLUSIVE` for a recovery, alone; None
             takes no lock and does not even create a lock file.
-        lock: one that the caller already holds, in the cleaner's role, and keeps; `mode` is then ignored.
     Raises:
         UsageError: it is not a log dir; the message says what it is.
         LogDirLockedError: a live broker, another cleaner, or a writer that loads its logs.
@@ -190,10 +184,8 @@ def open_session(
     fs, context = context.fs, replace(context, check_done=_one_at_a_time(context.check_done))
     require_log_dir(fs, log_dir)
     with contextlib.ExitStack() as stack:
-        if lock is not None:
-            lock.logs.enter()
-            stack.callback(lock.logs.leave)
-        elif mode is LockMode.SHARED:
+        lock: LogDirLock | None = None
+        if mode is LockMode.SHARED:
             lock = stack.enter_context(acquire_for_cleaning(fs, log_dir))
         elif mode is LockMode.EXCLUSIVE:
             lock = stack.enter_context(LogDirLock(fs, log_dir, mode, LockRole.CLEANER))

@@ -111,11 +111,6 @@ class OffsetMap:
         self.table = self._numbers = _NONE
         give_back(self._memory)
 
-    @property
-    def utilization(self) -> float:
-        """Entries as a fraction of the slots of the dedupe buffer."""
-        return self.entries / self._max_slots
-
     def reserve(self, records: int) -> None:
         """Grow, if allowed, so that the table stays sparse with `records` more keys."""
         wanted = self.entries + records

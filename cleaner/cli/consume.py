@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="read_committed: no records of transactions that are open or were aborted (default: read_uncommitted)",
     )
     parser.add_argument("--flushed", action="store_true", help="only what a crash of the machine cannot take back")
-    add_properties(parser, ("--property", "--formatter-property"), FORMATTER_PROPERTIES, "NAME=VALUE")
+    add_properties(parser, ("--property", "--formatter-property"), FORMATTER_PROPERTIES)
     parser.add_argument("--formatter-config", metavar="FILE", type=Path, help="a file of such properties")
     parser.add_argument("--formatter", metavar="CLASS", help="Kafka's DefaultMessageFormatter, the only one there is")
     for what in ("key", "value"):

@@ -93,10 +93,10 @@ def note_ignored(arguments: argparse.Namespace) -> None:
         print_error(f"flags for the network are ignored here: {', '.join(flags)}")
 
 
-def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names: Collection[str], metavar: str) -> None:
+def add_properties(parser: argparse.ArgumentParser, flags: Sequence[str], names: Collection[str]) -> None:
     """Add the flags that give properties, all into `properties`."""
     text = f"how lines are read or written; may be repeated: {', '.join(names)}"
-    parser.add_argument(*flags, dest="properties", metavar=metavar, action="append", default=[], help=text)
+    parser.add_argument(*flags, dest="properties", metavar="NAME=VALUE", action="append", default=[], help=text)
 
 
 def properties_of(given: Sequence[str], known: Mapping[str, str | None]) -> dict[str, str]:
@@ -123,24 +123,24 @@ def is_true(text: str | None) -> bool:
     return text is not None and text.strip().lower() == "true"
 
 
-def assignments_of(given: Sequence[str], flag: str) -> dict[str, str]:
+def assignments_of(given: Sequence[str]) -> dict[str, str]:
     """
-    Read settings: `key=value`, several with commas between them as `kafka-configs` takes them, lists in brackets.
+    Read `--config`: `key=value`, several with commas between them as `kafka-configs` takes them, lists in brackets.
 
     Raises:
         UsageError: a part is not an assignment, or a bracket is not closed.
     """
     found: dict[str, str] = {}
     for text in given:
-        for part in _split(text, flag):
+        for part in _split(text):
             key, separator, value = part.partition("=")
             if not separator or not key.strip():
-                raise UsageError(f"{flag} {text!r}: it takes key=value")
+                raise UsageError(f"--config {text!r}: it takes key=value")
             found[key.strip()] = value.removeprefix("[").removesuffix("]") if value.startswith("[") else value
     return found
 
 
-def _split(text: str, flag: str) -> list[str]:
+def _split(text: str) -> list[str]:
     """Split at commas that come before another `key=`, or are outside of brackets."""
     parts: list[str] = []
     depth = begin = 0
@@ -150,5 +150,5 @@ def _split(text: str, flag: str) -> list[str]:
             parts.append(text[begin:at])
             begin = at + 1
     if depth:
-        raise UsageError(f"{flag} {text!r}: unbalanced brackets")
+        raise UsageError(f"--config {text!r}: unbalanced brackets")
     return [*parts, text[begin:]]

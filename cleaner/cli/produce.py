@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_log_dir(parser, "the log dir; it must exist, see `cleaner topics create`")
     parser.add_argument("--topic", required=True, help="the topic to append to; it must exist")
-    add_properties(parser, ("--property", "--reader-property"), READER_PROPERTIES, "NAME=VALUE")
+    add_properties(parser, ("--property", "--reader-property"), READER_PROPERTIES)
     parser.add_argument("--reader-config", metavar="FILE", type=Path, help="a file of such properties")
     parser.add_argument("--line-reader", metavar="CLASS", help="Kafka's LineMessageReader, the only one there is")
     parser.add_argument("--file", metavar="FILE", type=Path, help="read this instead of standard input")

@@ -143,7 +143,7 @@ def _action_of(arguments: argparse.Namespace) -> str:
 def _create(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
 
-    settings = assignments_of(arguments.configs, "--config")
+    settings = assignments_of(arguments.configs)
     topic_id = _id_of(arguments.topic_id)
     with open_log_dir(arguments.log_dir, arguments.writer_config, flag, create=True) as manager:
         try:
@@ -169,7 +169,7 @@ def _alter(arguments: argparse.Namespace, flag: StopFlag) -> None:
     from cleaner.cli.log_dirs import open_log_dir
 
     changes: dict[str, str | None] = {key: None for text in arguments.taken_back for key in text.split(",")}
-    changes |= assignments_of(arguments.configs, "--config")
+    changes |= assignments_of(arguments.configs)
     if not changes and arguments.partitions is None:
         raise UsageError("alter needs --partitions, --config or --delete-config")
     with open_log_dir(arguments.log_dir, arguments.writer_config, flag) as manager:

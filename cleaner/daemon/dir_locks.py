@@ -86,11 +86,6 @@ class DirLocks:
         with self._lock:
             return log_dir in self._kept
 
-    def holds(self, log_dir: Path) -> bool:
-        """Tell whether this process has a log dir's lock now."""
-        with self._lock:
-            return log_dir in self._held
-
     def release_all(self) -> None:
         """Release the locks that `hold` or `keep` has kept; to be called when all users have left."""
         with self._lock:

@@ -38,8 +38,6 @@ class LogStatus:
         topic_id: of its topic; None if it has none.
         is_policy_trusted: the policy of this topic is set explicitly, or the operator trusts the default.
         has_segments_to_delete: retention would remove something now (also for logs that are not compacted).
-        has_unfinished_swap: it has `.swap` or `.cleaned` files: a process is at work, or has crashed. The next load
-            settles them.
         deleted_files: number of `.deleted` files awaiting removal.
     """
 
@@ -57,7 +55,6 @@ class LogStatus:
     topic: TopicConfig | None = None
     is_policy_trusted: bool = False
     has_segments_to_delete: bool = False
-    has_unfinished_swap: bool = False
     deleted_files: int = 0
     resolved: ResolvedTopic | None = None
     topic_id: UUID | None = None

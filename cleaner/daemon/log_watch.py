@@ -292,7 +292,6 @@ class WatchedLog:
             resolved=resolved,
             is_policy_trusted=trusts,
             has_segments_to_delete=has_expired,
-            has_unfinished_swap=files.temporary_files.unfinished > 0,
             deleted_files=files.temporary_files.deleted,
             topic_id=self._topic_id,
         )

@@ -55,11 +55,11 @@ def show_small_file(fs: ReadableFiles, path: Path, viewer: Viewer) -> None:
     if read_bounded(fs, path, CHECKPOINT_LIMIT_BYTES) is None:
         raise FileNotFoundError(path)
     if path.name in _OFFSET_CHECKPOINTS:
-        for _, words in read_checkpoint(fs, path, 3, CHECKPOINT_LIMIT_BYTES):
+        for _, words in read_checkpoint(fs, path, 3):
             topic, partition, offset = (_number_or_text(word) for word in words)
             viewer.on_entry("checkpoint", topic=str(topic), partition=partition, offset=offset)
     elif path.name == names.LEADER_EPOCHS:
-        for _, words in read_checkpoint(fs, path, 2, CHECKPOINT_LIMIT_BYTES):
+        for _, words in read_checkpoint(fs, path, 2):
             epoch, start_offset = (_number_or_text(word) for word in words)
             viewer.on_entry("leader_epoch", epoch=epoch, start_offset=start_offset)
     elif path.name == names.PARTITION_METADATA:

@@ -377,12 +377,11 @@ def marker_batch(
     *,
     commit: bool,
     timestamp_ms: int,
-    coordinator_epoch: int = 0,
     is_append_time: bool = False,
 ) -> tuple[bytearray, NewBatch]:
     """Return the marker that ends a transaction (R-230, R-231); call `place` on it."""
     key = _MARKER_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
-    value = _MARKER_VALUE.pack(0, coordinator_epoch)
+    value = _MARKER_VALUE.pack(0, 0)
     attributes = CONTROL_FLAG | _attributes(NONE, is_append_time, is_transactional=True)
     producer = BatchProducer(producer_id, epoch)
     return _batch_of_one(key, value, _NO_HEADERS, timestamp_ms, timestamp_ms, attributes, producer)

@@ -40,7 +40,7 @@ from cleaner.storage.segment.generation import Generations
 from cleaner.storage.segment.names import META_PROPERTIES, DirKind
 from cleaner.storage.which_dir import require_log_dir
 
-PATIENCE_MS = 30_000
+_PATIENCE_MS = 30_000
 """A cleaner's round ends at its next buffer, but may have a swap to finish."""
 
 _DIRECTORY_MODE = 0o755
@@ -119,7 +119,6 @@ class DirState:
         fs: the file system.
         path: the directory.
         clock: for waits.
-        patience_ms: how long a cleaner may take to end its rounds.
     Attributes:
         log_dir: its files.
         was_closed: it had the clean-shutdown marker: nothing has to be recovered.
@@ -131,10 +130,10 @@ class DirState:
         LogDirOfflineError, NoSpaceError: the disk.
     """
 
-    def __init__(self, fs: FileSystem, path: Path, clock: Clock, *, patience_ms: int = PATIENCE_MS) -> None:
+    def __init__(self, fs: FileSystem, path: Path, clock: Clock) -> None:
         self.log_dir = LogDir(fs, path)
         self._fs = fs
-        self._lock: LogDirLock = acquire_for_writing(fs, self.log_dir.path, clock, patience_ms=patience_ms)
+        self._lock: LogDirLock = acquire_for_writing(fs, self.log_dir.path, clock, patience_ms=_PATIENCE_MS)
         with contextlib.ExitStack() as undone:
             undone.callback(self._lock.release)
             self.log_dir.check()

@@ -41,11 +41,6 @@ class LeaderEpochs:
         self._entries = list(entries)
 
     @property
-    def entries(self) -> tuple[EpochEntry, ...]:
-        """All known epochs, ascending."""
-        return tuple(self._entries)
-
-    @property
     def latest(self) -> int:
         """The epoch that batches get; -1 before the first one."""
         return self._entries[-1].epoch if self._entries else UNDEFINED

@@ -424,10 +424,6 @@ class PartitionWriter:
         """Fence a producer's earlier epochs off; see `WritableLog.fence`."""
         return self.run(lambda log: log.fence(producer_id, epoch))
 
-    def epoch_of(self, producer_id: int) -> int:
-        """Return the epoch of a producer, -1 when it is not known."""
-        return self.under_lock(lambda log: log.producers.epoch_of(producer_id))
-
     def expire_producers(self) -> None:
         """Forget producers idle for `producer.id.expiration.ms`."""
         now_ms, expiration_ms = self._clock.now_ms(), self._options.producer_id_expiration_ms

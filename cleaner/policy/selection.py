@@ -87,15 +87,6 @@ class Survey:
     logs: tuple[LogFacts, ...]
     basis: Basis
 
-    @property
-    def next(self) -> LogFacts | None:
-        """
-        The log to clean now; None if there is none.
-
-        Once its round begins, the survey is out of date: `LogDirFacts.workers` and the states have changed.
-        """
-        return self.queue[0] if self.queue else None
-
 
 def survey(logs: Sequence[LogFacts], context: SelectionContext, order: Order, before: Survey | None = None) -> Survey:
     """

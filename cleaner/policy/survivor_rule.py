@@ -41,9 +41,9 @@ class SurvivorRule:
         """Return what `rank` made a rank of; the inverse of it."""
         return rank
 
-    def supersedes(self, offset: int, other: int, number: int = 0, other_number: int = 0) -> bool:
-        """Tell whether the record at `offset` supersedes the one at `other`, which has the same key."""
-        return (number, self.rank(offset)) > (other_number, self.rank(other))
+    def supersedes(self, offset: int, other: int) -> bool:
+        """Tell whether the record at `offset` supersedes the one at `other`, of the same key and number."""
+        return self.rank(offset) > self.rank(other)
 
 
 LATEST_OFFSET: Final = SurvivorRule()

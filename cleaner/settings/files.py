@@ -13,10 +13,9 @@ from pathlib import Path
 
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.properties import parse_properties
-from cleaner.config.definition import Setting
 from cleaner.config.kafka_keys import FORMER_TOPIC_KEYS
 from cleaner.config.read import UnknownNames, refuse_slip
-from cleaner.config.table import SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
+from cleaner.config.table import BROKER_SETTINGS, SETTING_OF_SYNONYM, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.errors import ConfigError, LogDirOfflineError, shortened
 from cleaner.settings.sources import TOPIC_NAME
 from cleaner.storage.fs.file_system import FileSystem, real_path
@@ -145,14 +144,12 @@ def _split_topic(line_key: str, topics: Collection[str], warnings: list[str]) ->
     return None
 
 
-def split_by_table(
-    values: Mapping[str, str], broker_settings: Mapping[str, Setting]
-) -> tuple[dict[str, str], dict[str, str]]:
+def split_by_table(values: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """
     Split the keys of a `--config` file into those with a topic setting's own name, and the broker's.
 
     `compression.type` is both and counts as the broker's, so that a plain `server.properties` has no topic settings.
     """
-    of_broker = {key: text for key, text in values.items() if key in SETTING_OF_SYNONYM or key in broker_settings}
+    of_broker = {key: text for key, text in values.items() if key in SETTING_OF_SYNONYM or key in BROKER_SETTINGS}
     of_topics = {key: text for key, text in values.items() if key in TOPIC_SETTINGS and key not in of_broker}
     return of_topics, of_broker

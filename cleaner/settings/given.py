@@ -55,8 +55,8 @@ class GivenSettings:
         self.warnings: list[str] = []
         self._sources = sources
         self.set_everywhere, self._set = self._part_unscoped_sets(mistakes)
-        environment = split_by_table(sources.environment, BROKER_SETTINGS)
-        file = split_by_table(sources.config, BROKER_SETTINGS)
+        environment = split_by_table(sources.environment)
+        file = split_by_table(sources.config)
         self._environment_topics = Layer(_ENVIRONMENT, LayerScope.EVERY_TOPIC, environment[0])
         self._file_topics = Layer(_FILE, LayerScope.EVERY_TOPIC, file[0])
         self._environment = self._broker_layer(_ENVIRONMENT, environment[1])

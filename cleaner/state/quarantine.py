@@ -108,11 +108,6 @@ class Quarantine:
         with self._lock:
             return [self._entries[key] for key in sorted(self._entries)]
 
-    def find(self, topic_partition: TopicPartition, log_dir: Path) -> QuarantinedLog | None:
-        """Return a log's entry; None: it is not quarantined."""
-        with self._lock:
-            return self._entries.get((topic_partition, str(log_dir)))
-
     def add(self, entry: QuarantinedLog) -> None:
         """
         Quarantine a log; replaces an earlier entry.

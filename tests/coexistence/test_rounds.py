@@ -13,9 +13,11 @@ from cleaner.app.clean_log_dir import clean_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.recover_log_dir import recover_log_dir
 from cleaner.app.reports import CleanReport, Refusal
-from cleaner.app.session import open_session
+from cleaner.app.session import Session, open_session
 from cleaner.base.clock import SystemClock
+from cleaner.base.io_throttle import IoThrottle
 from cleaner.base.model import TopicPartition
+from cleaner.daemon.dir_locks import DirLocks
 from cleaner.errors import (
     CorruptBatchError,
     LogChangedError,
@@ -23,9 +25,9 @@ from cleaner.errors import (
     NotCleanlyShutDownError,
     WriterWaitingError,
 )
+from cleaner.settings.resolver import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.lock.log_dir_lock import acquire_for_cleaning
 from cleaner.storage.lock.partition_lock import partition_lock
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment import names
@@ -278,16 +280,14 @@ def test_writer_that_starts_aborts_a_round_without_one(scene: Scene) -> None:
     def let_it_start() -> None:
         if thread.ident is None:
             thread.start()
-        while thread.is_alive() and not lock.logs.is_writer_waiting():
+        while thread.is_alive() and not session.lock.logs.is_writer_waiting():
             os.sched_yield()
 
-    with acquire_for_cleaning(FileSystem(), scene.log_dir) as lock:
-        sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
-        lent = CallContext(check_done=let_it_start)
-        with open_session(scene.log_dir, sources, lent, lock=lock) as session:
-            assert not session.beside_writer
-            with pytest.raises(WriterWaitingError):
-                session.check_done()
+    sources = Sources.of_call(PARTITION.topic, SETTINGS, None, None)
+    with open_session(scene.log_dir, sources, CallContext(check_done=let_it_start)) as session:
+        assert not session.beside_writer
+        with pytest.raises(WriterWaitingError):
+            session.check_done()
     thread.join()
     report = attempt(scene)
     assert isinstance(report, CleanReport)
@@ -430,21 +430,25 @@ def test_log_dir_without_readers_gets_no_generations(scene: Scene) -> None:
     assert not (scene.log_dir / names.GENERATIONS).exists()
 
 
-def test_session_with_a_kept_lock_gives_the_logs_back_and_keeps_the_lock(scene: Scene) -> None:
-    """A lock the caller keeps is not released with the session; between sessions a writer may come."""
+def test_kept_lock_gives_the_logs_back_between_rounds(scene: Scene) -> None:
+    """With `cleaner.lock=hold` a writer may come between two rounds, and the second is beside it."""
     sources = Sources.of_call(None, SETTINGS, None, None)
     (scene.log_dir / OffsetKind.CLEANER.value).write_text("0\n0\n")  # else it is an empty directory and no log dir
-    with acquire_for_cleaning(FileSystem(), scene.log_dir) as lock:
-        lock.logs.leave()
-        with open_session(scene.log_dir, sources, CallContext(), lock=lock) as session:
-            assert session.beside_writer is False
-        writer = scene.writer()
-        with open_session(scene.log_dir, sources, CallContext(), lock=lock) as session:
-            assert session.beside_writer is True
-            with session.swapping(PARTITION), Generations(FileSystem(), scene.log_dir) as generations:
-                assert generations.of(PARTITION) == 1
+    fs, context = FileSystem(), CallContext()
+    settings, throttle = SettingsResolver(fs, scene.log_dir, sources), IoThrottle(1e9, context.clock)
+    locks = DirLocks(fs, holds=True)
+    with locks.using(scene.log_dir) as lock:
+        session = Session(LogDir(fs, scene.log_dir), settings, context, throttle, lock)
+        assert session.beside_writer is False
+    writer = scene.writer()
+    with locks.using(scene.log_dir) as lock:
+        session = Session(LogDir(fs, scene.log_dir), settings, context, throttle, lock)
+        assert session.beside_writer is True
+        with session.swapping(PARTITION), Generations(fs, scene.log_dir) as generations:
+            assert generations.of(PARTITION) == 1
         lock.still_held()
-        writer.stop()
+    writer.stop()
+    locks.release_all()
 
 
 def test_checkpoint_line_is_written_beside_others(scene: Scene, writer: ModelWriter) -> None:

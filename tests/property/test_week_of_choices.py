@@ -49,8 +49,8 @@ class Product:
         self.reasons: list[list[Reason]] = []
 
     def choose(self, world: World) -> Name | None:
-        found = self._survey(world).next
-        return None if found is None else found.partition
+        queue = self._survey(world).queue
+        return queue[0].partition if queue else None
 
     def look(self, world: World) -> None:
         self.reasons.append([verdict.reason for verdict in self._survey(world).verdicts])

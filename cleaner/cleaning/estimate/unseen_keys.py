@@ -57,7 +57,7 @@ class Occurrences:
         seen = np.bincount(drawn_in[~is_hot], minlength=_MAX_DRAWN + 1)[1:]
         occurs = np.unique(np.geomspace(1, 4 * _MAX_DRAWN / share, _GRID).round().astype(np.int64))
         is_drawn = 1 - (1 - share) ** occurs
-        chances = _binomial(_TIMES, occurs, share) / is_drawn + 1e-300
+        chances = _binomial(occurs, share) / is_drawn + 1e-300
         weights = np.ones(len(occurs))
         for _ in range(_STEPS if seen.any() else 0):
             weights *= seen / (chances @ weights) @ chances
@@ -76,7 +76,7 @@ class Occurrences:
         if self.share >= 1:
             return np.ones(len(drawn_in))
         # The number of cells that contain the key, given `drawn_in`; all its cells that were not drawn must be earlier.
-        likely = self.keys * _binomial(_TIMES, self.cells, self.share)
+        likely = self.keys * _binomial(self.cells, self.share)
         likely /= np.maximum(likely.sum(axis=1, keepdims=True), 1e-300)
         not_drawn = np.maximum(self.cells - _TIMES, 0)
         places = (np.arange(_PLACES) + 0.5) / _PLACES
@@ -100,12 +100,12 @@ class Occurrences:
         return float(np.interp(keys, within, parts))
 
 
-def _binomial(drawn_in: Counts, occurs: Counts, share: float) -> Floats:
-    """Return the chance that a key is in `drawn_in` drawn cells (column) if it occurs in `occurs` cells (row)."""
+def _binomial(occurs: Counts, share: float) -> Floats:
+    """Return the chance that a key in `occurs` cells (row) is in `_TIMES` drawn ones (column)."""
     log_factorials = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, occurs.max() + 1)))])
-    not_drawn = occurs - drawn_in
+    not_drawn = occurs - _TIMES
     ways = (
-        log_factorials[occurs] - log_factorials[np.minimum(drawn_in, occurs)] - log_factorials[np.maximum(not_drawn, 0)]
+        log_factorials[occurs] - log_factorials[np.minimum(_TIMES, occurs)] - log_factorials[np.maximum(not_drawn, 0)]
     )
-    chances: Floats = np.exp(ways + drawn_in * np.log(share) + not_drawn * np.log1p(-share)) * (not_drawn >= 0)
+    chances: Floats = np.exp(ways + _TIMES * np.log(share) + not_drawn * np.log1p(-share)) * (not_drawn >= 0)
     return chances

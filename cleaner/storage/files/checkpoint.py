@@ -79,7 +79,7 @@ def read_number(word: bytes, bits: int, path: Path, position: int, what: str) ->
     return int(word)
 
 
-def read_checkpoint(fs: ReadableFiles, path: Path, words: int, limit_bytes: int) -> Iterator[CheckpointLine]:
+def read_checkpoint(fs: ReadableFiles, path: Path, words: int) -> Iterator[CheckpointLine]:
     """
     List the entries of a checkpoint file; none when the file is missing, empty or has only its version.
 
@@ -87,11 +87,10 @@ def read_checkpoint(fs: ReadableFiles, path: Path, words: int, limit_bytes: int)
         fs: the file system.
         path: the file.
         words: how many words each entry must have.
-        limit_bytes: the longest file accepted.
     Raises:
         CorruptCheckpointError: another version, a line with more or fewer words, or a wrong count.
     """
-    return parse_checkpoint(read_bounded(fs, path, limit_bytes) or b"", path, words)
+    return parse_checkpoint(read_bounded(fs, path, CHECKPOINT_LIMIT_BYTES) or b"", path, words)
 
 
 def parse_checkpoint(data: bytes, path: Path, words: int) -> Iterator[CheckpointLine]:

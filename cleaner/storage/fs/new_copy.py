@@ -7,13 +7,12 @@ repeated as a whole.
 
 from __future__ import annotations
 
-from cleaner.base.clock import Clock
 from cleaner.base.remote_path import RemotePath
 from cleaner.errors import UsageError
 from cleaner.storage.fs.open_file import File
 from cleaner.storage.fs.remote import RemoteFiles
 from cleaner.storage.fs.s3 import S3, failures
-from cleaner.storage.fs.store import LIMITS, Limits, Store
+from cleaner.storage.fs.store import LIMITS, Store
 from cleaner.storage.fs.stream import Stream
 
 _LARGEST_PUT = 5 << 30  # of the service
@@ -32,17 +31,16 @@ class NewCopy(RemoteFiles):
 
     Args:
         place: where.
-        limits, clock: as for `RemoteFiles`.
     Raises:
         UsageError: another kind of storage than S3, or there is something already.
         LogDirOfflineError: the service refuses or does not answer.
     """
 
-    def __init__(self, place: RemotePath, limits: Limits | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, place: RemotePath) -> None:
         if place.scheme != "s3":
             raise UsageError(f"{place}: copies are written to s3:// only")
-        self._writer = _S3Writer(limits or LIMITS)
-        super().__init__(limits, clock, self._writer)
+        self._writer = _S3Writer(LIMITS)
+        super().__init__(store=self._writer)
         if self.listing(place):
             raise UsageError(
                 f"{place}: there is something already; name another prefix, or remove what an unfinished copy has left "

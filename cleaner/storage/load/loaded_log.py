@@ -111,11 +111,6 @@ class LoadedLog:
         return self._producers.last_records()
 
     @property
-    def recovery_point(self) -> int:
-        """First offset that may not be on disk, after `close`: the log end, as everything below was fsynced."""
-        return self.log_end_offset
-
-    @property
     def log_start_checkpoint(self) -> int | None:
         """The offset for `log-start-offset-checkpoint`; None if the first segment begins there (R-118)."""
         return self.log_start_offset if self.log_start_offset > self.segments[0].base_offset else None

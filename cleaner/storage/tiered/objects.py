@@ -97,10 +97,6 @@ class Objects:
             found[name] = RemoteObject(0, "", 0) if stat.S_ISDIR(about.st_mode) else _local_object(about)
         return found
 
-    def directories(self, path: Path | None) -> list[str]:
-        """Return the names of a directory's sub-directories."""
-        return [name for name, each in self.listed(path).items() if each.is_directory]
-
     def read(self, path: Path, about: RemoteObject, start: int, size: int) -> bytes:
         """Return bytes of an object. Raises Replaced: it is not the one that was listed, or is shorter."""
         data = bytearray()

@@ -85,7 +85,7 @@ def test_reload_takes_over_what_can_change_and_names_the_rest(tmp_path: Path) ->
         assert (in_force.config.threads, in_force.config.http_listen) == (2, "127.0.0.1:1")
         assert in_force.config.state_dir == "/var/lib/cleaner"
         assert in_force.values["cleaner.http.listen"] == ("127.0.0.1:1", "--config")
-        assert in_force.windows.edges
+        assert in_force.config.windows == "22:00-06:00"
         assert in_force.sources.config["log.retention.ms"] == "6"
         running = in_force
     assert take_over(running, new).changed == ()

@@ -12,7 +12,7 @@ from cleaner.errors import UsageError
 
 def _parsed(line: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_properties(parser, ("--property", "--reader-property"), ("parse.key",), "NAME=VALUE")
+    add_properties(parser, ("--property", "--reader-property"), ("parse.key",))
     add_ignored(parser, ("--bootstrap-server", "--group"), ("--new-consumer",))
     return parser.parse_args(line.split())
 
@@ -67,11 +67,11 @@ def test_property_without_a_name_or_sign_is_refused(text: str) -> None:
 )
 def test_settings_are_read_as_kafka_topics_and_kafka_configs_do(given: list[str], settings: dict[str, str]) -> None:
     """`--config` takes one whose value may have commas, `--add-config` several."""
-    assert assignments_of(given, "--config") == settings
+    assert assignments_of(given) == settings
 
 
 @pytest.mark.parametrize("text", ["a", "=1", "a=[1", "a=1]"])
 def test_setting_that_is_none_is_refused(text: str) -> None:
     """It names the flag."""
     with pytest.raises(UsageError, match="--config"):
-        assignments_of([text], "--config")
+        assignments_of([text])

@@ -405,4 +405,5 @@ def test_left_over_files_are_reported(tmp_path: Path) -> None:
     for name in ("00000000000000000000.log.swap", "00000000000000000090.log.deleted", "7.index.deleted"):
         (tmp_path / "topic-0" / name).touch()
     log = Watch(tmp_path).log()
-    assert (log.has_unfinished_swap, log.deleted_files) == (True, 2)
+    assert log.facts is not None
+    assert (log.facts.has_unfinished_swap, log.deleted_files) == (True, 2)

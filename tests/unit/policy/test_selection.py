@@ -226,7 +226,7 @@ def test_status_has_the_place_in_the_queue() -> None:
     logs = [log(0, dirty=60), log(1, dirty=90), log(2, dirty=10), log(3, dirty=20)]
     found = survey(logs, replace(FREE, requested={logs[3].partition: 1}), Order.KAFKA)
     assert [verdict.place for verdict in found.verdicts] == [3, 2, None, 1]
-    assert found.next is logs[3]
+    assert found.queue[0] is logs[3]
     assert found.verdicts[3].words() == "next: asked for, ratio 0.200 not above 0.5"
     assert found.verdicts[0].words() == "number 3 in the queue: ratio 0.600 above 0.5"
 
@@ -282,7 +282,7 @@ def test_checkpoint_outside_the_log_is_work_for_a_worker(facts: LogFacts, reason
     found = survey([reset, log(1, dirty=51)], FREE, Order.KAFKA)
     assert found.verdicts[0].reason is reason
     assert len(found.queue) == 2
-    assert (found.next is reset) == (reason is Reason.OVER_RATIO)
+    assert (found.queue[0] is reset) == (reason is Reason.OVER_RATIO)
     assert survey([reset], replace(FREE, opens_at_ms=NOW + 90), Order.KAFKA).queue == ()
 
 
@@ -479,8 +479,7 @@ def test_overdue_log_waits_for_one_round_of_each_other_at_most(data: st.DataObje
         found = survey(facts, SelectionContext(now_ms), Order.DEADLINE)
         for number, verdict in enumerate(found.verdicts):
             overdue_picks[number] += verdict.reason is Reason.OVERDUE
-        assert found.next is not None
-        picked = found.next.partition.partition
+        picked = found.queue[0].partition.partition
         overdue_picks[picked] = 0
         assert max(overdue_picks) < logs
         now_ms += data.draw(st.integers(1, 2_000))

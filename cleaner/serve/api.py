@@ -73,7 +73,7 @@ _OFFERED: dict[str, tuple[int, Answer | Code]] = {
     "ListGroups": (5, lambda parts, request, _: parts.coordinator.list_groups(request)),
     "DescribeGroups": (5, lambda parts, request, _: parts.coordinator.describe_groups(request)),
     "SaslHandshake": (1, lambda _, request, call: call.login.handshake(request, call)),
-    "SaslAuthenticate": (2, lambda _, request, call: call.login.authenticate(request)),
+    "SaslAuthenticate": (2, lambda _, request, call: call.login.authenticate(request, call)),
     "Produce": (11, Code.TOPIC_AUTHORIZATION_FAILED),
     "InitProducerId": (5, Code.CLUSTER_AUTHORIZATION_FAILED),
     "AddPartitionsToTxn": (3, Code.TOPIC_AUTHORIZATION_FAILED),

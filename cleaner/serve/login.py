@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import contextlib
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
+from cleaner.base.password_line import PasswordLine
 from cleaner.serve.codes import Code
 from cleaner.serve.wire import RequestHeader, Values
 
 MECHANISM = "PLAIN"
 BEFORE_LOGIN = frozenset(("ApiVersions", "SaslHandshake", "SaslAuthenticate"))
 """Requests that are answered before a client has said who it is."""
-
-_FAILURE_SECONDS = 0.1
 
 
 class Passwords(Protocol):
@@ -51,16 +50,18 @@ class Login:
 
     Args:
         passwords: None: nobody has to log in.
-        comparing: one of the server: a guess takes long, and no more than half of the time is for guesses.
+        line: of the server.
+        host: the address of the client.
 
     Attributes:
         is_done: all requests may be answered.
         has_failed: the connection ends.
     """
 
-    def __init__(self, passwords: Passwords | None, comparing: asyncio.Lock) -> None:
+    def __init__(self, passwords: Passwords | None, line: PasswordLine, host: str) -> None:
         self._passwords = passwords
-        self._comparing = comparing
+        self._line = line
+        self._host = host
         self._is_agreed = False
         self.is_done = passwords is None
         self.has_failed = False
@@ -73,7 +74,7 @@ class Login:
         code = Code.ILLEGAL_SASL_STATE if self.is_done else Code.UNSUPPORTED_SASL_MECHANISM
         return {"errorCode": Code.NONE if self._is_agreed else code, "mechanisms": [MECHANISM]}
 
-    async def authenticate(self, request: Values) -> Values:
+    async def authenticate(self, request: Values, call: Call) -> Values:
         """Answer SaslAuthenticate."""
         if self._passwords is None or not self._is_agreed or self.is_done:
             self.has_failed = True
@@ -82,23 +83,15 @@ class Login:
         # A name with a colon is no user's, and would be taken for a shorter one.
         if acting_for in (b"", name) and b":" not in name:
             authorization = f"Basic {base64.b64encode(name + b':' + password).decode()}"
-            self.is_done = await self._is_right(self._passwords, authorization)
+            is_right = self._passwords.known(authorization)
+            if is_right is None:
+                compare = partial(self._passwords.is_allowed, authorization)
+                is_right = await self._line.is_right(self._host, lambda: compare, call.is_gone)
+            self.is_done = is_right is True
         self.has_failed = not self.is_done
         if self.has_failed:
             return {"errorCode": Code.SASL_AUTHENTICATION_FAILED, "errorMessage": "no such user, or another password"}
         return {"errorMessage": None, "authBytes": b""}
-
-    async def _is_right(self, passwords: Passwords, authorization: str) -> bool:
-        is_known = passwords.known(authorization)
-        if is_known is not None:
-            return is_known
-        now = asyncio.get_running_loop().time
-        async with self._comparing:
-            began = now()
-            is_right = await asyncio.to_thread(passwords.is_allowed, authorization)
-            if not is_right:
-                await asyncio.sleep(max(_FAILURE_SECONDS, now() - began))
-            return is_right
 
 
 @dataclass(frozen=True)

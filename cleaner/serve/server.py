@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from cleaner.base.password_line import PasswordLine
 from cleaner.errors import CleanerError, LogChangedError, describe, disk_error, is_disk_failure
 from cleaner.format.fields import Piece
 from cleaner.serve.api import Api, Parts, offered_versions
@@ -88,7 +89,7 @@ class Server:
         self._access = access
         self._say = catalog.say
         self._request_room = Room(limits.request_bytes)
-        self._comparing = asyncio.Lock()
+        self._line = PasswordLine(limits.connections)  # each that waits is a connection: it is never full
         self.connections: set[asyncio.Task[None]] = set()
         self.counts: Counter[tuple[str, str]] = Counter()
 
@@ -104,7 +105,7 @@ class Server:
     async def _accept_all(self, listener: socket.socket) -> None:
         while True:
             try:
-                accepted, _ = await asyncio.get_running_loop().sock_accept(listener)
+                accepted, peer = await asyncio.get_running_loop().sock_accept(listener)
             except OSError as error:  # out of descriptors: they come back
                 self._say(f"cannot accept a connection: {error.strerror}")
                 await asyncio.sleep(0.2)
@@ -114,11 +115,11 @@ class Server:
                 accepted.close()
                 continue
             self.counts["connections", "accepted"] += 1
-            task = asyncio.create_task(self._serve_one(accepted))
+            task = asyncio.create_task(self._serve_one(accepted, peer[0]))
             self.connections.add(task)
             task.add_done_callback(self.connections.discard)
 
-    async def _serve_one(self, accepted: socket.socket) -> None:
+    async def _serve_one(self, accepted: socket.socket, host: str) -> None:
         loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
         protocol, transport = asyncio.StreamReaderProtocol(reader), None
         try:
@@ -128,7 +129,7 @@ class Server:
                 lambda: protocol, accepted, ssl=access.tls, ssl_handshake_timeout=patience
             )
             writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-            await self._serve(reader, writer, Login(access.passwords, self._comparing))
+            await self._serve(reader, writer, Login(access.passwords, self._line, host))
         except (BadFrameError, OSError, EOFError, asyncio.CancelledError):
             pass  # the client's doing, or the end: this connection is over; time-outs and failures of TLS are OSErrors
         except Exception as error:  # noqa: BLE001 - no request may end the server

@@ -64,8 +64,8 @@ def records_of(answer: Any, offset: int, *, committed: bool) -> tuple[list[tuple
 class WireClient:
     """One connection. Close it, or use it in a `with` block."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+    def __init__(self, port: int, source: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
 
     def __enter__(self) -> WireClient:
         return self

@@ -6,8 +6,8 @@ other client. There are `MAX_CONNECTIONS` at a time; when another one comes, one
 have their answer, then of those that have not sent their request, then of those that do not read their answer. At most
 `MAX_THREADS` threads besides the loop make answers.
 
-A password that is not known to be right takes long to compare, so its request waits in a line (`waiting_line.py`) for
-the one thread that compares. Users whose password is known do not wait, and probes need no password.
+A password that is not known to be right takes long to compare, so its request waits in a line
+(`base/password_line.py`). Users whose password is known do not wait, and probes need no password.
 
 A connection carries one request and its answer. The TLS handshake counts as part of the request's time.
 """
@@ -19,13 +19,15 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.listening import Address, listen
+from cleaner.base.password_line import PasswordLine
 from cleaner.config.forms import LISTEN_KEY
 from cleaner.present.http.message import (
     HEAD_END,
@@ -39,11 +41,13 @@ from cleaner.present.http.message import (
 )
 from cleaner.present.http.passwords import Passwords
 from cleaner.present.http.patience import patience
-from cleaner.present.http.waiting_line import WaitingLine, origin_of
 from cleaner.present.http.web_config import WebConfigFile
 
 MAX_CONNECTIONS = 64
 """Each takes a descriptor and some kilobytes; those whose password is being compared are not counted."""
+
+MAX_WAITING = 64
+"""Requests whose password has to be compared."""
 
 MAX_THREADS = 8
 """Threads that make answers: for Prometheus and a browser's six connections; the daemon's threads stay below 20."""
@@ -57,23 +61,12 @@ OPEN_PATHS = ("/livez", "/readyz")
 LINGER_SECONDS = 0.3
 """For the client to close after its answer."""
 
-FAILURE_SECONDS = 0.1
-"""From the start of a failed comparison to that of the next one; comparing takes at most half of the time."""
-
 # Stages of a connection, in the order in which they are closed for a new one; one that waits for an answer never is.
 _ANSWERED, _SILENT, _SENDING, _ASKED = range(4)
 
 _LOOK_SECONDS = 0.05  # how often a new connection looks for one to close
 _PIECE_BYTES = 256 << 10  # of an answer
 _BACKLOG = 256
-
-
-class _PendingLogin(NamedTuple):
-    """A request whose password has to be compared; `is_right` becomes None when it loses its place in the line."""
-
-    authorization: str
-    connection: _Connection
-    is_right: asyncio.Future[bool | None]
 
 
 class HttpServer:
@@ -112,8 +105,7 @@ class HttpServer:
         )
         # Only the event loop uses the fields below.
         self._stages: dict[asyncio.Task[None], int] = {}  # of the connections served, oldest first
-        self._line: WaitingLine[_PendingLogin] = WaitingLine()
-        self._line_grew = asyncio.Event()
+        self._line = PasswordLine(MAX_WAITING)
         is_guarded = web_config is not None and web_config.current().has_users
         if not address.is_loopback and not is_guarded:
             warn(
@@ -146,7 +138,6 @@ class HttpServer:
     async def _accept_all(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(concurrency.ThreadPoolExecutor(MAX_THREADS, "cleaner-http-answer"))
-        comparing = asyncio.create_task(self._compare_all())
         while not self._closing.is_set():
             try:
                 accepted, peer = await loop.sock_accept(self._listener)
@@ -156,11 +147,10 @@ class HttpServer:
                     await asyncio.sleep(0.2)
                 continue
             await self._make_room()
-            task = asyncio.create_task(self._serve(accepted, origin_of(peer[0])))
+            task = asyncio.create_task(self._serve(accepted, peer[0]))
             self._stages[task] = _SILENT
             task.add_done_callback(lambda ended: self._stages.pop(ended, None))
             await asyncio.sleep(0)  # data from other connections is read before the next one is accepted
-        comparing.cancel()
 
     async def _make_room(self) -> None:
         while len(self._stages) >= MAX_CONNECTIONS:
@@ -175,7 +165,7 @@ class HttpServer:
         """Note the stage of the current task's connection."""
         self._stages[_this_task()] = stage
 
-    async def _serve(self, accepted: socket.socket, origin: bytes) -> None:
+    async def _serve(self, accepted: socket.socket, host: str) -> None:
         connection = _Connection()
         try:
             # The client may leave, be silent or send nonsense at any moment: that ends a connection and is not
@@ -187,7 +177,7 @@ class HttpServer:
                     head = await connection.read_head()
                 if head:
                     self._enter(_ASKED)
-                    response = await self._respond(head, config.passwords if config else None, origin, connection)
+                    response = await self._respond(head, config.passwords if config else None, host, connection)
                     answer_head = format_head(response, self._clock.now_ms())
                     self._enter(_SENDING)
                     async with patience(REQUEST_SECONDS):
@@ -200,9 +190,7 @@ class HttpServer:
         finally:
             connection.close()
 
-    async def _respond(
-        self, head: bytes, passwords: Passwords | None, origin: bytes, connection: _Connection
-    ) -> Response:
+    async def _respond(self, head: bytes, passwords: Passwords | None, host: str, connection: _Connection) -> Response:
         try:
             request = parse_request(head)
         except BadRequestError as error:
@@ -215,7 +203,7 @@ class HttpServer:
             authorization = request.headers.get("authorization", "")
             is_right = passwords.known(authorization)
             if is_right is None:
-                is_right = await self._wait_in_line(origin, authorization, connection)
+                is_right = await self._wait_in_line(host, authorization, connection)
             if is_right is None:
                 reason = "too many passwords are being compared; try again"
                 return Response.words(HTTPStatus.TOO_MANY_REQUESTS, reason, Retry_After="5")
@@ -228,67 +216,29 @@ class HttpServer:
             self._failed(error)
             return Response.words(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def _wait_in_line(self, origin: bytes, authorization: str, connection: _Connection) -> bool | None:
+    async def _wait_in_line(self, host: str, authorization: str, connection: _Connection) -> bool | None:
         """Tell whether a password is right, once it was compared; None: the line is full."""
+
+        def turn() -> Callable[[], bool]:
+            assert self._web_config is not None  # noqa: S101 - without it no password is asked for
+            # The current file: it may have changed while the request waited.
+            return partial(self._web_config.current().passwords.is_allowed, authorization)
+
         self._stages.pop(_this_task(), None)  # guessers take no connection from known users
-        pending = _PendingLogin(authorization, connection, asyncio.get_running_loop().create_future())
-        evicted = self._line.join(origin, pending)
-        if evicted is not None:
-            evicted.is_right.set_result(None)
-        self._line_grew.set()
-        is_right = await pending.is_right
+        try:
+            is_right = await self._line.is_right(host, turn, connection.has_left)
+        except Exception as error:  # noqa: BLE001 - an internal error of one comparison must not keep all others out
+            self._failed(error)
+            is_right = False
         await self._make_room()
         self._enter(_ASKED)
         return is_right
-
-    async def _compare_all(self) -> None:
-        """Compare one password after another; failures are paced, so that guesses cannot take all CPU time."""
-        now = asyncio.get_running_loop().time
-        while True:
-            pending = self._line.take()
-            if pending is None:
-                self._line_grew.clear()
-                await self._line_grew.wait()
-            elif pending.connection.has_left():
-                pending.is_right.set_result(False)
-            else:
-                began = now()
-                is_right = await self._is_right(pending.authorization)
-                pending.is_right.set_result(is_right)
-                if not is_right:
-                    took = now() - began
-                    await asyncio.sleep(max(FAILURE_SECONDS - took, took))
-
-    async def _is_right(self, authorization: str) -> bool:
-        assert self._web_config is not None  # noqa: S101 - without it no password is asked for
-        try:
-            # The current file: it may have changed while the request waited.
-            passwords = self._web_config.current().passwords
-            return await _in_own_thread(lambda: passwords.is_allowed(authorization))
-        except Exception as error:  # noqa: BLE001 - nor must an internal error here keep all others out
-            self._failed(error)
-            return False
 
 
 def _this_task() -> asyncio.Task[None]:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - each connection is a task
     return task
-
-
-async def _in_own_thread(compare: Callable[[], bool]) -> bool:
-    """Run long work in a thread that neither `close` nor the interpreter waits for."""
-    done: concurrency.Future[bool] = concurrency.Future()
-    done.set_running_or_notify_cancel()  # from here on it cannot be called off
-
-    def run() -> None:
-        try:
-            done.set_result(compare())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
-            done.set_exception(error)
-
-    concurrency.Thread(target=run, name="cleaner-passwords", daemon=True).start()
-    return await asyncio.wrap_future(done)
 
 
 class _Connection:

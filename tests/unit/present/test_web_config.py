@@ -27,8 +27,7 @@ from cleaner.base.clock import SystemClock
 from cleaner.base.listening import Address
 from cleaner.errors import ConfigError
 from cleaner.present.http.message import Request, Response
-from cleaner.present.http.server import MAX_CONNECTIONS, HttpServer
-from cleaner.present.http.waiting_line import MAX_WAITING
+from cleaner.present.http.server import MAX_CONNECTIONS, MAX_WAITING, HttpServer
 from cleaner.present.http.web_config import WebConfigFile, load
 from cleaner.storage.fs.file_system import FileSystem
 

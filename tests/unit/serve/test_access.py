@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from cleaner.present.http.endpoint import access_of, metrics_server
 from cleaner.serve.codes import Code
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.served import running
-from tests.support.wire_client import WireClient
+from tests.support.wire_client import WireClient, frame_of
 from tests.unit.present.test_passwords import hashed
 from tests.unit.present.test_web_config import certificate as certificate
 from tests.unit.present.test_web_config import write
@@ -95,6 +96,25 @@ def test_nothing_is_answered_before_a_login(tmp_path: Path) -> None:
             assert client.ask("SaslHandshake", 0, mechanism="PLAIN").error_code == Code.UNSUPPORTED_VERSION
             assert login(client, b"\0ann\0one", "SCRAM-SHA-256")[0] == Code.UNSUPPORTED_SASL_MECHANISM
         assert served.numbers()["failed logins", ""] == len(wrong) + 2
+
+
+def test_guessers_at_one_address_do_not_hold_up_another(tmp_path: Path) -> None:
+    """Addresses take turns, and of guessers who have left no password is compared."""
+    with guarded(tmp_path, users(ann="one")) as served, contextlib.ExitStack() as stack:
+        port = served.address.port
+        for number in range(30):
+            guesser = stack.enter_context(WireClient(port))
+            guesser.ask("SaslHandshake", 1, mechanism="PLAIN")
+            guesser.socket.sendall(frame_of("SaslAuthenticate", 2, {"auth_bytes": b"\0ann\0%d" % number}))
+        with WireClient(port, "127.0.0.2") as client:
+            began = time.monotonic()
+            assert login(client, b"\0ann\0one") == [0, 0]
+            assert time.monotonic() - began < 1.5  # thirty guesses take three seconds
+        stack.close()
+        with WireClient(port) as client:
+            began = time.monotonic()
+            assert login(client, b"\0ann\0two") == [0, Code.SASL_AUTHENTICATION_FAILED]
+            assert time.monotonic() - began < 1.5
 
 
 def test_kafkas_client_with_tls_and_password(tmp_path: Path, certificate: Path) -> None:

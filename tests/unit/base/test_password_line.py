@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cleaner.present.http.waiting_line import WaitingLine, origin_of
+from cleaner.base.password_line import WaitingLine, origin_of
 
 HERE, THERE, ELSEWHERE = (origin_of(f"10.0.0.{number}") for number in (1, 2, 3))
 
 
 def test_each_origin_has_its_turn() -> None:
     """A request from another address than the crowd waits for one of them; within an address the first goes first."""
-    line: WaitingLine[str] = WaitingLine()
+    line: WaitingLine[str] = WaitingLine(most=64)
     for number in range(4):
         assert line.join(HERE, f"here {number}") is None
     line.join(THERE, "there 0")
@@ -32,7 +32,7 @@ def test_full_line_is_left_by_the_last_of_the_crowd() -> None:
 
 def test_empty_line_returns_none() -> None:
     """Before anybody came, and after the last was taken."""
-    line: WaitingLine[str] = WaitingLine()
+    line: WaitingLine[str] = WaitingLine(most=64)
     assert line.take() is None
     line.join(HERE, "first")
     assert [line.take(), line.take()] == ["first", None]

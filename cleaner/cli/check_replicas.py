@@ -8,8 +8,8 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from cleaner.base.sizes import human_bytes
-from cleaner.cli.output import json_line, print_next, say, say_refusal
-from cleaner.cli.progress import ProgressBar
+from cleaner.cli.outcomes import OutcomePrinter
+from cleaner.cli.output import print_next, say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import printable
@@ -18,7 +18,6 @@ from cleaner.storage.fs.remote import files_for
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
     from cleaner.app.replicas_report import ReplicaDifference, ReplicasReport
-    from cleaner.app.reports import Refusal
     from cleaner.settings.sources import Sources
 
 _MAX_SHOWN = 10
@@ -36,58 +35,27 @@ def run_replicas(arguments: argparse.Namespace, settings: Sources) -> int:
     file: Path | None = arguments.safe_tombstones
     bar = prepare_work(*arguments.paths, stay_root=arguments.as_root)
     options = ReplicaOptions(memory_bytes=arguments.memory or DEFAULT_MEMORY_BYTES)
-    printer = ReplicasPrinter(arguments.format, bar)
+    printer = OutcomePrinter["ReplicasReport"]("replicas", arguments.format, bar, lambda report: report.agrees, _print)
 
     def work(context: CallContext) -> None:
         names = arguments.partitions
         compare_all(arguments.paths, names, settings, context, options, file, printer.show)
 
     run_work(work, bar, arguments.now, files_for(None, *arguments.paths))
-    printer.end(file)
+    if printer.reports and arguments.format != "json":
+        _say_next(file, agree=not printer.exit_code)
     return printer.exit_code
 
 
-class ReplicasPrinter:
-    """
-    Prints each partition as it is done.
-
-    Attributes:
-        exit_code: 0 as long as all agree.
-    """
-
-    def __init__(self, form: str, bar: ProgressBar) -> None:
-        self.exit_code = 0
-        self._has_any = False
-        self._form = form
-        self._bar = bar
-
-    def show(self, outcome: ReplicasReport | Refusal) -> None:
-        """Print a partition."""
-        from cleaner.app.reports import Refusal
-
-        self._bar.clear()
-        if isinstance(outcome, Refusal):
-            self.exit_code = max(self.exit_code, say_refusal(outcome, "replicas", self._form))
-            return
-        self._has_any = True
-        if not outcome.agrees:
-            self.exit_code = max(self.exit_code, 1)
-        if self._form == "json":
-            print(json_line("replicas", outcome))
-        else:
-            _print(outcome)
-
-    def end(self, file: Path | None) -> None:
-        """Say what the file of safe points is for."""
-        if self._form == "json" or not self._has_any:
-            return
-        if file is not None:
-            print_next(f"cleaner clean LOG_DIR TOPIC-PARTITION --safe-tombstones {quote(str(file))}")
-        elif self.exit_code:
-            print_next(
-                "until they agree, keep their tombstones: `cleaner check --replicas ... --safe-tombstones FILE`, then "
-                "`cleaner clean --safe-tombstones FILE`; docs/replicas.md says how to mend each of them"
-            )
+def _say_next(file: Path | None, agree: bool) -> None:
+    """Say what the file of safe points is for."""
+    if file is not None:
+        print_next(f"cleaner clean LOG_DIR TOPIC-PARTITION --safe-tombstones {quote(str(file))}")
+    elif not agree:
+        print_next(
+            "until they agree, keep their tombstones: `cleaner check --replicas ... --safe-tombstones FILE`, then "
+            "`cleaner clean --safe-tombstones FILE`; docs/replicas.md says how to mend each of them"
+        )
 
 
 def _print(report: ReplicasReport) -> None:

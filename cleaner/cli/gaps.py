@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.remote_path import any_path
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
-from cleaner.cli.output import json_line, say, say_refusal
-from cleaner.cli.progress import ProgressBar
+from cleaner.cli.outcomes import OutcomePrinter
+from cleaner.cli.output import say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
 from cleaner.storage.fs.remote import files_for
@@ -16,7 +16,6 @@ from cleaner.storage.fs.remote import files_for
 if TYPE_CHECKING:
     from cleaner.app.gaps_log_dir import GapReport, GapTotal
     from cleaner.app.options import CallContext
-    from cleaner.app.reports import Refusal
 
 SUMMARY = "say which offsets are missing, and why: compacted, aborted, retention, or lost"
 
@@ -71,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
     from cleaner.app.gaps_log_dir import gaps_log_dir
 
     bar = prepare_work(arguments.log_dir, stay_root=arguments.as_root)
-    printer = GapPrinter(arguments.format, bar)
+    printer = OutcomePrinter["GapReport"]("gaps", arguments.format, bar, lambda report: report.is_complete, _print)
 
     def work(context: CallContext) -> None:
         for outcome in gaps_log_dir(arguments.log_dir, settings, context, arguments.partitions or None):
@@ -79,35 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     run_work(work, bar, fs=files_for(None, arguments.log_dir))
     return printer.exit_code
-
-
-class GapPrinter:
-    """
-    Prints each partition as it is done.
-
-    Attributes:
-        exit_code: 0 as long as every missing offset is explained.
-    """
-
-    def __init__(self, form: str, bar: ProgressBar) -> None:
-        self.exit_code = 0
-        self._form = form
-        self._bar = bar
-
-    def show(self, outcome: GapReport | Refusal) -> None:
-        """Print a partition."""
-        from cleaner.app.reports import Refusal
-
-        self._bar.clear()
-        if isinstance(outcome, Refusal):
-            self.exit_code = max(self.exit_code, say_refusal(outcome, "gaps", self._form))
-            return
-        if not outcome.is_complete:
-            self.exit_code = max(self.exit_code, 1)
-        if self._form == "json":
-            print(json_line("gaps", outcome))
-        else:
-            _print(outcome)
 
 
 def _print(report: GapReport) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cleaner.base.remote_path import any_path
 from cleaner.base.sizes import human_bytes
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, parse_bytes, parse_now, parse_offset, sources
-from cleaner.cli.output import json_line, say, say_refusal
-from cleaner.cli.progress import ProgressBar
+from cleaner.cli.outcomes import OutcomePrinter
+from cleaner.cli.output import say
 from cleaner.cli.verify_as import KINDS, run_replay
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.present.text import printable
@@ -18,7 +18,6 @@ from cleaner.storage.fs.remote import files_for
 
 if TYPE_CHECKING:
     from cleaner.app.options import CallContext
-    from cleaner.app.reports import Refusal
     from cleaner.app.verify_log_dirs import VerifyOptions, VerifyReport
 
 SUMMARY = "prove a cleaned log correct by comparing it with the log before cleaning"
@@ -115,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.kind is not None:
         return run_replay(arguments, settings)
     bar = prepare_work(arguments.before, arguments.after, stay_root=arguments.as_root)
-    printer = VerifyPrinter(arguments.format, bar)
+    printer = OutcomePrinter["VerifyReport"]("verify", arguments.format, bar, lambda report: report.is_proven, _print)
 
     def work(context: CallContext) -> None:
         places = arguments.before, arguments.after
@@ -140,35 +139,6 @@ def _options(arguments: argparse.Namespace) -> VerifyOptions:
         memory_bytes=arguments.memory,
         temp_dir=arguments.temp_dir or Path(tempfile.gettempdir()),
     )
-
-
-class VerifyPrinter:
-    """
-    Prints each partition as it is done.
-
-    Attributes:
-        exit_code: 0 as long as all are proven.
-    """
-
-    def __init__(self, form: str, bar: ProgressBar) -> None:
-        self.exit_code = 0
-        self._form = form
-        self._bar = bar
-
-    def show(self, outcome: VerifyReport | Refusal) -> None:
-        """Print a partition."""
-        from cleaner.app.reports import Refusal
-
-        self._bar.clear()
-        if isinstance(outcome, Refusal):
-            self.exit_code = max(self.exit_code, say_refusal(outcome, "verify", self._form))
-            return
-        if not outcome.is_proven:
-            self.exit_code = max(self.exit_code, 1)
-        if self._form == "json":
-            print(json_line("verify", outcome))
-        else:
-            _print(outcome)
 
 
 def _print(report: VerifyReport) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from cleaner.cli.output import json_line, say, say_refusal
-from cleaner.cli.progress import ProgressBar
+from cleaner.cli.outcomes import OutcomePrinter
+from cleaner.cli.output import say
 from cleaner.cli.work import prepare_work, run_work
 from cleaner.errors import UsageError
 from cleaner.present.text import counted, printable
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from cleaner.app.options import CallContext
     from cleaner.app.replay_log_dirs import ReplayReport
-    from cleaner.app.reports import Refusal
     from cleaner.settings.sources import Sources
     from cleaner.verification.replay.state import StateDifference
 
@@ -41,7 +40,7 @@ def run_replay(arguments: argparse.Namespace, settings: Sources) -> int:
     from cleaner.app.replay_log_dirs import replay_log_dirs
 
     bar = prepare_work(arguments.before, arguments.after, stay_root=arguments.as_root)
-    printer = _Printer(arguments.format, bar)
+    printer = OutcomePrinter["ReplayReport"]("replay", arguments.format, bar, lambda report: report.is_same, _print)
 
     def work(context: CallContext) -> None:
         places = arguments.before, arguments.after
@@ -50,30 +49,6 @@ def run_replay(arguments: argparse.Namespace, settings: Sources) -> int:
 
     run_work(work, bar, fs=files_for(None, arguments.before, arguments.after))
     return printer.exit_code
-
-
-class _Printer:
-    """Prints each partition as it is done; `exit_code` is 0 as long as all states are the same."""
-
-    def __init__(self, form: str, bar: ProgressBar) -> None:
-        self.exit_code = 0
-        self._form = form
-        self._bar = bar
-
-    def show(self, outcome: ReplayReport | Refusal) -> None:
-        """Print a partition's outcome, and note its exit code."""
-        from cleaner.app.reports import Refusal
-
-        self._bar.clear()
-        if isinstance(outcome, Refusal):
-            self.exit_code = max(self.exit_code, say_refusal(outcome, "replay", self._form))
-            return
-        if not outcome.is_same:
-            self.exit_code = max(self.exit_code, 1)
-        if self._form == "json":
-            print(json_line("replay", outcome))
-        else:
-            _print(outcome)
 
 
 def _print(report: ReplayReport) -> None:

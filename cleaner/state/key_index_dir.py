@@ -16,7 +16,7 @@ import contextlib
 import hashlib
 import os
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -275,5 +275,5 @@ class LogKeyIndexes:
         self._warn(f"a key index cannot be used, so its segment is read again: {error}")
 
 
-def _read(_version: int, values: Mapping[str, JsonValue]) -> Worth:
-    return from_json(Worth, {name: value for name, value in values.items() if name not in ("format", "version")})
+def _read(_version: int, values: dict[str, JsonValue]) -> Worth:
+    return from_json(Worth, values)

@@ -17,7 +17,6 @@ import contextlib
 import mmap
 import os
 import zlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -261,5 +260,5 @@ def _checksum(file: File) -> int:
     return checksum
 
 
-def _read(_version: int, values: Mapping[str, JsonValue]) -> TableFacts:
-    return from_json(TableFacts, {name: value for name, value in values.items() if name not in ("format", "version")})
+def _read(_version: int, values: dict[str, JsonValue]) -> TableFacts:
+    return from_json(TableFacts, values)

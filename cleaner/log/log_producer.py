@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock
-from cleaner.errors import CleanerError, InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
+from cleaner.errors import InvalidTxnStateError, OutOfOrderSequenceError, ProducerFencedError
 from cleaner.log.opening import find_last_batch
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.producers import EndedTransaction
@@ -18,6 +17,7 @@ from cleaner.log.writable_log import WritableLog
 
 if TYPE_CHECKING:
     from cleaner.log.log import Log
+from cleaner.log.transaction_block import transaction_of
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default of `transaction.timeout.ms`."""
@@ -182,26 +182,9 @@ class LogProducer:
         """Hide what the transaction has appended from readers of committed records. As `commit`."""
         return self._end(commit=False)
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[LogProducer]:
+    def transaction(self) -> contextlib.AbstractContextManager[LogProducer]:
         """Begin a transaction for a `with` block; it is committed at the end, and aborted by an exception."""
-        self.begin()
-        try:
-            yield self
-        except BaseException:
-            # The block's own error is raised; an instance that fenced this producer has already aborted.
-            with contextlib.suppress(CleanerError):
-                self.abort()
-            raise
-        try:
-            self.commit()
-        except CleanerError:
-            raise
-        except BaseException:
-            # Not if the marker is written: then it was committed as a whole.
-            with contextlib.suppress(CleanerError):
-                self.abort()
-            raise
+        return transaction_of(self)
 
     def _end(self, *, commit: bool) -> concurrency.Future[None]:
         self._writer.origin.require_own()

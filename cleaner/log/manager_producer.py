@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cleaner.base import arguments, concurrency
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cleaner.log.coordinator import Coordinator
     from cleaner.log.log import Log
     from cleaner.log.partitions import ServedLog
+from cleaner.log.transaction_block import transaction_of
 
 _LONGEST_TIMEOUT_MS = 2**31 - 1
 
@@ -144,18 +145,9 @@ class ManagerProducer:
             self._require_certain()
             self._abort()
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[ManagerProducer]:
+    def transaction(self) -> contextlib.AbstractContextManager[ManagerProducer]:
         """Begin a transaction for a `with` block; it is committed at the end, and aborted by an exception."""
-        self.begin()
-        try:
-            yield self
-            self.commit()
-        except BaseException:
-            # The block's own error is raised. What is committed, or may be, is not aborted.
-            with contextlib.suppress(CleanerError):
-                self.abort()
-            raise
+        return transaction_of(self)
 
     # ---- the end of a transaction ----------------------------------------------------------------------------------
 

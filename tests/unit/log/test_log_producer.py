@@ -12,6 +12,7 @@ from cleaner.errors import (
     CorruptCheckpointError,
     InvalidTxnStateError,
     LogClosedError,
+    NoSpaceError,
     OutOfOrderSequenceError,
     ProducerFencedError,
     UsageError,
@@ -270,7 +271,7 @@ def test_commit_again_after_one_that_was_interrupted_finds_it_done(place: Writin
     producer.begin()
 
 
-def interrupt_end(producer: LogProducer, *, is_made: bool) -> None:
+def interrupt_end(producer: LogProducer, *, is_made: bool, error: BaseException | None = None) -> None:
     """Have the next end of a transaction interrupted, before its marker or after it (`is_made`)."""
     real = producer._writer.end_transaction
 
@@ -278,7 +279,7 @@ def interrupt_end(producer: LogProducer, *, is_made: bool) -> None:
         producer._writer.end_transaction = real  # type: ignore[method-assign]
         if is_made:
             real(*arguments, commit=commit)
-        raise KeyboardInterrupt
+        raise error or KeyboardInterrupt
 
     producer._writer.end_transaction = end  # type: ignore[method-assign, assignment]
 
@@ -310,6 +311,20 @@ def test_transaction_interrupted_in_its_commit_is_over(place: Writing) -> None:
     for is_made in (False, True):
         interrupt_end(producer, is_made=is_made)
         with pytest.raises(KeyboardInterrupt), producer.transaction():
+            producer.append([pair("a", str(is_made))])
+        assert not producer.is_in_transaction
+    log.flush()
+    assert log.last_stable_offset == log.log_end_offset
+    assert [record.value for record in log.read(0, isolation="read_committed")] == [b"True"]
+
+
+def test_transaction_whose_commit_fails_is_over(place: Writing) -> None:
+    """As with a producer over all logs: it is aborted, unless its marker is written, and the next one may begin."""
+    log = open_log(place)
+    producer = log.producer("tx")
+    for is_made in (False, True):
+        interrupt_end(producer, is_made=is_made, error=NoSpaceError(log.directory, 1))
+        with pytest.raises(NoSpaceError), producer.transaction():
             producer.append([pair("a", str(is_made))])
         assert not producer.is_in_transaction
     log.flush()

@@ -30,14 +30,13 @@ from cleaner.storage.files.leader_epochs import write_leader_epochs
 from cleaner.storage.files.partition_metadata import read_topic_id, write_topic_id
 from cleaner.storage.files.producer_snapshot import write_snapshot
 from cleaner.storage.fs.file_system import FileSystem, real_path
-from cleaner.storage.log_dir import OffsetKind
+from cleaner.storage.log_dir import LogDirListing, OffsetKind
 from cleaner.storage.segment.names import (
     INDEX,
     LEADER_EPOCHS,
     LOG,
     PARTITION_METADATA,
     TIME_INDEX,
-    parse_partition_dir,
     segment_file_name,
     snapshot_file_name,
 )
@@ -74,7 +73,7 @@ def publish(fs: FileSystem, options: WriteOptions, job: str, staged: Iterable[St
     in_order = False
     try:
         before = state.log_dir.listing()
-        ids = _topic_ids(fs, log_dir, parts, options)
+        ids = _topic_ids(fs, before, parts, options) if options.writes_meta else {}
         ends = {name: _complete(fs, unpublished_dir(log_dir, name, job), parts[name], ids) for name in sorted(parts)}
         for name in ends:
             state.still_held()
@@ -96,20 +95,14 @@ def _require_room(fs: FileSystem, log_dir: Path, parts: Mapping[TopicPartition, 
 
 
 def _topic_ids(
-    fs: FileSystem, log_dir: Path, parts: Mapping[TopicPartition, object], options: WriteOptions
+    fs: FileSystem, found: LogDirListing, parts: Mapping[TopicPartition, object], options: WriteOptions
 ) -> dict[str, uuid.UUID]:
     """Return the ids of the topics: the given id, the id in other partitions of the topic, or a new one."""
-    if not options.writes_meta:
-        return {}
     ids = {}
-    for directory in fs.list_dirs(log_dir):
-        try:
-            topic = parse_partition_dir(directory).topic_partition.topic
-        except ValueError:
-            continue
-        known = read_topic_id(fs, log_dir / directory / PARTITION_METADATA)
+    for name, directory in (*found.future.items(), *found.linked.items(), *found.current.items()):
+        known = read_topic_id(fs, directory / PARTITION_METADATA)
         if known is not None:
-            ids[topic] = known
+            ids[name.topic] = known
     ids |= options.topic_ids
     return {name.topic: ids.get(name.topic) or ids.setdefault(name.topic, new_uuid()) for name in parts}
 

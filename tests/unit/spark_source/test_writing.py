@@ -133,6 +133,18 @@ def test_identity_is_written_as_given_or_left_to_the_caller(tmp_path: Path) -> N
         write_frame(tmp_path / "logs", [a_row(1, partition=2)], clusterId="other")
 
 
+def test_topic_that_was_deleted_leaves_its_id_to_none(tmp_path: Path) -> None:
+    """Neither to a topic of the same name, nor to its further partitions: a broker would set these aside."""
+    logs = tmp_path / "logs"
+    write_frame(logs, [a_row(1, partition=2)])
+    old = read_topic_id(FileSystem(), logs / "t-2" / "partition.metadata")
+    (logs / "t-2").rename(logs / f"t-2.{'a' * 32}-delete")
+    for partition in (0, 1):
+        write_frame(logs, [a_row(1, partition=partition)])
+    ids = [read_topic_id(FileSystem(), logs / f"t-{partition}" / "partition.metadata") for partition in (0, 1)]
+    assert ids[0] == ids[1] != old
+
+
 def test_existing_partition_is_not_touched(tmp_path: Path) -> None:
     """Nothing of the write appears, and nothing is left after it is aborted."""
     write_frame(tmp_path / "logs", [a_row(1)])

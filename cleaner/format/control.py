@@ -8,7 +8,15 @@ Control records (R-230, R-231): the outcome of a transaction.
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cleaner.errors import CorruptBatchError
+
+Bytes = npt.NDArray[np.uint8]
 
 _KEY_BYTES = 4
 _MARKER_BYTES = 6
@@ -60,6 +68,25 @@ def read_control_type(body: memoryview) -> ControlType | None:
     if not len(body):
         return None
     return _parse_key(_read_key_and_value(body)[0])
+
+
+def control_type_of(path: Path, data: Bytes, row: np.void) -> ControlType | None:
+    """
+    Read the type of a control batch's record, by the batch's row.
+
+    Args:
+        path: the file, for errors.
+        data: of the chunk or block that the row is of.
+        row: the batch.
+    Returns:
+        As `read_control_type`.
+    Raises:
+        CorruptBatchError: where that raises ControlRecordError.
+    """
+    try:
+        return read_control_type(data[int(row["body_start"]) : int(row["body_end"])].data)
+    except ControlRecordError as error:
+        raise CorruptBatchError(path, int(row["position"]), str(error)) from error
 
 
 def read_control_record(body: memoryview) -> ControlRecord | None:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cleaner.base.model import AbortedTxn
-from cleaner.errors import CorruptBatchError, CorruptCheckpointError
+from cleaner.errors import CorruptCheckpointError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Chunk
-from cleaner.format.control import ControlRecordError, ControlType, read_control_type
+from cleaner.format.control import ControlType, control_type_of
 from cleaner.storage.files.producer_snapshot import read_snapshot
 from cleaner.storage.fs.readable import ReadableFiles
 from cleaner.storage.segment.names import snapshot_file_name
@@ -73,10 +73,7 @@ class Transactions:
             if not row["attributes"] & CONTROL_FLAG:
                 self.open.setdefault(producer, offset)
                 continue
-            try:
-                kind = read_control_type(chunk.data[int(row["body_start"]) : int(row["body_end"])].data)
-            except ControlRecordError as error:
-                raise CorruptBatchError(path, int(row["position"]), str(error)) from error
+            kind = control_type_of(path, chunk.data, row)
             if kind in (ControlType.ABORT, ControlType.COMMIT):
                 first = self.open.pop(producer, None)
                 if kind is ControlType.ABORT and first is not None:

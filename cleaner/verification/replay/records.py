@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, Chunk, Flags
-from cleaner.format.control import ControlRecordError, ControlType, read_control_type
+from cleaner.format.control import ControlType, control_type_of
 from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Block, Unpacker
@@ -112,9 +111,6 @@ def _items(path: Path, block: Block, hidden: Flags | None) -> Iterator[LoggedRec
 
 def _marker(path: Path, block: Block, number: int) -> Iterator[Marker]:
     row = block.batches[number]
-    try:
-        kind = read_control_type(block.data[int(row["body_start"]) : int(row["body_end"])].data)
-    except ControlRecordError as error:
-        raise CorruptBatchError(path, int(row["position"]), str(error)) from error
+    kind = control_type_of(path, block.data, row)
     if kind in _MARKERS:
         yield Marker(int(row["base_offset"]), int(row["producer_id"]), kind is ControlType.COMMIT)

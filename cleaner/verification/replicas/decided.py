@@ -16,7 +16,7 @@ import numpy as np
 from cleaner.base.model import EpochEntry
 from cleaner.errors import CorruptBatchError
 from cleaner.format.chunks import CONTROL_FLAG, TRANSACTIONAL_FLAG, Batches, Chunk
-from cleaner.format.control import ControlRecordError, ControlType, read_control_type
+from cleaner.format.control import ControlType, control_type_of
 from cleaner.storage.segment.aborted import AbortedRanges
 from cleaner.storage.segment.indexes import LAST_OFFSET, Aborts
 from cleaner.verification.proof.side import LogSide
@@ -84,10 +84,7 @@ class Decided:
     def _take_markers(self, path: Path, chunk: Chunk) -> None:
         rows = chunk.batches
         for row in rows[(rows["magic"] == 2) & (rows["attributes"] & CONTROL_FLAG != 0) & (rows["count"] > 0)]:
-            try:
-                kind = read_control_type(chunk.data[int(row["body_start"]) : int(row["body_end"])].data)
-            except ControlRecordError as error:
-                raise CorruptBatchError(path, int(row["position"]), str(error)) from error
+            kind = control_type_of(path, chunk.data, row)
             if kind in (ControlType.ABORT, ControlType.COMMIT):
                 marker = EndMarker(int(row["base_offset"]), kind is ControlType.ABORT)
                 self.markers.setdefault(int(row["producer_id"]), []).append(marker)

@@ -21,7 +21,6 @@ Place = Literal["log", "future", "stray", "delete", "kept", "cut"]
 
 _PLACES: dict[names.DirKind, Place] = {names.DirKind.STRAY: "stray", names.DirKind.DELETE: "delete"}
 _KNOWN = (names.LEADER_EPOCHS, names.PARTITION_METADATA, names.TRANSACTIONAL_IDS)
-_LONGEST_NAME = 255
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def find_places(log_dir: LogDir, given: Sequence[str], elsewhere: Sequence[Path]
     found: dict[Path, LogPlace] = {}
     for name in map(_name_of, given):
         of_partition = [each for each in there if _is_of_partition(each, name)]
-        of_topic = [each for each in there if _is_of_topic(each, name)]
+        of_topic = [each for each in there if names.may_be_of_topic(each.name, name)]
         if of_partition and of_topic:
             raise UsageError(f"{name}: a partition, and also a topic with {of_topic[0].name}; name the partitions")
         if not of_partition and not of_topic and not any(name in (each.topic, str(each)) for each in kept):
@@ -117,18 +116,9 @@ def _all_places(log_dir: LogDir) -> Iterator[LogPlace]:
         yield LogPlace(_PLACES[kind], topic_partition, log_dir.path / name)
 
 
-def _is_of_topic(place: LogPlace, topic: str) -> bool:
-    own = place.topic_partition.topic
-    return own == topic or (_may_be_cut(place) and topic.startswith(own))
-
-
 def _is_of_partition(place: LogPlace, name: str) -> bool:
     topic, _, number = name.rpartition("-")
-    return number == str(place.topic_partition.partition) and _is_of_topic(place, topic)
-
-
-def _may_be_cut(place: LogPlace) -> bool:
-    return place.place in _PLACES.values() and len(place.name) == _LONGEST_NAME
+    return number == str(place.topic_partition.partition) and names.may_be_of_topic(place.name, topic)
 
 
 @dataclass(frozen=True)

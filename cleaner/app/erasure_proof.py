@@ -15,6 +15,7 @@ from cleaner.base.json_values import JsonValue, WrongValueError, from_json
 from cleaner.base.remote_path import any_path
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
 from cleaner.storage.fs.file_system import once_each, real_path
+from cleaner.storage.segment.names import may_be_of_topic
 from cleaner.storage.which_dir import require_existing
 from cleaner.verification.proof.erased.certificate import (
     FORMAT,
@@ -26,7 +27,7 @@ from cleaner.verification.proof.erased.certificate import (
 )
 from cleaner.verification.proof.erased.findings import Level
 from cleaner.verification.proof.erased.hashed_file import HashedFile
-from cleaner.verification.proof.erased.prove import Answer, ErasureProof, Mentions, Question, may_be_of
+from cleaner.verification.proof.erased.prove import Answer, ErasureProof, Mentions, Question
 from cleaner.verification.proof.erased.wanted import SHORTEST_RAW, WantedKeys
 
 _LIMIT_BYTES = 512 << 20  # that a batch may unpack to; more than any topic's settings allow in practice
@@ -134,7 +135,7 @@ def prove_erased(directories: Sequence[Path], wanted: Wanted, context: CallConte
     answer = proof.run()
     partitions = {each.partition for each in answer.files if each.partition is not None}
     for topic in wanted.topics or ():
-        if not any(may_be_of(topic, each) for each in partitions):
+        if not any(may_be_of_topic(each, topic) for each in partitions):
             context.warn(f"there is no directory of a partition of the topic {topic}: is that its name?")
     return _certificate(answer, roots, wanted, keys, begun_at, _now(context))
 

@@ -23,13 +23,16 @@ from pyarrow import orc
 import cleaner
 from cleaner.app.erasure_proof import Wanted, prove_erased
 from cleaner.app.options import CallContext
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
 from cleaner.errors import CleanerError
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.names import DirKind, partition_dir_name
 from tests.golden.comparison import contents
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 WANTED = [b"customer-1", b"customer-2"]
+LONG = "other" * 48  # cut in the name of a deleted partition's directory
 
 
 @pytest.fixture
@@ -111,15 +114,19 @@ def test_keys_of_a_json_list_and_of_prefixes(log_dir: Path, tmp_path: Path, caps
 
 
 def test_records_of_other_topics_do_not_count(log_dir: Path) -> None:
-    """Bytes do, as nothing tells of which topic they are; the name of a deleted directory may be cut."""
+    """Bytes do, as nothing tells of which topic they are; the name of a deleted directory may be cut, if it is long."""
     append(log_dir, a_record("customer-1"))
     assert prove(log_dir, topics=["topic"]).result == "found"
     assert prove(log_dir, topics=["other"]).result == "proven"
     deleted = log_dir / f"other-0.{'0' * 32}-delete"
     (log_dir / "topic-0").rename(deleted)
-    assert prove(log_dir, topics=["other-and-a-long-name", "others"]).result == "found"
+    assert prove(log_dir, topics=["other"]).result == "found"
+    assert prove(log_dir, topics=["topic", "others"]).result == "proven"
+    cut = deleted.rename(log_dir / partition_dir_name(TopicPartition(LONG, 0), DirKind.DELETE, "0" * 32))
+    assert not cut.name.startswith(LONG)
+    assert prove(log_dir, topics=[LONG]).result == "found"
     assert prove(log_dir, topics=["topic"]).result == "proven"
-    append(log_dir, b"customer-1", f"{deleted.name}/notes")
+    append(log_dir, b"customer-1", f"{cut.name}/notes")
     assert prove(log_dir, topics=["topic"]).result == "found"
 
 
@@ -128,13 +135,14 @@ def test_topic_that_is_not_there_draws_a_warning(
 ) -> None:
     """It may have been deleted, or its name be another: then no record was looked at, and the result is `proven`."""
     append(log_dir, a_record("customer-1"))
-    (log_dir / f"othe-0.{'0' * 32}-delete").mkdir()
-    append(log_dir, b"", f"othe-0.{'0' * 32}-delete/notes")
+    cut = partition_dir_name(TopicPartition(LONG, 0), DirKind.DELETE, "0" * 32)
+    (log_dir / cut).mkdir()
+    append(log_dir, b"", f"{cut}/notes")
     words = ["prove-erased", "--keys", str(keys), "--certificate", str(tmp_path / "c"), str(log_dir)]
-    assert main([*words, "--topic", "other", "--topic", "topics"]) == 0
+    assert main([*words, "--topic", LONG, "--topic", "topics"]) == 0
     err = capsys.readouterr().err
     assert "no directory of a partition of the topic topics" in err
-    assert "topic other" not in err
+    assert LONG not in err
 
 
 def test_mentions_refute_only_on_request(log_dir: Path) -> None:

@@ -102,6 +102,13 @@ def parse_partition_dir(name: str) -> PartitionDir:
     return PartitionDir(TopicPartition.parse(name), DirKind.CURRENT)
 
 
+def may_be_of_topic(name: str, topic: str) -> bool:
+    """Tell whether the directory `name` of a partition may be one of a topic, whose name in it may have been cut."""
+    topic_partition, kind = parse_partition_dir(name)
+    may_be_cut = kind in (DirKind.DELETE, DirKind.STRAY) and len(name) == _MAX_NAME_LENGTH
+    return topic == topic_partition.topic or (may_be_cut and topic.startswith(topic_partition.topic))
+
+
 def _has_unique_part(stem: str) -> bool:
     """Tell whether a name is `topic-partition.unique`, none of the three empty and without white space (R-103)."""
     dash = stem.find("-", 1)

@@ -163,7 +163,7 @@ class ErasureProof:
     def _is_meant(self, partition: str | None) -> bool:
         """Tell whether records of a partition count; those in no partition's directory always do."""
         topics = self._question.topics
-        return topics is None or partition is None or any(may_be_of(each, partition) for each in topics)
+        return topics is None or partition is None or any(names.may_be_of_topic(partition, each) for each in topics)
 
     def _add(self, path: Path, partition: str | None, left_over: LeftOver) -> None:
         answer = self._answer
@@ -220,12 +220,3 @@ def _searched(path: Path, partition: str | None, identity: Identity, account: Fi
         raw_bytes=account.raw_bytes,
         zero_bytes=account.zero_bytes,
     )
-
-
-def may_be_of(topic: str, partition: str) -> bool:
-    """Tell whether a partition's directory may be one of a topic: a name that ends in `-delete` may have been cut."""
-    parsed = names.parse_partition_dir(partition)
-    named = parsed.topic_partition.topic
-    if parsed.kind in (names.DirKind.DELETE, names.DirKind.STRAY):
-        return topic.startswith(named)
-    return topic == named

@@ -13,6 +13,7 @@ from cleaner.app.options import CallContext
 from cleaner.app.serve_compacted import compacted_copies
 from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Settings
+from cleaner.base.closing import Closing
 from cleaner.base.listening import Address, listen
 from cleaner.base.remote_path import refuse_remote
 from cleaner.config.forms import parse_address
@@ -42,7 +43,7 @@ BUCKET_LIMITS = BucketLimits(attempts=3, silence_seconds=8.0)
 """How buckets are read that are served: clients give up a fetch without an answer after 30 seconds, by default."""
 
 
-class ServedLogDirs:
+class ServedLogDirs(Closing):
     """
     Log dirs that are served from `run` until `stop`. Close it, or use it in a `with` block.
 
@@ -113,12 +114,6 @@ class ServedLogDirs:
                 access=access,
             )
             self._closing = attempt.pop_all()
-
-    def __enter__(self) -> ServedLogDirs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def run(self, started: Callable[[asyncio.AbstractEventLoop, Callable[[], None]], None]) -> None:
         """

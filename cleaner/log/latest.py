@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
+from cleaner.base.closing import Closing
 from cleaner.errors import CleanerError, LogChangedError, LogTruncatedError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, Mask, control_batches
 from cleaner.format.key_digests import Words
@@ -46,7 +46,7 @@ _MOST_DIRTY = 1 / 3  # bytes to those of the clean section: above this, too many
 _USUAL_RECORD_BYTES = 16  # small, well compressed; if there are more records, a larger map is made
 
 
-class Latest:
+class Latest(Closing):
     """
     The state of a log at one offset. Close it, or use it in a `with` block: it holds the segments' files open.
 
@@ -75,14 +75,6 @@ class Latest:
         self._aborted = aborted
         self._start_offset = start_offset
         self._last_batch = _UNKNOWN
-
-    def __enter__(self) -> Latest:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the files; a second call does nothing. Later reads raise LogClosedError."""

@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock, SystemClock
+from cleaner.base.closing import Closing
 from cleaner.base.model import TopicPartition
 from cleaner.config.forms import checked_survivor
 from cleaner.errors import ConfigError, LogClosedError, OffsetOutOfRangeError, UnknownTopicError, UsageError, shortened
@@ -52,7 +52,7 @@ _ISOLATIONS = ("read_uncommitted", "read_committed")
 _UNTILS = ("high_watermark", "end")
 
 
-class LogReader:
+class LogReader(Closing):
     """
     A reader of one partition. Safe to share between threads; each iterator belongs to the thread that uses it.
 
@@ -85,14 +85,6 @@ class LogReader:
         if view is None:
             view = self._own_view = DirectoryView(self._files)
         self._view: ReadView = view
-
-    def __enter__(self) -> LogReader:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"LogReader({self._files.directory})"

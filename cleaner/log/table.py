@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cleaner.base import arguments, concurrency
+from cleaner.base.closing import Closing
 from cleaner.errors import CorruptBatchError, LogClosedError, UsageError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import LOG_OVERHEAD_BYTES, Bytes, ReadBuffer
@@ -73,7 +73,7 @@ class _OneLookup(_Lookup):
         self.value_cells = self.values.reshape(-1).data
 
 
-class Table:
+class Table(Closing):
     """
     The values of a log's keys, looked up one by one; made by `log.table()`. Safe to share between threads. Close it, or
     use it in a `with` block: it holds the segments' files and its index open.
@@ -117,14 +117,6 @@ class Table:
             self._is_closed = True
             self._index.close()
             raise
-
-    def __enter__(self) -> Table:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """

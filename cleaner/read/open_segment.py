@@ -14,8 +14,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
+from cleaner.base.closing import Closing
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -52,7 +52,7 @@ class SegmentFiles:
         return self.directory / names.segment_file_name(self.base_offset, suffix, temporary)
 
 
-class OpenSegment:
+class OpenSegment(Closing):
     """
     A segment's `.log`, open. Close it, or use it in a `with` block.
 
@@ -71,14 +71,6 @@ class OpenSegment:
         self._fs = fs
         self._is_owner = True
         self.file: OpenedFile = fs.open(place.path(names.LOG))
-
-    def __enter__(self) -> OpenSegment:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.close()
 
     def borrowed(self) -> OpenSegment:
         """Return a segment on the same open file; closing it leaves the file open."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from cleaner.base.closing import Closing
 from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
 
@@ -24,7 +25,7 @@ _PARTS = 1 << PART_BITS
 _BYTES = 8
 
 
-class DigestRuns:
+class DigestRuns(Closing):
     """
     Digests of one segment; use it in a `with` block, which removes the file.
 
@@ -43,12 +44,6 @@ class DigestRuns:
         self._file: File | None = None
         self._bounds: list[npt.NDArray[np.int64]] = []  # of the parts of each run in the file
         self._written = 0
-
-    def __enter__(self) -> DigestRuns:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self._written + self._filled

@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from cleaner.base.closing import Closing
 from cleaner.errors import disk_error
 
 # `copy_file_range` is not known, not between these two files, or forbidden (EPERM: by a container's filter of calls).
@@ -56,7 +57,7 @@ def disk_errors(path: Path, wanted_bytes: int = 0, *, may_be_missing: bool = Fal
     return _DiskErrors(path, wanted_bytes, may_be_missing)
 
 
-class File:
+class File(Closing):
     """
     An open regular file, read and written at positions. Close it, or use it in a `with` block.
 
@@ -69,12 +70,6 @@ class File:
         self.path = path
         self._handle = handle
         self._descriptor = handle.fileno()
-
-    def __enter__(self) -> File:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def fileno(self) -> int:
         """Return the descriptor."""

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from types import TracebackType
 
 from cleaner.base import concurrency
+from cleaner.base.closing import Closing
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
@@ -58,7 +58,7 @@ def _read(file: File, topic_partition: TopicPartition) -> int:
     return int.from_bytes(file.read(_NUMBER_BYTES, slot_of(topic_partition) * _NUMBER_BYTES), "little")
 
 
-class Generations:
+class Generations(Closing):
     """
     The generation numbers of a log dir, for its readers; creates the file. Close it, or use it in a `with` block.
 
@@ -89,14 +89,6 @@ class Generations:
         """Close the file; a second call does nothing."""
         with self._guard:
             self._file.close()
-
-    def __enter__(self) -> Generations:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _make(fs: FileSystem, path: Path) -> File:

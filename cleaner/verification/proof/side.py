@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cleaner.base.closing import Closing
 from cleaner.errors import CorruptBatchError, UncleanableError
 from cleaner.format.batch import SegmentReader
 from cleaner.format.chunks import (
@@ -137,7 +138,7 @@ class LogSide:
         return BatchStream(self.fs, self.segments)
 
 
-class BatchStream:
+class BatchStream(Closing):
     """
     The batches of a log, some at a time. Close it, or use it in a `with` block.
 
@@ -162,12 +163,6 @@ class BatchStream:
         self.chunk = Chunk(self._buffer.data, 0, 0, self.rows)
         self.read_bytes = 0
         self.damage: CorruptBatchError | None = None
-
-    def __enter__(self) -> BatchStream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

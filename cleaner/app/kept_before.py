@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,8 +26,10 @@ def kept_partitions(fs: FileSystem, keep_dir: Path) -> dict[TopicPartition, Path
     found = {}
     for name in fs.list_dir(keep_dir):
         directory = keep_dir / name
-        if stat.S_ISDIR(fs.stat_followed(directory).st_mode) and is_kept(fs, directory):
-            found[TopicPartition.parse(name)] = directory
+        with contextlib.suppress(ValueError):  # a directory with another name, such as a copy, is left out
+            partition = TopicPartition.parse(name)
+            if stat.S_ISDIR(fs.stat_followed(directory).st_mode) and is_kept(fs, directory):
+                found[partition] = directory
     return found
 
 

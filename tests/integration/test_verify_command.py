@@ -142,6 +142,8 @@ def test_verify_takes_what_clean_has_kept_as_the_log_before(tmp_path: Path, caps
 
     assert (code, err, report["partition"]) == (0, "", "topic-0")
     assert (report["first_dirty_offset"], report["end_offset"], report["records"]) == (0, 60, 60)
+    shutil.copytree(kept / "topic-0", kept / "copy of topic-0")  # not a partition's name: left out
+    assert run(capsys, kept, log_dir, *COMPACT, "--now", str(NOW), "--format", "json") == (code, out, err)
     segment = log_dir / "topic-0" / FIRST
     segment.write_bytes(b"".join(split_batches(segment.read_bytes())[1:]))
     assert run(capsys, kept, log_dir, *COMPACT)[0] == 1

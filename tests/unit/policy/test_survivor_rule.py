@@ -12,7 +12,7 @@ from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.recopy.survivors import BlockRetention, MapSurvivors
 from cleaner.format.batch import SegmentReader
 from cleaner.format.key_digests import FIRST, KeyDigests, Words, new_secret
-from cleaner.format.records import Block, Unpacker
+from cleaner.format.records import Block
 from cleaner.kernels import offset_map as kernel
 from cleaner.policy.survivor_rule import LATEST_OFFSET, SurvivorRule
 from cleaner.read.latest import Digest, LatestByKey
@@ -28,6 +28,7 @@ from cleaner.verification.check.findings import Finding
 from cleaner.verification.check.twice import TwiceFinder
 from tests.support.log_builder import LogBuilder
 from tests.unit.policy.survivor_rules import EARLIEST_OFFSET, RULES
+from tests.unit.read.test_latest import blocks_of
 
 pytestmark = pytest.mark.kernels
 
@@ -42,13 +43,6 @@ def log(tmp_path: Path) -> Path:
     for key in KEYS:
         builder.append((key, "v"))
     return builder.write(tmp_path) / f"{0:020d}.log"
-
-
-def blocks_of(log: Path) -> Iterator[Block]:
-    """Read a log."""
-    with FileSystem().open(log) as file:
-        for chunk in SegmentReader(file, size=file.size()):
-            yield from Unpacker(1 << 20).blocks(log, chunk)
 
 
 def no_flags(block: Block) -> np.ndarray:

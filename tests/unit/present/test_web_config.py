@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import http.client
 import itertools
@@ -30,19 +29,10 @@ from cleaner.present.http.message import Request, Response
 from cleaner.present.http.server import MAX_CONNECTIONS, MAX_WAITING, HttpServer
 from cleaner.present.http.web_config import WebConfigFile, load
 from cleaner.storage.fs.file_system import FileSystem
+from tests.unit.present.test_passwords import basic, hashed
 
 FS = FileSystem()
 _TLS = "tls_server_config:\n  cert_file: a\n  key_file: b\n"
-
-
-def hashed(password: str) -> str:
-    """Return a bcrypt hash that is as cheap as they come."""
-    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4)).decode()
-
-
-def basic(text: str) -> str:
-    """Return an `Authorization` header."""
-    return "Basic " + base64.b64encode(text.encode()).decode()
 
 
 def write(path: Path, text: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from cleaner.base.mistakes import did_you_mean
-from cleaner.base.model import TopicPartition
+from cleaner.base.model import TopicPartition, name_without_place
 from cleaner.errors import UsageError
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem
 from cleaner.storage.load.leftovers import find_leftovers, unfinished_snapshots
@@ -60,7 +60,7 @@ def find_places(log_dir: LogDir, given: Sequence[str], elsewhere: Sequence[Path]
     kept = {each for above in elsewhere for each, _ in _partitions_in(log_dir.fs, above)}
     there = list(_all_places(log_dir))
     found: dict[Path, LogPlace] = {}
-    for name in map(_name_of, given):
+    for name in map(name_without_place, given):
         of_partition = [each for each in there if _is_of_partition(each, name)]
         of_topic = [each for each in there if names.may_be_of_topic(each.name, name)]
         if of_partition and of_topic:
@@ -85,7 +85,7 @@ def kept_alone(
         places: what `find_places` has found for them.
     """
     there = {each.topic_partition for each in places}
-    wanted = {_name_of(text) for text in given} - {str(each) for each in there}
+    wanted = set(map(name_without_place, given)) - {str(each) for each in there}
     return [
         (each, directory)
         for each, directory in _partitions_in(fs, above)
@@ -97,10 +97,6 @@ def _partitions_in(fs: FileSystem, above: Path) -> Iterator[tuple[TopicPartition
     for name in fs.list_dirs(above):
         with suppress(ValueError):
             yield TopicPartition.parse(name), above / name
-
-
-def _name_of(text: str) -> str:
-    return text.rstrip("/").rpartition("/")[2]
 
 
 def _all_places(log_dir: LogDir) -> Iterator[LogPlace]:

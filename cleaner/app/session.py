@@ -15,7 +15,7 @@ from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.base import concurrency
 from cleaner.base.io_throttle import IoThrottle
-from cleaner.base.model import TopicPartition
+from cleaner.base.model import TopicPartition, name_without_place
 from cleaner.config.values import CleanerConfig
 from cleaner.errors import (
     CleanerError,
@@ -240,7 +240,7 @@ def parse_names(texts: Sequence[str]) -> list[TopicPartition]:
         UsageError: a name is not a topic, a dash and a number.
     """
     try:
-        return list(dict.fromkeys(TopicPartition.parse(text.rstrip("/").rpartition("/")[2]) for text in texts))
+        return list(dict.fromkeys(TopicPartition.parse(name_without_place(text)) for text in texts))
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -70,6 +70,11 @@ class TopicPartition(NamedTuple):
         return TopicPartition(topic, int(number))
 
 
+def name_without_place(text: str) -> str:
+    """Return a name that may be typed as a path, as shells complete it: `prices-0` of `/data/prices-0/`."""
+    return text.rstrip("/").rpartition("/")[2]
+
+
 class AbortedTxn(NamedTuple):
     """One entry of a transaction index (R-303): an aborted transaction and its offsets."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cleaner.base.mistakes import Mistakes
+from cleaner.base.model import name_without_place
 from cleaner.base.remote_path import any_path
 from cleaner.base.sizes import parse_size
 from cleaner.config.process_settings import KAFKA_VERSION_KEY, KAFKA_VERSION_NAMES
@@ -183,7 +184,7 @@ def typed_again(arguments: argparse.Namespace, partition: str = "", sets: Iterab
     """
     from shlex import join
 
-    others = {name for name in arguments.partitions if partition and name.rstrip("/").rpartition("/")[2] != partition}
+    others = {name for name in arguments.partitions if partition and name_without_place(name) != partition}
     words = [word for word in arguments.typed if word not in others]
     return join(["cleaner", *words, *(word for text in sets for word in ("--set", text))])
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.mistakes import did_you_mean
+from cleaner.base.model import name_without_place
 from cleaner.base.sizes import duration, human_bytes
 from cleaner.cli.arguments import (
     add_high_watermark,
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     if len(places) > 1:
         raise UsageError("one log at a time: cleaner explain [LOG_DIR] TOPIC-PARTITION")
     try:
-        partition = str(parse_partition(name.rstrip("/").rpartition("/")[2] if places else name))
+        partition = str(parse_partition(name_without_place(name) if places else name))
     except argparse.ArgumentTypeError as error:
         raise UsageError(_why_no_partition(name) if not places and "/" in name else str(error)) from error
     if places:

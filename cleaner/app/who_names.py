@@ -13,6 +13,7 @@ from cleaner.app.session import Session
 from cleaner.cleaning.estimate.who import KEY, Namer
 from cleaner.dump.decoders import DECODERS, Decoder
 from cleaner.errors import CleanerError
+from cleaner.format.coordinator_records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.layout import cut_out, lay_out
 from cleaner.format.records import Unpacker
@@ -20,25 +21,24 @@ from cleaner.read.partition_files import MAX_BATCH_BYTES
 from cleaner.read.summary import list_log_files
 from cleaner.storage.segment.segment import Segment
 
-OFFSETS_TOPIC, TRANSACTIONS_TOPIC = "__consumer_offsets", "__transaction_state"
 GROUP, CONSUMED_TOPIC, TRANSACTIONAL_ID = "group", "consumed_topic", "transactional_id"
 NAMED_BY: Mapping[str, tuple[str, ...]] = {
-    OFFSETS_TOPIC: (GROUP, CONSUMED_TOPIC),
-    TRANSACTIONS_TOPIC: (TRANSACTIONAL_ID,),
+    CONSUMER_OFFSETS: (GROUP, CONSUMED_TOPIC),
+    TRANSACTION_STATE: (TRANSACTIONAL_ID,),
 }
 NOT_DECODED, NOT_COMMITS = b"(not decoded)", b"(groups and members)"
 _DECODERS: Mapping[str, Decoder] = {
-    OFFSETS_TOPIC: DECODERS["offsets"],
-    TRANSACTIONS_TOPIC: DECODERS["transaction-log"],
+    CONSUMER_OFFSETS: DECODERS["offsets"],
+    TRANSACTION_STATE: DECODERS["transaction-log"],
 }
 _MOST_BYTES = 64 << 20  # of the transaction log that are read for names
 
 
 def namer_of(topic: str) -> Namer | None:
     """Return what names the keys of a coordinator's topic; None for other topics."""
-    if topic == OFFSETS_TOPIC:
+    if topic == CONSUMER_OFFSETS:
         return _names_of_commit
-    return _names_of_transaction if topic == TRANSACTIONS_TOPIC else None
+    return _names_of_transaction if topic == TRANSACTION_STATE else None
 
 
 def shown(topic: str, by: str, name: bytes) -> str:
@@ -58,7 +58,7 @@ def _decoded(topic: str, key: bytes) -> dict[str, Any]:
 
 
 def _names_of_commit(key: bytes) -> Mapping[str, bytes]:
-    data = _decoded(OFFSETS_TOPIC, key)
+    data = _decoded(CONSUMER_OFFSETS, key)
     group = data.get("group", data.get("groupId"))
     if group is None:
         return {GROUP: NOT_DECODED, CONSUMED_TOPIC: NOT_DECODED}
@@ -67,7 +67,7 @@ def _names_of_commit(key: bytes) -> Mapping[str, bytes]:
 
 
 def _names_of_transaction(key: bytes) -> Mapping[str, bytes]:
-    found = _decoded(TRANSACTIONS_TOPIC, key).get("transactionalId")
+    found = _decoded(TRANSACTION_STATE, key).get("transactionalId")
     return {TRANSACTIONAL_ID: NOT_DECODED if found is None else _bytes(found)}
 
 
@@ -83,7 +83,7 @@ def name_producers(session: Session, producers: Sequence[str]) -> Mapping[str, s
     """
     wanted, found = frozenset(producers), dict[str, str]()
     for topic_partition, directory in session.log_dir.listing().current.items():
-        if topic_partition.topic == TRANSACTIONS_TOPIC and wanted - found.keys():
+        if topic_partition.topic == TRANSACTION_STATE and wanted - found.keys():
             try:
                 found |= _ids_in(session, directory, wanted)
             except (CleanerError, OSError):
@@ -114,7 +114,7 @@ def _ids_in(session: Session, directory: Path, wanted: frozenset[str]) -> dict[s
 def _ids_of(keys: Sequence[bytes | None], values: Sequence[bytes | None], wanted: frozenset[str]) -> dict[str, str]:
     found = dict[str, str]()
     for key, value in zip(keys, values, strict=True):
-        shown_key, shown_value = _DECODERS[TRANSACTIONS_TOPIC](0, key, value)
+        shown_key, shown_value = _DECODERS[TRANSACTION_STATE](0, key, value)
         if shown_key and shown_value and shown_key.startswith("{") and shown_value.startswith("{"):
             producer = str(json.loads(shown_value)["data"]["producerId"])
             if producer in wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from cleaner.format.coordinator_records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from cleaner.verification.proof.side import LogSide
 from cleaner.verification.replay.connect import ConnectReplay
 from cleaner.verification.replay.groups import GroupReplay
@@ -21,7 +22,7 @@ REPLAYS: Mapping[str, Callable[[], Replay]] = {
 }
 """By the name of the kind."""
 
-_KINDS = {"__consumer_offsets": "groups", "__transaction_state": "transactions", "_schemas": "schemas"}
+_KINDS = {CONSUMER_OFFSETS: "groups", TRANSACTION_STATE: "transactions", "_schemas": "schemas"}
 _CONNECT = re.compile(r"(.*[-_.])?connect[-_.]?(offsets|configs?|status|statuses)")
 
 

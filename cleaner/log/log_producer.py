@@ -12,12 +12,12 @@ from cleaner.log.opening import find_last_batch
 from cleaner.log.partition_writer import PartitionWriter
 from cleaner.log.producers import EndedTransaction
 from cleaner.log.record import HIGHEST_SEQUENCE, SEQUENCES, Appended, ProducerStamp, Records
+from cleaner.log.transaction_block import transaction_of
 from cleaner.log.transactional_ids import Identity, TransactionalIds
 from cleaner.log.writable_log import WritableLog
 
 if TYPE_CHECKING:
     from cleaner.log.log import Log
-from cleaner.log.transaction_block import transaction_of
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 """Kafka's default of `transaction.timeout.ms`."""

@@ -11,13 +11,13 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import CleanerError, InvalidTxnStateError, ProducerFencedError, UsageError
 from cleaner.format.coordinator_records import TransactionRecord, TransactionStatus
 from cleaner.log.record import Appended, ProducerStamp, Records
+from cleaner.log.transaction_block import transaction_of
 from cleaner.log.transactional_ids import MAX_EPOCH, Identity, new_producer_id
 
 if TYPE_CHECKING:
     from cleaner.log.coordinator import Coordinator
     from cleaner.log.log import Log
     from cleaner.log.partitions import ServedLog
-from cleaner.log.transaction_block import transaction_of
 
 _LONGEST_TIMEOUT_MS = 2**31 - 1
 

@@ -7,7 +7,7 @@ Without `repair` it locks and writes nothing; with `repair` each log dir is lock
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UsageErro
 from cleaner.format.key_digests import new_secret
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.kernels.scan_status import LARGEST_RECORD_BYTES
+from cleaner.read.summary import until_still
 from cleaner.settings.resolver import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -213,17 +214,23 @@ class _Check:
         with self._session(surveyed) as session:
             settings = _Settings(self, path, session)
             for topic_partition, directory in sorted(surveyed.listing.current.items()):
-                self._check(surveyed, settings, topic_partition, directory)
+                self._check(surveyed, lambda: self.survey(path), settings, topic_partition, directory)
 
     def check_partition_dir(self, directory: Path) -> None:
         """Check one partition; its lines in its log dir's files are used, but not checked themselves."""
-        surveyed = self.survey(directory.parent)
-        # A copy outside of any log dir: nothing shows that it needs recovery.
-        if surveyed.properties is None and not any(surveyed.offsets.values()):
-            surveyed.is_clean = True
+
+        def survey_around() -> SurveyedLogDir:
+            found = self.survey(directory.parent)
+            # A copy outside of any log dir: nothing shows that it needs recovery.
+            if found.properties is None and not any(found.offsets.values()):
+                found.is_clean = True
+            return found
+
+        surveyed = survey_around()
         with self._session(surveyed) as session:
             settings = _Settings(self, surveyed.log_dir.path, session)
-            self._check(surveyed, settings, parse_partition_dir(directory.name).topic_partition, directory)
+            name = parse_partition_dir(directory.name).topic_partition
+            self._check(surveyed, survey_around, settings, name, directory)
 
     @contextlib.contextmanager
     def _session(self, surveyed: SurveyedLogDir) -> Iterator[Session | None]:
@@ -235,31 +242,40 @@ class _Check:
             yield session
 
     def _check(
-        self, surveyed: SurveyedLogDir, settings: _Settings, topic_partition: TopicPartition, directory: Path
+        self,
+        surveyed: SurveyedLogDir,
+        survey_again: Callable[[], SurveyedLogDir],
+        settings: _Settings,
+        topic_partition: TopicPartition,
+        directory: Path,
     ) -> None:
         self.context.check_done()
-        session, topic = settings.session, settings.topic(topic_partition, directory)
-        here = Surveyed(
-            directory.name,
-            directory,
-            log_start_offset=surveyed.offset(OffsetKind.LOG_START, topic_partition) or 0,
-            recovery_point=surveyed.offset(OffsetKind.RECOVERY_POINT, topic_partition) or 0,
-            cleaner_offset=surveyed.offset(OffsetKind.CLEANER, topic_partition),
-            is_clean=surveyed.is_clean,
-            is_in_use=surveyed.is_in_use if session is None else session.beside_writer,
-        )
+        fs, session, topic = self.context.fs, settings.session, settings.topic(topic_partition, directory)
+        here = _facts(surveyed, session, topic_partition, directory)
         context = self._context(settings, topic)
         repaired: list[RepairedFile] = []
 
+        def check() -> CheckedPartition:
+            return until_still(directory, lambda: PartitionCheck(context, here).run())
+
         def work() -> CheckedPartition:
-            found = PartitionCheck(context, here).run()
+            nonlocal here
+            before_ns = fs.stat(directory).st_mtime_ns
+            found = check()
+            if found.findings and session is None and fs.stat(directory).st_mtime_ns != before_ns:
+                # By a process that may have come, and gone, meanwhile: what it was doing is no fault of the log.
+                here = _facts(survey_again(), session, topic_partition, directory)
+                found = check()
             if session is not None and any(map(is_repairable, found.findings)):
-                with self.context.fs.hold(directory):
+                with fs.hold(directory):
                     repaired[:] = self._repair(session, topic, topic_partition, here, found)
-                found = PartitionCheck(context, here).run()
+                found = check()
             return found
 
         found = attempt(topic_partition, directory, work)
+        if not fs.exists(directory):
+            finding = Finding(FindingKind.SKIPPED, directory, "it was deleted while it was read", is_damage=False)
+            found = CheckedPartition(here.name, directory, 0, 0, 0, here.is_in_use, (finding,))
         if isinstance(found, Refusal):
             finding = Finding(FindingKind.UNREADABLE, directory, describe(found.error))
             found = CheckedPartition(here.name, directory, 0, 0, 0, here.is_in_use, (finding,))
@@ -309,6 +325,20 @@ class _Check:
         )
         with session.swapping(topic_partition):
             return repair_partition(context, here.directory, found.findings)
+
+
+def _facts(
+    surveyed: SurveyedLogDir, session: Session | None, topic_partition: TopicPartition, directory: Path
+) -> Surveyed:
+    return Surveyed(
+        directory.name,
+        directory,
+        log_start_offset=surveyed.offset(OffsetKind.LOG_START, topic_partition) or 0,
+        recovery_point=surveyed.offset(OffsetKind.RECOVERY_POINT, topic_partition) or 0,
+        cleaner_offset=surveyed.offset(OffsetKind.CLEANER, topic_partition),
+        is_clean=surveyed.is_clean,
+        is_in_use=surveyed.is_in_use if session is None else session.beside_writer,
+    )
 
 
 class _Settings:

@@ -119,6 +119,7 @@ class _Examination:
             return failed("access", "the log dir belongs to another user", do)
         closed = next(self._closed(), None)
         if closed is not None:
+            self._fs.stat(closed)  # a topic that was deleted since is closed to nobody
             return failed("access", f"user {os.geteuid()} may not read and replace {closed}", "chown or chmod it")
         code = code_closed_to(Owner(os.geteuid(), os.getegid())) if os.geteuid() else None
         if code is not None:
@@ -150,8 +151,9 @@ class _Examination:
 
     def marker(self) -> Answer:
         """Was it left in order?"""
-        is_held = self._lock.holder is not LockHolder.NOBODY
-        match self._log_dir.use(has_writer=self._lock.has_writer, is_held=is_held):
+        lock, use = self._log_dir.look()
+        is_held = lock.holder is not LockHolder.NOBODY
+        match use:
             case Use.CLOSED if not is_held and (zeros := self._zeros_at_ends()):
                 do = f"`cleaner recover --trust-no-marker {quote(str(self._path))}`: a power cut came after its stop"
                 logs = [path for path in zeros if path.suffix == LOG]

@@ -21,7 +21,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.errors import UsageError
 from cleaner.format.parallel_reader import WindowBuffer
-from cleaner.read.summary import MOST_LOOKS
+from cleaner.read.summary import look_again, moves_soon
 from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -230,15 +230,30 @@ class _Work:
         limit_bytes = settings.cleaner.batch_limit_bytes(resolved.config)
         lanes = [GapLane(buffer, GapChecker(limit_bytes)) for buffer in self._buffers]
         facts = self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
-        for _ in range(MOST_LOOKS):
-            found = scan_gaps(context.fs, facts, lanes, context.progress, context.check_done)
-            if found.is_sound:
-                break
-            # A round that has ended since has told what it removed in the checkpoint.
+        looks = 0
+
+        def has_moved() -> bool:
+            """Tell whether a round or retention has said since, in a checkpoint, what it removed."""
+            nonlocal facts
+            before = facts
             self._look(CachedLogDir(context.fs, self._log_dir.path))
-            before, facts = facts, self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
-            if (facts.cleaner_offset, facts.log_start_offset) == (before.cleaner_offset, before.log_start_offset):
-                break
+            facts = self._facts(topic_partition, directory, is_deleted_only=is_deleted_only)
+            return (facts.cleaner_offset, facts.log_start_offset) != (before.cleaner_offset, before.log_start_offset)
+
+        def scan(_: object) -> ScannedGaps:
+            nonlocal looks
+            looks += 1
+            if looks > 1:
+                has_moved()
+            return scan_gaps(context.fs, facts, lanes, context.progress, context.check_done)
+
+        found = look_again(
+            context.fs,
+            [directory],
+            scan,
+            is_sound=lambda found: found.is_sound,
+            has_moved=lambda: moves_soon(has_moved, lambda: self._is_in_use, context.clock),
+        )
         return GapReport(
             partition=str(topic_partition),
             policy=policy_words(resolved.config),

@@ -24,7 +24,6 @@ from cleaner.errors import (
     CleaningAborted,
     ConfigError,
     CorruptLogError,
-    LogChangedError,
     as_value,
     unexpected,
 )
@@ -34,15 +33,14 @@ from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
 from cleaner.read.open_transactions import undecided_at
-from cleaner.read.summary import MOST_LOOKS, ListedFiles, are_exchanged, list_log_files
+from cleaner.read.summary import ListedFiles, look_again
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.sources import Sources
 from cleaner.storage.load.loaded_log import LoadedLog
-from cleaner.storage.lock.lock_probe import LockHolder, probe
+from cleaner.storage.lock.lock_probe import LockHolder
 from cleaner.storage.log_dir import CachedLogDir, Use
 from cleaner.storage.segment.segment import Segment
 
-_DOUBTS = 5  # how often a log in use is looked at that seems damaged, although no segment was exchanged
 _UNREADABLE = Reason.UNREADABLE.words.line
 
 
@@ -104,11 +102,10 @@ class DirState(NamedTuple):
     @staticmethod
     def of(session: Session) -> DirState:
         """Find out which process holds the lock, without locking anything even for a moment."""
-        report = probe(session.context.fs, session.log_dir.path)
+        report, use = session.log_dir.look()
         keeps_out = report.holder is not LockHolder.NOBODY
         pid = f" (process {report.pid})" if report.pid is not None else ""
         beside = "a writer" if report.has_writer else ""
-        use = session.log_dir.use(has_writer=report.has_writer, is_held=keeps_out)
         return DirState(report.holder.value + pid if keeps_out else beside, keeps_out, use)
 
 
@@ -129,33 +126,34 @@ class _View:
         """Return the partition's entry, or one with an error; the directory is listed again if a file vanishes."""
         now_ms = self.session.context.clock.now_ms()
         entry = PlanEntry(str(self.topic_partition), now_ms=now_ms, in_use=self.state.in_use)
-        fs, files, doubts = self.session.context.fs, ListedFiles(), 0
-        for _ in range(MOST_LOOKS):
-            try:
-                with as_cleaner_errors(self.directory):
-                    files = list_log_files(fs, self.directory)
-                    entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
-                    resolved = self.session.topic(self.topic_partition, self.directory)
-                    entry = self._describe(entry, resolved)
-                    return self._judge(entry, resolved, files)
-            except CleaningAborted:
-                raise
-            except ConfigError as error:
-                reason = Reason.BAD_SETTING
-                return replace(entry, error=str(as_value(error)), why=reason, reason=reason.words.line)
-            except CleanerError as error:
-                failed = replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
-                # While another process cleans, a file may be replaced before it is read.
-                if not are_exchanged(fs, self.directory, files):
-                    is_doubtful = bool(entry.in_use) and isinstance(error, CorruptLogError | LogChangedError)
-                    doubts += 1
-                    if doubts == _DOUBTS or not (is_doubtful or isinstance(error.__cause__, FileNotFoundError)):
-                        return failed
-                # Its files come and go: a process is at work, whether or not one has the lock.
+        looks = 0
+
+        def look(listed: Sequence[ListedFiles]) -> PlanEntry:
+            nonlocal entry, looks
+            looks += 1
+            if looks > 1:  # its files come and go: a process is at work, whether or not one has the lock
                 entry = replace(entry, in_use=entry.in_use or "a process that creates and deletes files")
-            except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
-                return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
-        return failed
+            (files,) = listed
+            with as_cleaner_errors(self.directory):
+                entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
+                resolved = self.session.topic(self.topic_partition, self.directory)
+                entry = self._describe(entry, resolved)
+                return self._judge(entry, resolved, files)
+
+        def is_doubtful(error: CleanerError) -> bool:
+            return bool(entry.in_use) and isinstance(error, CorruptLogError)
+
+        try:
+            return look_again(self.session.context.fs, [self.directory], look, is_doubtful=is_doubtful)
+        except CleaningAborted:
+            raise
+        except ConfigError as error:
+            reason = Reason.BAD_SETTING
+            return replace(entry, error=str(as_value(error)), why=reason, reason=reason.words.line)
+        except CleanerError as error:
+            return replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
+        except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
+            return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
 
     def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:
         """Add the topic's settings and warnings."""

@@ -11,6 +11,7 @@ from cleaner.app.options import CallContext
 from cleaner.app.reports import Refusal
 from cleaner.app.session import as_cleaner_errors, attempt
 from cleaner.errors import UsageError
+from cleaner.read.summary import look_again
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -93,7 +94,12 @@ def replay_log_dirs(
         yield attempt(
             pair.topic_partition,
             pair.after,
-            lambda pair=pair, its_kind=its_kind, work=work: work.compare(pair, its_kind, homes),  # type: ignore[misc]
+            lambda pair=pair, its_kind=its_kind, work=work: look_again(  # type: ignore[misc]
+                fs,
+                [pair.before, pair.after],
+                lambda _: work.compare(pair, its_kind, homes),
+                is_sound=lambda report: report.is_same,
+            ),
         )
 
 

@@ -215,7 +215,7 @@ class _Work:
         """
         return look_again(self.context.fs, self.places.directories, self._compared)
 
-    def _compared(self) -> ReplicasReport:
+    def _compared(self, _: object) -> ReplicasReport:
         fs, name = self.context.fs, self.places.topic_partition
         replicas = [self._open(directory) for directory in self.places.directories]
         watermarks = [self.homes[each.parent].high_watermarks.get(name) for each in self.places.directories]

@@ -19,12 +19,13 @@ from cleaner.errors import CorruptLogError
 from cleaner.policy.due import watches_time
 from cleaner.policy.kafka_version import AUTO, KAFKA_VERSIONS
 from cleaner.policy.survivor_rule import survivor_rule_of
-from cleaner.read.summary import look_again
+from cleaner.read.summary import look_again, moves_soon
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.log_dir import LogDir, OffsetKind
 from cleaner.storage.segment import names
+from cleaner.verification.check.log_dirs import is_in_use
 from cleaner.verification.proof.findings import Refutation
 from cleaner.verification.proof.key_rows import COLUMNS, KeyRows
 from cleaner.verification.proof.producers import ProtectedBatches
@@ -129,12 +130,7 @@ def verify_log_dirs(
         yield attempt(
             pair.topic_partition,
             pair.after,
-            lambda pair=pair, work=work: look_again(  # type: ignore[misc]
-                context.fs,
-                [pair.before, pair.after],
-                lambda: work.verify(pair, homes),
-                is_sound=lambda report: report.is_proven,
-            ),
+            lambda pair=pair, work=work: work.verify_again(pair, homes),  # type: ignore[misc]
         )
 
 
@@ -145,6 +141,28 @@ class _Work:
     context: CallContext
     options: VerifyOptions
     settings: SettingsResolver
+
+    def verify_again(self, pair: LogPair, homes: dict[Path, LogDir]) -> VerifyReport:
+        """Prove one partition; again if a round has changed a log meanwhile, or says a moment later how far it came."""
+        fs, places = self.context.fs, (pair.before.parent, pair.after.parent)
+        lines: list[int | None] = []
+
+        def read_lines() -> list[int | None]:
+            return [homes[place].offsets(OffsetKind.CLEANER).get(pair.topic_partition) for place in places]
+
+        def verify(_: object) -> VerifyReport:
+            lines[:] = read_lines()
+            return self.verify(pair, homes)
+
+        return look_again(
+            fs,
+            [pair.before, pair.after],
+            verify,
+            is_sound=lambda report: report.is_proven,
+            has_moved=lambda: moves_soon(
+                lambda: read_lines() != lines, lambda: any(is_in_use(fs, place) for place in places), self.context.clock
+            ),
+        )
 
     def verify(self, pair: LogPair, homes: dict[Path, LogDir]) -> VerifyReport:
         """Prove one partition; `homes` are the log dirs that hold its two sides."""

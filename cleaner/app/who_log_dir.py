@@ -35,7 +35,7 @@ from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.policy.cleanable import range_of_round
 from cleaner.policy.key_prefixes import choose_prefixes
 from cleaner.policy.survivor_rule import survivor_rule_of
-from cleaner.read.summary import list_log_files, look_again
+from cleaner.read.summary import ListedFiles, look_again
 from cleaner.settings.sources import Sources
 from cleaner.storage.log_dir import CachedLogDir
 from cleaner.storage.segment.segment import Segment
@@ -216,18 +216,18 @@ class _Work:
             return look_again(
                 fs,
                 [directory],
-                lambda: self._read(topic_partition, directory),
+                lambda listed: self._read(topic_partition, directory, listed[0]),
                 is_sound=lambda found: not found[0].damage,
             )
 
-    def _read(self, topic_partition: TopicPartition, directory: Path) -> tuple[Whose, str, str]:
+    def _read(self, topic_partition: TopicPartition, directory: Path, files: ListedFiles) -> tuple[Whose, str, str]:
         session, state, context = self._looked_at, self._state, self._session.context
         now_ms = context.clock.now_ms()
         topic = session.topic(topic_partition, directory).config
         target = PlanTarget(
             session, topic_partition, directory, topic, now_ms, self._high_watermark, state.use, bool(state.in_use)
         )
-        look = inspect_log(target, list_log_files(context.fs, directory))
+        look = inspect_log(target, files)
         segments = [
             Segment(context.fs, directory, seen.base_offset, size=seen.size, mtime_ns=seen.mtime_ns)
             for seen in look.log.segments

@@ -37,7 +37,7 @@ from cleaner.policy.retry import Retry, RetryDelays, after_failure
 from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileState, FileSystem, Space, real_path
-from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
+from cleaner.storage.lock.lock_probe import LockHolder, LockReport
 from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, LogDirListing, OffsetKind, Use
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
@@ -170,13 +170,12 @@ class WatchedLogDir:
         space = self._fs.space(self.path)
         if space.is_read_only:
             raise LogDirOfflineError(self.path, OSError(errno.EROFS, "the file system is read-only"))
-        lock = probe(self._fs, self.path)
         # Before the logs: a checkpoint slightly older than its log says that less is replicated, never more.
         for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START):
             self._read_offsets(kind, now_ms)
         self._list()
         self._settings.refresh(self._names or (), now_ms)
-        use = self._log_dir.use(has_writer=lock.has_writer, is_held=lock.holder is not LockHolder.NOBODY)
+        lock, use = self._log_dir.look()
         needs_recovery = bool(self._logs) and use is Use.TORN
         watches_retention = self._config.retention_enable and use is Use.CLOSED
         trusts_default = self._settings.trusts_default_policy

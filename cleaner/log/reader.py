@@ -338,6 +338,10 @@ def open_reader(
         raise UnknownTopicError(
             str(topic_partition), f"no such partition in {log_dir}{f': {reason}' if reason else ''}"
         )
-    if stat.S_ISLNK(fs.stat(directory).st_mode):
+    try:
+        is_link = stat.S_ISLNK(fs.stat(directory).st_mode)
+    except FileNotFoundError as error:
+        raise UnknownTopicError(str(topic_partition), f"{directory}: it was just deleted") from error
+    if is_link:
         raise UnknownTopicError(str(topic_partition), f"{directory}: {NEVER_FOLLOWED}")
     return LogReader(fs, log_dir, topic_partition, clock=clock, batch_limit=lambda: limit)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, OffsetOutOfRangeError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, control_batches
 from cleaner.format.layout import lay_out
 from cleaner.format.records import Block, Unpacker
@@ -63,6 +63,7 @@ class RecordStream:
         self._view = view
         self._isolation = isolation
         self._until: Until = "high_watermark"
+        self._owes_all = False  # else the caller answers for what has expired
         self._generation: int | None = None  # before the end was found; None: the caller answers for the end
         self._is_committed = isolation == "read_committed"
         # How far to read is asked after this; the topic may be deleted and made again at any time, and one log's end
@@ -102,7 +103,7 @@ class RecordStream:
 
     def reach(self, until: Until) -> int:
         """Find out how far may be read now, exclusive: `end_offset`."""
-        self._until, self._generation = until, self._files.generation()
+        self._until, self._generation, self._owes_all = until, self._files.generation(), True
         self.end_offset = reach(self._view, self._isolation, until)
         return self.end_offset
 
@@ -125,7 +126,8 @@ class RecordStream:
 
         Raises:
             CorruptLogError: damage.
-            LogTruncatedError: the log was cut below what was read.
+            LogTruncatedError: the log was cut below what was read, or is another one.
+            OffsetOutOfRangeError: what was to be read was deleted from the log's start on.
         """
         try:
             yield from self._next_columns()
@@ -141,6 +143,7 @@ class RecordStream:
             if self._is_lowered():
                 self._cursor.go_back(first_offset)
                 continue
+            self._require_unexpired(first_offset, chunk)
             end_offset = self.end_offset
             if chunk is None:
                 self.next_offset = max(first_offset, min(self._cursor.next_offset, end_offset))
@@ -163,6 +166,15 @@ class RecordStream:
                 yield Columns.of(layout, self.next_offset)
         self.next_offset = max(first_offset, after)
 
+    def _require_unexpired(self, first_offset: int, chunk: Chunk | None) -> None:
+        """Make sure that what was passed over was cleaned away, and not deleted from the log's start on."""
+        if not self._owes_all or (chunk is not None and int(chunk.batches[0]["base_offset"]) <= first_offset):
+            return
+        start_offset = self._view.log_start_offset
+        if first_offset < start_offset:
+            end_offset = self._view.log_end_offset
+            raise OffsetOutOfRangeError(self._files.directory, first_offset, start_offset, end_offset)
+
     def _is_lowered(self) -> bool:
         """
         Tell whether the log was cut since its end was found, so that it may end below, with other records; and how far.
@@ -174,6 +186,7 @@ class RecordStream:
         generation = self._files.generation()
         if generation == self._generation:
             return False
+        self._cursor.look()  # raises if it is another log
         before, self._generation = self.end_offset, generation
         self.end_offset = max(self.next_offset, min(before, reach(self._view, self._isolation, self._until)))
         return self.end_offset < before

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogChangedError
 from cleaner.format.chunks import Chunk
 from cleaner.read.log_end import LogEnd, end_of, is_torn
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.summary import until_still
 from cleaner.read.transactions import Transactions
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
 from cleaner.storage.fs.readable import OpenedFile, ReadableFiles
@@ -28,8 +28,6 @@ from cleaner.storage.segment.indexes import Aborts, abort_rows
 from cleaner.storage.segment.names import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 
 Result = TypeVar("Result")
-
-_MAX_TRIES = 10
 
 UNKNOWN_END = 2**63 - 1
 """The end of a log whose last segment is damaged: it is known only after reading."""
@@ -215,12 +213,17 @@ class LogSnapshots:
             LogChangedError: too many repeats.
             others: as `take`.
         """
-        for _ in range(_MAX_TRIES):
+
+        def once() -> Result:
+            nonlocal log
+            found, log = log or self.take(topic_partition, directory), None
             try:
-                return work(log or self.take(topic_partition, directory))
+                return work(found)
             except FileNotFoundError:
-                log = None
-        raise LogChangedError(f"{directory}: its segments change faster than they can be opened")
+                self._lines.clear()  # they may be of a log that was deleted
+                raise
+
+        return until_still(directory, once)
 
     def clean_end(self, log: LogSnapshot) -> int:
         """Return the offset up to which a log was cleaned; raises CorruptCheckpointError."""

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from cleaner.base.clock import Clock
 from cleaner.errors import (
     CleanerError,
     CleaningAborted,
@@ -21,6 +22,7 @@ from cleaner.errors import (
     CorruptIndexError,
     LogChangedError,
     NotCleanlyShutDownError,
+    disk_error,
 )
 from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem
 from cleaner.storage.load.last_stable import last_stable_offset
@@ -40,8 +42,12 @@ from cleaner.storage.segment.names import (
 from cleaner.storage.segment.segment import Segment
 
 MOST_LOOKS = 20
-"""How often a log is looked at whose files are exchanged during the look."""
+"""How often a log is read that changes while it is read; each reading may take hours, or microseconds."""
 
+MOST_DOUBTS = 5
+"""How often of these without a change that shows: the end of a log that is written to may look damaged."""
+
+_PAUSES, _PAUSE_SECONDS = 5, 0.1  # between a last swap and its checkpoint are some fsyncs
 _Result = TypeVar("_Result")
 _ENDINGS = (LOG, INDEX, TIME_INDEX, SNAPSHOT, CLEANED, SWAP, DELETED)
 
@@ -247,44 +253,89 @@ def _identities(segments: Sequence[ListedSegment]) -> list[tuple[int, FileState 
     return closed + [(each.base_offset, each.state.inode) for each in segments[-1:]]
 
 
+def until_still(path: Path, look: Callable[[], _Result]) -> _Result:
+    """
+    Look at a log, or a part of it, until it does not change meanwhile: the one rule of how often that is tried.
+
+    Args:
+        path: what is looked at.
+        look: raises FileNotFoundError or LogChangedError if something has changed.
+    Raises:
+        LogChangedError: it changed each time.
+    """
+    for _ in range(MOST_LOOKS):
+        try:
+            return look()
+        except (FileNotFoundError, LogChangedError) as error:
+            changed = error
+    raise LogChangedError(f"{path}: another process keeps changing it; try again later") from changed
+
+
 def look_again(
     fs: FileSystem,
     directories: Sequence[Path],
-    work: Callable[[], _Result],
+    work: Callable[[Sequence[ListedFiles]], _Result],
     *,
     is_sound: Callable[[_Result], bool] = lambda _: True,
+    has_moved: Callable[[], bool] = lambda: False,
+    is_doubtful: Callable[[CleanerError], bool] = lambda _: False,
 ) -> _Result:
     """
     Read logs that another process may clean meanwhile: again, if files were exchanged and what was read is not sound.
 
     Args:
         directories: of the partitions.
-        work: reads them; a FileNotFoundError counts as an exchange.
+        work: reads them, given their listings; a FileNotFoundError counts as an exchange.
         is_sound: whether a result has nothing in it that exchanged files would explain.
+        has_moved: whether something else has changed that what is not sound may come from, such as a checkpoint.
+        is_doubtful: whether an error may come from a change that does not show, at most `MOST_DOUBTS` times.
     Raises:
         LogChangedError: they were exchanged each time.
+        LogDirOfflineError: there is no such directory.
         others: those of `work`, if no file was exchanged.
     """
-    for _ in range(MOST_LOOKS):
+    doubts = 0
+
+    def look() -> _Result:
+        nonlocal doubts
+        before = [_listed(fs, each) for each in directories]
+        error: CleanerError | None = None
         try:
-            before = [list_log_files(fs, each) for each in directories]
-        except FileNotFoundError:
-            before = []  # removed while it was listed
-        try:
-            result = work()
+            result = work(before)
             if is_sound(result):
                 return result
-            error: Exception | None = None
-        except CleaningAborted:
+        except (CleaningAborted, LogChangedError):
             raise
-        except (CleanerError, FileNotFoundError) as raised:
+        except CleanerError as raised:
             error = raised
-        is_gone = not before or isinstance(error, FileNotFoundError)
-        if not is_gone and not any(map(partial(are_exchanged, fs), directories, before)):
-            if error is not None:
-                raise error
+        if any(map(partial(are_exchanged, fs), directories, before)) or has_moved():
+            raise LogChangedError(f"{directories[0]}: other files have taken the place of its own") from error
+        if error is None:
             return result
-    raise LogChangedError(f"{directories[0]}: another process keeps changing it; try again later") from error
+        doubts += 1
+        if doubts < MOST_DOUBTS and (isinstance(error.__cause__, FileNotFoundError) or is_doubtful(error)):
+            raise LogChangedError(str(error)) from error
+        raise error
+
+    return until_still(directories[0], look)
+
+
+def moves_soon(has_moved: Callable[[], bool], is_in_use: Callable[[], bool], clock: Clock) -> bool:
+    """Tell whether a checkpoint changes within a moment, as that of a round does that has made its last swap."""
+    for _ in range(_PAUSES):
+        if has_moved():
+            return True
+        if not is_in_use():
+            break
+        clock.sleep(_PAUSE_SECONDS)
+    return has_moved()
+
+
+def _listed(fs: FileSystem, directory: Path) -> ListedFiles:
+    try:
+        return list_log_files(fs, directory)
+    except FileNotFoundError as error:
+        raise disk_error(directory, error) from error
 
 
 @dataclass(frozen=True, slots=True)

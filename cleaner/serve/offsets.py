@@ -64,7 +64,7 @@ class GroupOffsets:
             state, _ = look_again(
                 self._fs,
                 [partition.directory],
-                lambda: replay("groups", partition.side(), MAX_BATCH_BYTES, lambda _bytes: None),
+                lambda _: replay("groups", partition.side(), MAX_BATCH_BYTES, lambda _bytes: None),
             )
         except CleanerError as error:
             self._catalog.say(f"committed offsets of {partition.topic_partition} are not known: {error}")

@@ -22,7 +22,7 @@ import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cleaner.base import concurrency
 from cleaner.base.mistakes import did_you_mean
@@ -37,6 +37,9 @@ from cleaner.storage.files.checkpoint import (
 from cleaner.storage.files.meta_properties import MetaProperties, read_meta_properties
 from cleaner.storage.fs.file_system import FileSystem, disk_errors, real_path
 from cleaner.storage.segment import names
+
+if TYPE_CHECKING:
+    from cleaner.storage.lock.lock_probe import LockReport
 
 NEVER_FOLLOWED = "a symbolic link, which is never followed"  # said by whatever meets such a partition's directory
 _MARKER = b'{"version":0,"brokerEpoch":-1}'  # as Kafka writes it (CleanShutdownFileHandler.java); -1: no broker did
@@ -305,6 +308,21 @@ class LogDir:
         if self.has_clean_shutdown_marker():
             return Use.CLOSED
         return Use.SERVED if is_held else Use.TORN
+
+    def look(self) -> tuple[LockReport, Use]:
+        """
+        Return who holds the lock, and how the log dir is used, without locking anything.
+
+        A writer removes the marker once it has the lock. Without either both are asked again: one may have come.
+        """
+        from cleaner.storage.lock.lock_probe import LockHolder, probe  # readers elsewhere than on Linux go without
+
+        for _ in range(2):
+            lock = probe(self.fs, self.path)
+            use = self.use(has_writer=lock.has_writer, is_held=lock.holder is not LockHolder.NOBODY)
+            if use is not Use.TORN:
+                break
+        return lock, use
 
     def write_marker(self) -> None:
         """Write the clean-shutdown marker with no broker epoch, durably: a lost one would cost a needless recovery."""

@@ -10,13 +10,20 @@ from pathlib import Path
 import pytest
 
 import cleaner
+from cleaner.app.gaps_log_dir import gaps_log_dir
+from cleaner.app.options import CallContext
+from cleaner.app.verify_log_dirs import VerifyOptions, verify_log_dirs
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
+from cleaner.errors import LogDirOfflineError
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.offsets import Committed, GroupOffsets
+from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 from tests.support.coordinator_records import offset_commit
 from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.manual_clock import ManualClock
 
 PRICES = TopicPartition("prices", 0)
 OFFSETS = TopicPartition("__consumer_offsets", 0)
@@ -34,6 +41,19 @@ class Interrupted(FileSystem):
         self.opened += 1
         if self.opened == self._at:
             self._deed()
+        return super().open(path, write=write)
+
+
+class Deleting(FileSystem):
+    """A file system in which a topic is deleted before one of its files is opened."""
+
+    def __init__(self, before: Path) -> None:
+        self._before = before
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open a file; the other process comes first."""
+        if path == self._before:
+            shutil.rmtree(path.parent)
         return super().open(path, write=write)
 
 
@@ -117,6 +137,67 @@ def verified(log_dir: Path, fs: FileSystem) -> object:
         write_log_dir(after, a_log())
         cleaner.clean(after, str(PRICES), SETTINGS)
     return cleaner.verify(log_dir, after, str(PRICES), SETTINGS, fs=fs).findings
+
+
+def test_round_in_the_middle_of_a_replay_is_no_refusal(tmp_path: Path) -> None:
+    """`verify --as` reads both logs by their names."""
+    template, after = write_log_dir(tmp_path / "template", offsets_log()), tmp_path / "after"
+    write_log_dir(after, offsets_log())
+    for log_dir, fs in looks(template, tmp_path, OFFSETS):
+        (report,) = cleaner.replay(log_dir, after, fs=fs)
+        assert isinstance(report, cleaner.ReplayReport)
+        assert report.is_same, f"a round before file {fs.opened} is opened"
+
+
+class Checkpointing(ManualClock):
+    """A clock by which the round's checkpoint is written while somebody waits."""
+
+    def __init__(self, deed: Callable[[], object]) -> None:
+        super().__init__()
+        self._deed = deed
+
+    def sleep(self, seconds: float) -> None:
+        """The other process goes on."""
+        self._deed()
+        super().sleep(seconds)
+
+
+@pytest.mark.parametrize("command", ["gaps", "verify"])
+def test_round_between_its_last_swap_and_its_checkpoint_is_waited_for(tmp_path: Path, command: str) -> None:
+    """All its files are new, and nothing tells yet how far they were cleaned."""
+    before, log_dir = (write_log_dir(tmp_path / name, a_log()) for name in ("before", "after"))
+    checkpoint = log_dir / "cleaner-offset-checkpoint"
+    old = checkpoint.read_bytes()
+    cleaner.clean(log_dir, str(PRICES), SETTINGS)
+    new = checkpoint.read_bytes()
+    checkpoint.write_bytes(old)
+    context = CallContext(clock=Checkpointing(lambda: checkpoint.write_bytes(new)))
+    with LogDirLock(FileSystem(), log_dir, LockMode.SHARED, LockRole.WRITER):
+        if command == "gaps":
+            (account,) = gaps_log_dir(log_dir, Sources(config=SETTINGS), context)
+            assert isinstance(account, cleaner.GapReport)
+            assert account.is_complete
+        else:
+            (proof,) = verify_log_dirs(before, log_dir, Sources(config=SETTINGS), context, VerifyOptions())
+            assert isinstance(proof, cleaner.VerifyReport)
+            assert proof.is_proven
+    assert checkpoint.read_bytes() == new
+
+
+def test_deleted_topic_is_said_to_be_gone(tmp_path: Path) -> None:
+    """And not that it keeps changing."""
+    template, after = write_log_dir(tmp_path / "template", a_log()), write_log_dir(tmp_path / "after", a_log())
+
+    def read(log_dir: Path, fs: FileSystem) -> object:
+        cleaner.verify(log_dir, after, str(PRICES), SETTINGS, fs=fs)
+        return cleaner.gaps(log_dir, str(PRICES), SETTINGS, fs=fs)
+
+    for file in ("00000000000000000000.log", "00000000000000000000.txnindex"):
+        log_dir = Path(shutil.copytree(template, tmp_path / "copy"))
+        with pytest.raises(LogDirOfflineError, match="No such file"):
+            read(log_dir, Deleting(log_dir / str(PRICES) / file))
+        assert not (log_dir / str(PRICES)).exists()
+        shutil.rmtree(log_dir)
 
 
 @pytest.mark.parametrize("read", [planned, who, explained, gaps, check, replicas, verified])

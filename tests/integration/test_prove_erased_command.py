@@ -21,6 +21,7 @@ import pytest
 from pyarrow import orc
 
 import cleaner
+from cleaner.app import erasure_proof
 from cleaner.app.erasure_proof import Wanted, prove_erased
 from cleaner.app.options import CallContext
 from cleaner.base.model import TopicPartition
@@ -270,13 +271,26 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("number", [1, 8])
 @pytest.mark.parametrize("kind", CHANGES)
-def test_directory_in_use_is_never_proven(log_dir: Path, kind: str, number: int) -> None:
+def test_directory_in_use_is_never_proven(
+    log_dir: Path, kind: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever another process does in it, before or after the file is read."""
+    monkeypatch.setattr(erasure_proof, "_MORE_SEARCHES", 0)
     fs = Busy(number, lambda: CHANGES[kind](log_dir))
     certificate = prove_erased([log_dir], Wanted(keys=WANTED), CallContext.of(fs, 1))
     assert fs.left <= 0
     assert certificate.result != "proven"
     assert "changed" in {each.kind.value for each in certificate.not_searched}
+
+
+@pytest.mark.parametrize("number", [1, 8])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_directory_that_was_changed_once_is_searched_again(log_dir: Path, kind: str, number: int) -> None:
+    """A round that ends meanwhile is in nobody's way; the certificate is of the last search."""
+    context = CallContext.of(Busy(number, lambda: CHANGES[kind](log_dir)))
+    certificate = prove_erased([log_dir], Wanted(keys=WANTED), context)
+    assert certificate.result == ("found" if kind in ("written", "new") else "proven")
+    assert len({each.path for each in certificate.files}) == certificate.total_files
 
 
 def test_files_written_a_moment_ago_are_proven_all_the_same(log_dir: Path) -> None:

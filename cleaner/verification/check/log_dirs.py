@@ -53,7 +53,9 @@ class SurveyedLogDir:
 def survey(fs: FileSystem, path: Path) -> SurveyedLogDir:
     """Read the files of a log dir as a whole. Raises LogDirOfflineError: it cannot be listed."""
     log_dir = LogDir(fs, path)
-    found = SurveyedLogDir(log_dir, is_clean=log_dir.has_clean_shutdown_marker(), is_in_use=is_in_use(fs, path))
+    lock, _ = log_dir.look()
+    is_held = lock.has_writer or lock.holder is not LockHolder.NOBODY
+    found = SurveyedLogDir(log_dir, is_clean=log_dir.has_clean_shutdown_marker(), is_in_use=is_held)
 
     def note(error: UncleanableError) -> None:
         found.findings.append(Finding(FindingKind.FOREIGN_DIRECTORY, error.path, error.reason))

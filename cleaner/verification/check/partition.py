@@ -1,12 +1,13 @@
 """
 Checks one partition: every file in its directory.
 
-It locks and writes nothing, so a writer may be active: if a file is gone, the directory is listed again; if a segment
-was replaced while it was read, it is read again.
+It locks and writes nothing, so a writer may be active: if a file is gone, the directory is listed again. If a segment
+was replaced while it was read, the caller begins again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 
 from cleaner.errors import CorruptIndexError, LogChangedError, LogDirOfflineError
 from cleaner.format.key_digests import NO_OFFSET
+from cleaner.read.summary import MOST_LOOKS
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.log_dir import OffsetKind
@@ -26,8 +28,6 @@ from cleaner.verification.check.segment import KeyWatch, SegmentCheck, SegmentCo
 from cleaner.verification.check.small_files import check_small_files
 from cleaner.verification.check.transactions import TransactionFollower
 from cleaner.verification.check.twice import DEFAULT_MEMORY_BYTES, MAX_TWICE, KeySieve, TwiceFinder
-
-_ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ class PartitionCheck:
 
         Raises:
             CleaningAborted: from `check_done`.
+            FileNotFoundError, LogChangedError: files were exchanged, so that what was read is not of one log.
         """
         here = self._surveyed
         transactions = TransactionFollower(self._context.fs, here.directory, here.log_start_offset)
@@ -146,44 +147,40 @@ class PartitionCheck:
     ) -> None:
         """Check the segments one after the other; if one vanishes, list the directory again."""
         self._bytes = self._segments = 0
-        last_read = -1
-        for _ in range(_ATTEMPTS):
-            segments = self._list(only_keys)
-            total = sum(segment.size for segment in segments)
-            holder = max((s.base_offset for s in segments if s.base_offset <= self._surveyed.recovery_point), default=0)
-            for number, segment in enumerate(segments):
-                if segment.base_offset <= last_read:
-                    continue
-                self._context.progress(f"{self._surveyed.name} check", self._bytes, total)
-                segment_context = self._segment_context(segments, number, holder)
-                if not self._check(segment, segment_context, transactions, keys, only_keys):
-                    break
-                last_read = segment.base_offset
-            else:
-                self._context.progress(f"{self._surveyed.name} check", total, total)
-                return
+        read_end = misses = 0
+        while misses < MOST_LOOKS:
+            try:
+                segments = self._list(only_keys)
+                number = bisect_left(segments, read_end, key=lambda segment: segment.base_offset)
+                if read_end and number and (number == len(segments) or segments[number].base_offset != read_end):
+                    raise LogChangedError(f"{segments[number - 1].log_path}: what came behind it is in it now")
+                total = sum(segment.size for segment in segments)
+                for at in range(number, len(segments)):
+                    self._context.progress(f"{self._surveyed.name} check", self._bytes, total)
+                    self._check(segments[at], self._segment_context(segments, at), transactions, keys, only_keys)
+                    read_end = segments[at + 1].base_offset if at + 1 < len(segments) else NO_OFFSET
+                    misses = 0
+            except FileNotFoundError as error:
+                gone, misses = error, misses + 1
+                continue
+            self._context.progress(f"{self._surveyed.name} check", total, total)
+            return
+        raise gone
 
     def _list(self, only_keys: bool = False) -> list[Segment]:
-        for _ in range(_ATTEMPTS):
-            try:
-                segments = list_segments(self._context.fs, self._surveyed.directory)
-            except FileNotFoundError:
-                continue  # a file, or the whole directory, was removed after the names were read
-            if only_keys:
-                segments = [s for s in segments if s.base_offset < (self._surveyed.cleaner_offset or 0)]
-            return segments
-        return []
+        segments = list_segments(self._context.fs, self._surveyed.directory)
+        clean_end = (self._surveyed.cleaner_offset or 0) if only_keys else NO_OFFSET
+        return [segment for segment in segments if segment.base_offset < clean_end]
 
-    def _segment_context(self, segments: Sequence[Segment], number: int, holder: int) -> SegmentContext:
-        """Return the context of a segment; `holder` is the number of the segment that holds the recovery point."""
+    def _segment_context(self, segments: Sequence[Segment], number: int) -> SegmentContext:
         here = self._surveyed
+        holder = max((s.base_offset for s in segments if s.base_offset <= here.recovery_point), default=0)
         is_active = number == len(segments) - 1
-        base = segments[number].base_offset
         return SegmentContext(
             end_offset=NO_OFFSET if is_active else segments[number + 1].base_offset,
             is_active=is_active,
             is_in_use=here.is_in_use,
-            is_remade=not here.is_clean and not here.is_in_use and base >= holder,
+            is_remade=not here.is_clean and not here.is_in_use and segments[number].base_offset >= holder,
         )
 
     def _check(
@@ -193,39 +190,31 @@ class PartitionCheck:
         transactions: TransactionFollower | None,
         keys: KeyWatch | None,
         only_keys: bool,
-    ) -> bool:
-        """Check a segment; False when the directory has to be listed again."""
+    ) -> None:
+        """Check a segment. Raises FileNotFoundError: it has gone; LogChangedError: what was read is of two files."""
         in_section = segment.base_offset < (self._surveyed.cleaner_offset or 0)
-        for _ in range(_ATTEMPTS):
-            check = SegmentCheck(
-                self._context.fs,
-                segment,
-                segment_context,
-                self._context.lanes,
-                transactions=transactions,
-                keys=keys if in_section else None,
-                check_done=self._context.check_done,
-            )
-            try:
-                check.run()
-            except FileNotFoundError:
-                return False
-            except LogChangedError:
-                transactions = None
-                continue
-            except LogDirOfflineError as error:
-                self._findings.append(Finding(FindingKind.UNREADABLE, error.path, error.reason))
-                self._end_is_known = False
-                break
-            if not check.findings or not self._was_replaced(segment):
-                self._findings += [] if only_keys else check.findings
-                break
-            # The aborted transactions were added the first time; do not add them again.
-            transactions = None
+        check = SegmentCheck(
+            self._context.fs,
+            segment,
+            segment_context,
+            self._context.lanes,
+            transactions=transactions,
+            keys=keys if in_section else None,
+            check_done=self._context.check_done,
+        )
+        try:
+            check.run()
+        except LogDirOfflineError as error:
+            self._findings.append(Finding(FindingKind.UNREADABLE, error.path, error.reason))
+            self._end_is_known = False
+        else:
+            if check.findings and self._was_replaced(segment):
+                # Its keys and transactions are noted; to note them again would be wrong.
+                raise LogChangedError(f"{segment.log_path}: another file has taken its place")
+            self._findings += [] if only_keys else check.findings
         self._bytes += segment.size
         self._segments += 1
         self._next_offset = max(self._next_offset, check.next_offset)
-        return True
 
     def _was_replaced(self, segment: Segment) -> bool:
         """Tell whether a cleaner has replaced the files that were read."""

@@ -1,8 +1,8 @@
 """
 Reads one partition and accounts for its offsets.
 
-Nothing is locked or written. If a file vanishes, a segment becomes shorter, or segments were exchanged and the account
-does not add up, a process is at work: everything is read again.
+Nothing is locked or written. If a file vanishes or a segment becomes shorter, a process is at work: the caller reads
+again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from cleaner.format.key_digests import NO_OFFSET
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
 from cleaner.read.partition_files import find_files
-from cleaner.read.summary import look_again
 from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.segment import names
@@ -131,15 +130,10 @@ def scan_gaps(
         check_done: called before each chunk; raises CleaningAborted to stop.
     Raises:
         NotCleanlyShutDownError: there is no segment.
-        LogChangedError: another process keeps changing the log.
+        FileNotFoundError, LogChangedError: another process has changed the log meanwhile.
         LogDirOfflineError: the disk refuses.
     """
-    return look_again(
-        fs,
-        [facts.directory],
-        lambda: _Scan(fs, facts, lanes, progress, check_done).run(),
-        is_sound=lambda found: found.is_sound,
-    )
+    return _Scan(fs, facts, lanes, progress, check_done).run()
 
 
 class _Scan:

@@ -70,6 +70,12 @@ class Answer:
             return "found"
         return "not_proven" if self.total_not_searched else "proven"
 
+    def is_only_changed(self, mentions: Mentions) -> bool:
+        """Tell whether nothing but changes meanwhile stands in the way of a proof."""
+        changed = {each.path for each in self.not_searched if each.kind is Doubt.CHANGED}
+        only = all(each.path in changed for each in self.not_searched) and self.total_not_searched <= MAX_LISTED
+        return only and self.result(mentions) == "not_proven"
+
 
 class ErasureProof:
     """

@@ -262,10 +262,12 @@ class _Check:
             nonlocal here
             before_ns = fs.stat(directory).st_mtime_ns
             found = check()
-            if found.findings and session is None and fs.stat(directory).st_mtime_ns != before_ns:
-                # By a process that may have come, and gone, meanwhile: what it was doing is no fault of the log.
-                here = _facts(survey_again(), session, topic_partition, directory)
-                found = check()
+            if found.findings and session is None:
+                now = survey_again()
+                if now.is_in_use != here.is_in_use or fs.stat(directory).st_mtime_ns != before_ns:
+                    # A process may have come, and gone, meanwhile: what it was doing is no fault of the log.
+                    here = _facts(now, session, topic_partition, directory)
+                    found = check()
             if session is not None and any(map(is_repairable, found.findings)):
                 with fs.hold(directory):
                     repaired[:] = self._repair(session, topic, topic_partition, here, found)

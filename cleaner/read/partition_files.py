@@ -88,6 +88,16 @@ def find_files(fs: ReadableFiles, directory: Path) -> FoundFiles:
     )
 
 
+def topic_id_in(fs: ReadableFiles, directory: Path) -> bytes:
+    """Return the content of `partition.metadata`, which tells logs of one name apart; empty without the file."""
+    try:
+        file = fs.open(directory / PARTITION_METADATA)
+    except FileNotFoundError:
+        return b""
+    with file:
+        return file.read(LIMIT_BYTES, 0)
+
+
 def _after_swap(fs: ReadableFiles, directory: Path, logs: set[int], decided: dict[int, frozenset[str]]) -> set[int]:
     """Return the base offsets that will exist after a decided swap is completed (R-631, R-632)."""
     new = [base for base, suffixes in decided.items() if names.LOG in suffixes]
@@ -240,7 +250,7 @@ class PartitionFiles:
             if self._is_current(listing):
                 return True
             about = self._stat()
-            return listing.is_of((about.st_dev, about.st_ino), self._topic_id())
+            return listing.is_of((about.st_dev, about.st_ino), topic_id_in(self.fs, self.directory))
 
     def open(self, listing: PartitionListing, place: SegmentFiles) -> OpenSegment:
         """Open a segment of a listing. Raises FileNotFoundError: it has gone, or was renamed, or its directory was."""
@@ -309,14 +319,6 @@ class PartitionFiles:
         except FileNotFoundError as error:
             raise LogDirOfflineError(self.directory, error) from error
 
-    def _topic_id(self) -> bytes:
-        try:
-            file = self.fs.open(self.directory / PARTITION_METADATA)
-        except FileNotFoundError:
-            return b""
-        with file:
-            return file.read(LIMIT_BYTES, 0)
-
     # ---- looking ---------------------------------------------------------------------------------------------------
 
     def _look_at_rest(self, opened: Callable[[PartitionListing], _Result]) -> tuple[PartitionListing, _Result]:
@@ -380,7 +382,7 @@ class PartitionFiles:
             # The whole log dir may be another one, with numbers of its own.
             self._generations.close()
             self._generations = None
-        generation, topic_id = self._generation(), self._topic_id()
+        generation, topic_id = self._generation(), topic_id_in(self.fs, self.directory)
         is_settled = self.clock.now_ms() * 1_000_000 - mtime_ns > _TICK_NS
         # A directory of a bucket has no time of its own.
         proves_unchanged = is_settled and not is_remote(self.directory)

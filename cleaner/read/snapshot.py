@@ -18,7 +18,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.format.chunks import Chunk
 from cleaner.read.log_end import LogEnd, end_of, is_torn
 from cleaner.read.open_segment import OpenSegment, SegmentFiles
-from cleaner.read.partition_files import PartitionFiles
+from cleaner.read.partition_files import PartitionFiles, topic_id_in
 from cleaner.read.summary import until_still
 from cleaner.read.transactions import Transactions
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
@@ -73,6 +73,7 @@ class LogSnapshot:
         snapshots: offsets of producer snapshots, ascending.
         start_line: the partition's line of the log dir's `log-start-offset-checkpoint`, 0 without one.
         watermark_line: its line of `replication-offset-checkpoint`, None without one.
+        topic_id: content of `partition.metadata`; empty without the file.
     """
 
     fs: ReadableFiles
@@ -82,6 +83,7 @@ class LogSnapshot:
     snapshots: tuple[int, ...]
     start_line: int
     watermark_line: int | None
+    topic_id: bytes = b""
 
     @property
     def start_offset(self) -> int:
@@ -193,7 +195,8 @@ class LogSnapshots:
         finally:
             files.close()
         return LogSnapshot(
-            self._fs, topic_partition, directory, listing.places, listing.snapshots, start or 0, high_watermark
+            *(self._fs, topic_partition, directory, listing.places, listing.snapshots, start or 0, high_watermark),
+            topic_id=listing.topic_id,
         )
 
     def look(
@@ -204,7 +207,8 @@ class LogSnapshots:
         log: LogSnapshot | None = None,
     ) -> Result:
         """
-        Call `work` with a snapshot and return its result; if files have gone, repeat with a new snapshot.
+        Call `work` with a snapshot and return its result; if files have gone, or are those of another log, repeat with
+        a new snapshot.
 
         Args:
             work: raises FileNotFoundError if a segment is gone.
@@ -218,10 +222,13 @@ class LogSnapshots:
             nonlocal log
             found, log = log or self.take(topic_partition, directory), None
             try:
-                return work(found)
+                result = work(found)
+                if found.topic_id and topic_id_in(self._fs, directory) != found.topic_id:
+                    raise FileNotFoundError(f"{directory}: the topic was deleted, and maybe created again")
             except FileNotFoundError:
                 self._lines.clear()  # they may be of a log that was deleted
                 raise
+            return result
 
         return until_still(directory, once)
 

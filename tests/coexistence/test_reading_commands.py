@@ -15,12 +15,17 @@ from cleaner.app.options import CallContext
 from cleaner.app.verify_log_dirs import VerifyOptions, verify_log_dirs
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import LogDirOfflineError, LogTruncatedError, OffsetOutOfRangeError
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.offsets import Committed, GroupOffsets
 from cleaner.settings.sources import Sources
+from cleaner.spark.source.filters import Pruning
+from cleaner.spark.source.options import read_options
+from cleaner.spark.source.plan import plan as plan_of_spark
+from cleaner.spark.source.task import run_task
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
+from tests.support.batch_builder import Producer
 from tests.support.coordinator_records import offset_commit
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.manual_clock import ManualClock
@@ -208,6 +213,61 @@ def test_round_in_the_middle_of_a_reading_command_is_no_damage(
     template = write_log_dir(tmp_path / "template", a_log())
     for log_dir, fs in looks(template, tmp_path, PRICES):
         assert not read(log_dir, fs), f"a round before file {fs.opened} is opened"
+
+
+def transactional_log() -> LogBuilder:
+    """Return a log of which a round removes an aborted transaction and its marker; its producer commits later."""
+    log = LogBuilder(PRICES)
+    log.append(("aborted", "v"), producer=Producer(7, 0, 0, transactional=True))
+    log.append(("plain", "v"))
+    log.roll()
+    log.end_transaction(7, 0, commit=False)
+    log.append(("plain", "v"))
+    log.roll()
+    log.append(("committed", "v"), producer=Producer(7, 0, 1, transactional=True))
+    log.end_transaction(7, 0, commit=True)
+    log.append(("plain", "v"))
+    log.roll()
+    log.append(("plain", "last"))
+    return log
+
+
+@pytest.mark.parametrize("latest", ["false", "true"])
+@pytest.mark.parametrize("deed", ["round", "new topic"])
+def test_spark_reads_one_log_and_only_what_is_committed(tmp_path: Path, latest: str, deed: str) -> None:
+    """Whatever comes between planning and the last file: a round that removes markers, or a topic of the same name."""
+    template = write_log_dir(tmp_path / "template", transactional_log(), high_watermarks={PRICES: 1000})
+    other = LogBuilder(PRICES)
+    for number in range(20):
+        other.append((f"other-{number}", "v"))
+    settings = {**SETTINGS, "delete.retention.ms": "0"}
+    options = read_options({"path": str(tmp_path / "copy"), "isolationLevel": "read_committed", "latestPerKey": latest})
+
+    def come() -> None:
+        if deed == "round":
+            cleaner.clean(tmp_path / "copy", str(PRICES), settings)
+            return
+        shutil.rmtree(tmp_path / "copy" / str(PRICES))
+        other.write(tmp_path / "copy")
+        (tmp_path / "copy" / str(PRICES) / "partition.metadata").write_text(f"version: 0\ntopic_id: {'B' * 21}A\n")
+
+    for at in range(1, 200):
+        shutil.copytree(template, tmp_path / "copy")
+        fs = Interrupted(at, come)
+        keys: set[bytes] = set()
+        try:
+            for task in plan_of_spark(fs, options, Pruning()):
+                keys |= {row["key"] for batch in run_task(fs, options, task) for row in batch.to_pylist()}
+        except (LogTruncatedError, OffsetOutOfRangeError):
+            assert deed == "new topic"
+        else:
+            assert keys == {b"plain", b"committed"} or (
+                deed == "new topic" and keys == {b"other-%d" % n for n in range(20)}
+            )
+        shutil.rmtree(tmp_path / "copy")
+        if fs.opened < at:
+            return
+    raise AssertionError("it opens more files than that")
 
 
 def test_round_in_the_middle_of_reading_committed_offsets_hides_none(tmp_path: Path) -> None:

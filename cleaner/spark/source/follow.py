@@ -58,11 +58,12 @@ class FollowedLogs:
 
     def first(self) -> Positions:
         """Return the offsets at which a new stream begins."""
+
         # `latest` means the readable end: records that wait in the active segment are read when it is rolled.
-        return {
-            name: min(first_offset(log, self._options), max(self._readable_end(log), log.start_offset))
-            for name, log in self._logs().items()
-        }
+        def first(log: LogSnapshot) -> int:
+            return min(first_offset(log, self._options), max(self._readable_end(log), log.start_offset))
+
+        return self._of_each(first)
 
     def latest(self, start: Positions, most: int | None = None) -> Positions:
         """
@@ -73,21 +74,24 @@ class FollowedLogs:
             most: how many offsets to read at most; each log's share is proportional to what it has to read.
         """
         logs = self._logs()
-        found = {name: max(self._readable_end(log), start.get(name, log.start_offset)) for name, log in logs.items()}
+
+        def end(log: LogSnapshot) -> int:
+            return max(self._readable_end(log), start.get(log.topic_partition, log.start_offset))
+
+        found = self._of_each(end, logs)
         if self._until is not None:
             found = {name: min(end, self._until[name]) for name, end in found.items() if name in self._until}
-        for name, log in logs.items():
-            self._warn_of_active(name, log)
+        self._of_each(self._warn_of_active, logs)
         begin = {name: start.get(name, logs[name].start_offset) for name in found}
         return {**start, **(found if most is None else _limited(begin, found, most))}
 
     def ends(self) -> Positions:
         """Return the end offsets of the logs, active segments included; a stream's lag is measured against them."""
-        return {name: log.end_offset for name, log in self._logs().items()}
+        return self._of_each(lambda log: log.end_offset)
 
     def stop_at_current_end(self) -> None:
         """Fix the stream's end at the offsets that are readable now."""
-        self._until = {name: self._readable_end(log) for name, log in self._logs().items()}
+        self._until = self._of_each(self._readable_end)
 
     def marks(self, start: Positions, end: Positions, known: Marks) -> Marks:
         """
@@ -170,6 +174,13 @@ class FollowedLogs:
             for name, directory in one_replica_each(taker, found, self._options).items()
         }
 
+    def _of_each(
+        self, work: Callable[[LogSnapshot], Result], logs: dict[TopicPartition, LogSnapshot] | None = None
+    ) -> dict[TopicPartition, Result]:
+        """Return the result of some work for each log; None: those that are there now."""
+        taker = LogSnapshots(self._fs)
+        return {name: _look(taker, log, work) for name, log in (self._logs() if logs is None else logs).items()}
+
     def _readable_end(self, log: LogSnapshot) -> int:
         """Return the end of the readable offsets, exclusive."""
         if self._options.reads_active:
@@ -183,7 +194,8 @@ class FollowedLogs:
             else end
         )
 
-    def _warn_of_active(self, name: TopicPartition, log: LogSnapshot) -> None:
+    def _warn_of_active(self, log: LogSnapshot) -> None:
+        name = log.topic_partition
         waits = not self._options.reads_active and name not in self._warned
         if waits and log.places and log.end_offset > log.places[-1].base_offset:
             self._warned.add(name)

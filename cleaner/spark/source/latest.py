@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from errno import ENOENT
+from functools import cache, partial
 from pathlib import Path
 
 from cleaner.errors import LogDirOfflineError
@@ -20,7 +21,8 @@ from cleaner.format.layout import Layout, lay_out
 from cleaner.format.records import Block
 from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.read.latest import Digest, LatestByKey, keys_within
-from cleaner.read.snapshot import LogSnapshot, LogSnapshots
+from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots
+from cleaner.read.transactions import Transactions
 from cleaner.spark.source.arrow import ArrowRows
 from cleaner.spark.source.damage import Damage, transactions_reader
 from cleaner.spark.source.options import ReadOptions
@@ -28,6 +30,7 @@ from cleaner.spark.source.plan import LatestTask
 from cleaner.spark.source.read import SpanReader
 from cleaner.spark.source.spans import Span, spans_of
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.segment.indexes import Aborts, abort_rows
 
 _WHOLE_SEGMENTS = 2**62
 
@@ -40,27 +43,39 @@ def latest_rows(fs: FileSystem, options: ReadOptions, task: LatestTask, damage: 
     """
     with ExitStack() as stack:
         held, first, end = _hold(fs, options, task, stack)
+        wanted = [(replace(span, end_offset=min(span.end_offset, end)), file) for span, file in held]
+        wanted = [(span, file) for span, file in wanted if span.first_offset < span.end_offset]
+        aborts = cache(partial(_aborts, held, options))
         quiet = Damage("fail" if options.bad_batches == "fail" else "skip")
         quiet_reader, reader = SpanReader(fs, options, quiet), SpanReader(fs, options, damage)
 
         def digest_all(digest: Digest) -> Iterator[Words]:
-            for span, file in held:
-                yield from quiet_reader.each_of(span, file, digest)
+            for span, file in wanted:
+                yield from quiet_reader.each_of(span, file, digest, lambda _: aborts())
 
         max_keys = keys_within(options.map_bytes)
         last = LatestByKey(digest_all, first, end, max_keys, max_keys, survivor_rule_of(options.survivor))
-        for span, file in held:
+        for span, file in wanted:
 
             def work(path: Path, block: Block, hidden: Flags, span: Span = span) -> ArrowRows:
                 layout = lay_out(path, block, hidden, span.first_offset, span.end_offset)
-                wanted = last.has(layout.offsets)
+                is_wanted = last.has(layout.offsets)
                 if not options.tombstones:
-                    wanted &= layout.value_sizes >= 0
+                    is_wanted &= layout.value_sizes >= 0
                 data, *arrays = vars(layout).values()
-                layout = Layout(data, *(array[wanted] for array in arrays))
+                layout = Layout(data, *(array[is_wanted] for array in arrays))
                 return ArrowRows(span.topic_partition, path, layout, block.batches, hidden)
 
-            yield from reader.each_of(span, file, work)
+            yield from reader.each_of(span, file, work, lambda _: aborts())
+
+
+def _aborts(held: list[tuple[Span, File]], options: ReadOptions) -> Aborts:
+    """Return the aborted transactions of the held files: those in their places may lack markers that these had."""
+    transactions, read = Transactions(), transactions_reader(options.bad_batches)
+    for span, file in held:
+        for chunk in read(file, span.base_offset, span.position, span.end_position, transactions.cut):
+            transactions.take(file.path, chunk)
+    return abort_rows([*transactions.aborted, *transactions.open_until(UNKNOWN_END)])
 
 
 def _hold(
@@ -83,8 +98,6 @@ def _hold(
             if options.committed:
                 end = min(end, log.last_stable_offset(transactions_reader(options.bad_batches)))
             stack.push(attempt.pop_all())
-        wanted = [(span, file) for span, file in held if span.first_offset < end]
-        cut = [(replace(span, end_offset=min(span.end_offset, end)), file) for span, file in wanted]
-        return cut, task.first_offset, end
+        return held, task.first_offset, end
 
     return LogSnapshots(fs).look(task.topic_partition, task.directory, hold)

@@ -7,7 +7,7 @@ because it has to see all records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,8 +111,10 @@ def one_replica_each(taker: LogSnapshots, found: Found, options: ReadOptions) ->
 
 
 def _longest(taker: LogSnapshots, topic_partition: TopicPartition, paths: list[Path]) -> Path:
-    logs = [taker.take(topic_partition, path) for path in paths]
-    return max(logs, key=lambda log: (log.end_offset, -log.start_offset)).directory
+    def reach(log: LogSnapshot) -> tuple[int, int]:
+        return log.end_offset, -log.start_offset
+
+    return max(paths, key=lambda path: taker.look(topic_partition, path, reach))
 
 
 def planned_spans(
@@ -135,13 +137,15 @@ def planned_spans(
 
 def _latest(
     taker: LogSnapshots, topic_partition: TopicPartition, directory: Path, options: ReadOptions
-) -> Iterator[LatestTask]:
-    log = taker.take(topic_partition, directory)
-    first = first_offset(log, options)
-    is_open = options.ending.of(topic_partition) == LATEST and _time_of(options.ending_times, log) is None
-    end = None if is_open else end_offset(log, options)
-    if log.places and (end is None or first < end):
-        yield LatestTask(topic_partition, directory, first, end)
+) -> list[LatestTask]:
+    def found(log: LogSnapshot) -> list[LatestTask]:
+        first = first_offset(log, options)
+        is_open = options.ending.of(topic_partition) == LATEST and _time_of(options.ending_times, log) is None
+        end = None if is_open else end_offset(log, options)
+        is_wanted = bool(log.places) and (end is None or first < end)
+        return [LatestTask(topic_partition, directory, first, end)] if is_wanted else []
+
+    return taker.look(topic_partition, directory, found)
 
 
 def bounds(log: LogSnapshot, options: ReadOptions) -> tuple[int, int]:

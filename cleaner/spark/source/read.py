@@ -14,10 +14,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from cleaner.errors import CorruptBatchError
+from cleaner.errors import CorruptBatchError, LogChangedError, LogTruncatedError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, ReadBuffer, control_batches
 from cleaner.format.records import Block, Unpacker, leave_out
 from cleaner.read.snapshot import LogSnapshot, LogSnapshots
+from cleaner.read.summary import MOST_LOOKS
 from cleaner.spark.source.damage import Damage, sound_chunks, transactions_reader
 from cleaner.spark.source.options import ReadOptions
 from cleaner.spark.source.spans import Span, out_of_range, spans_of
@@ -29,6 +30,14 @@ Result = TypeVar("Result")
 Work = Callable[[Path, Block, Flags], Result]
 
 _MODERN = 2
+
+
+class _ReplacedError(Exception):
+    """A span's file was replaced; `offset` is where to go on in the files that have taken its place."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
 
 
 class SpanReader:
@@ -60,24 +69,46 @@ class SpanReader:
         Raises:
             CorruptLogError: damage, unless the options skip it.
             OffsetOutOfRangeError: offsets are gone.
+            LogTruncatedError: the topic was deleted and created again.
             LogChangedError: the files are replaced faster than they can be opened.
         """
-        for part, file in self._opened(span):
+        following, misses = span.first_offset, 0
+        opened: tuple[Span | None, File | None] = (span, self._open(span))
+        while following < span.end_offset:
+            part, file = opened
+            opened = None, None
+            if file is None:  # another file has replaced it
+                part, file = LogSnapshots(self._fs).look(
+                    span.topic_partition, span.directory, partial(self._look_up, span, following)
+                )
+            if part is None or file is None:
+                return
             with file:
-                yield from self.each_of(part, file, work)
+                try:
+                    yield from self.each_of(part, file, work, partial(self._aborts, part, file))
+                    following = part.end_offset
+                except _ReplacedError as replaced:
+                    misses = misses + 1 if replaced.offset <= following else 0
+                    following = max(following, replaced.offset)
+                    if misses == MOST_LOOKS:
+                        raise LogChangedError(f"{span.path}: it is replaced faster than it can be read") from None
 
-    def each_of(self, span: Span, file: File, work: Work[Result]) -> Iterator[Result]:
-        """Do the same for a span whose file is open already."""
+    def each_of(
+        self, span: Span, file: File, work: Work[Result], aborts_of: Callable[[int], Aborts]
+    ) -> Iterator[Result]:
+        """Do the same for a span whose file is open already; `aborts_of` is given the offset that is read up to."""
         aborts: Aborts | None = None
+        reached = span.first_offset
         chunks = sound_chunks(file, span.base_offset, span.position, span.end_position, self._damage, self._buffer)
         for chunk in chunks:
             hidden = self._hidden(span, chunk)
             if self._options.committed and chunk.kinds & TRANSACTIONAL_FLAG:
                 if aborts is None:
-                    aborts = self._aborts(span)
+                    aborts = aborts_of(reached)
                 hidden |= hidden_batches(chunk.batches, aborts)
             yield from self._blocks(file.path, chunk, hidden, work)
             last = chunk.batches[-1]
+            reached = max(reached, int(last["last_offset"]) + 1)
             if last["magic"] == _MODERN and last["last_offset"] >= span.end_offset:
                 return
 
@@ -109,31 +140,29 @@ class SpanReader:
                 leave_out(chunk.batches, hidden, error)
                 self._damage.handle(error)
 
-    def _aborts(self, span: Span) -> Aborts:
+    def _aborts(self, span: Span, file: File, reached: int) -> Aborts:
+        """
+        Return the aborted transactions of a span.
+
+        Raises:
+            _ReplacedError: a round has replaced the file before all markers were read. It may have removed some: by the
+                next marker of its producer, an aborted transaction that is still in the old file would look committed.
+        """
         mode = self._options.bad_batches
-        return LogSnapshots(self._fs).look(
+        found = LogSnapshots(self._fs).look(
             span.topic_partition,
             span.directory,
             lambda log: log.aborted_within(span.first_offset, span.end_offset, transactions_reader(mode)),
         )
+        try:
+            is_in_place = self._fs.stat(span.path).st_ino == file.stat().st_ino
+        except FileNotFoundError:
+            is_in_place = False
+        if not is_in_place:
+            raise _ReplacedError(reached)
+        return found
 
     # ---- files -----------------------------------------------------------------------------------------------------
-
-    def _opened(self, span: Span) -> Iterator[tuple[Span, File]]:
-        """Open the file of a span, or the files that have replaced it."""
-        file = self._open(span)
-        if file is not None:
-            yield span, file
-            return
-        following = span.first_offset
-        while following < span.end_offset:
-            part, file = LogSnapshots(self._fs).look(
-                span.topic_partition, span.directory, partial(self._look_up, span, following)
-            )
-            if part is None or file is None:
-                return
-            yield part, file
-            following = part.end_offset
 
     def _open(self, span: Span) -> File | None:
         try:
@@ -148,6 +177,11 @@ class SpanReader:
 
     def _look_up(self, span: Span, offset: int, log: LogSnapshot) -> tuple[Span | None, File | None]:
         """Return the span that now holds a span's offsets from `offset` on, and its file."""
+        is_another = bool(span.topic_id and log.topic_id) and span.topic_id != log.topic_id
+        if is_another and self._options.fail_on_data_loss:
+            raise LogTruncatedError(log.directory, offset, is_another=True)
+        if is_another:
+            return None, None
         if offset < log.start_offset and self._options.fail_on_data_loss:
             raise out_of_range(log, offset)
         for part in spans_of(log, offset, min(span.end_offset, log.end_offset), self._options.task_bytes):

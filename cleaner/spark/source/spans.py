@@ -34,6 +34,7 @@ class Span:
         base_offset: of the segment.
         position, end_position: range of the batches in the file, the end exclusive.
         first_offset, end_offset: range of the records wanted, the end exclusive.
+        topic_id: of the log, as in `LogSnapshot`.
     """
 
     topic_partition: TopicPartition
@@ -45,6 +46,7 @@ class Span:
     end_position: int
     first_offset: int
     end_offset: int
+    topic_id: bytes = b""
 
     @property
     def size(self) -> int:
@@ -88,6 +90,7 @@ def spans_of(
                     span = Span(
                         *(log.topic_partition, log.directory, path, about.st_ino),
                         *(place.base_offset, at, following, lower, upper),
+                        topic_id=log.topic_id,
                     )
                     yield from _divided(segment, span, max_records)
 

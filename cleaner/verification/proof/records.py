@@ -95,7 +95,7 @@ class RecordReader:
         """Note which records are kept in rebuilt batches, and which without values; report errors in them."""
         layout, is_kept = records.layout, records.is_kept
         rows = step.partners[changed]
-        self._check_emptied(step, layout, changed[rows >= 0])
+        self._check_emptied(step, layout, changed)
         is_joined = step.joined.any()
         batches = step.after.batches[np.unique(rows[rows >= 0])]
         if not len(batches):
@@ -191,12 +191,16 @@ class RecordReader:
 
     def _check_emptied(self, step: ProofStep, layout: Layout, changed: Longs) -> None:
         """A batch that lost its records keeps the largest timestamp it had when it lost the last of them (R-575)."""
+        first_read = step.before.batches["base_offset"][changed[:1]].min(initial=_END)
+        changed = changed[step.partners[changed] >= 0]
         rows = step.before.batches[changed]
         others = step.after.batches[step.partners[changed]]
         is_other = (others["count"] == 0) & (others["max_timestamp"] != rows["max_timestamp"])
         for row, other in zip(rows[is_other], others[is_other], strict=True):
-            mine = (layout.offsets >= row["base_offset"]) & (layout.offsets <= row["last_offset"])
-            if other["max_timestamp"] not in layout.timestamps_ms[mine]:
+            # Of several batches that became one; the first of them may have been read in the block before.
+            first_offset = min(row["base_offset"], other["base_offset"])
+            mine = (layout.offsets >= first_offset) & (layout.offsets <= row["last_offset"])
+            if first_offset >= first_read and other["max_timestamp"] not in layout.timestamps_ms[mine]:
                 self._report_header(step, other, "maxTimestamp is not that of any record it had")
 
     def _report_header(self, step: ProofStep, row: np.void, reason: str) -> None:

@@ -127,11 +127,13 @@ def _goes_on(before: BatchStream, after: BatchStream, taken_before: int, taken_a
 
 
 def may_be_joined(rows: Batches | np.void) -> Mask:
-    """Tell which batches may be one of several that became one: nobody needs their bounds."""
+    """
+    Tell which batches may be several that became one: nobody needs their bounds. A later round may have left it empty.
+    """
     bits = TRANSACTIONAL_FLAG | CONTROL_FLAG
-    has_records: Mask = (rows["magic"] == 2) & (rows["count"] > 0) & (rows["attributes"] & bits == 0)
-    has_records &= (rows["producer_id"] == -1) & (rows["producer_epoch"] == -1) & (rows["base_sequence"] == -1)
-    return has_records
+    is_nobodys: Mask = (rows["magic"] == 2) & (rows["attributes"] & bits == 0)
+    is_nobodys &= (rows["producer_id"] == -1) & (rows["producer_epoch"] == -1) & (rows["base_sequence"] == -1)
+    return is_nobodys
 
 
 def _join(
@@ -154,12 +156,16 @@ def _join(
             continue
         part = rows[first:end]
         was_legacy = part["magic"] < 2
-        is_member = may_be_joined(part) & (part["leader_epoch"] == other["leader_epoch"])
+        is_member = may_be_joined(part) & (part["count"] > 0) & (part["leader_epoch"] == other["leader_epoch"])
         if other["attributes"] & TIMESTAMP_TYPE_FLAG:
             is_member &= part["max_timestamp"] == other["max_timestamp"]
         is_member |= was_legacy & (other["leader_epoch"] == -1)
         types = np.where(part["magic"] == 0, 0, part["attributes"])
         is_member &= (types ^ other["attributes"]) & TIMESTAMP_TYPE_FLAG == 0
+        if not other["count"]:  # a later round has taken all of its records; it stands for the last that it was made of
+            is_shown_again = goes_on and number == len(others) - 1
+            partners[end - 1] = number if is_member[-1] and not is_shown_again else -1
+            continue
         partners[first:end][is_member] = number
         joined[first:end][is_member] = True
     return np.array(left, np.int64)

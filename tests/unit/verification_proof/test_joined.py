@@ -114,6 +114,40 @@ def test_log_that_was_cleaned_and_then_only_packed_is_proven(tmp_path: Path) -> 
         assert prove((before, after)).findings == ()
 
 
+@pytest.mark.parametrize("size", [20, 300_000])
+def test_joined_batch_that_a_later_round_left_empty_is_proven(tmp_path: Path, size: int) -> None:
+    """The last of the range, by then without its tombstones; and not if one of its records had to stay."""
+    log = LogBuilder(TopicPartition("prices", 0))
+    for value in ("x" * size, None):
+        for number in range(8):
+            log.append((f"k{number}" + "y" * (size if value is None else 0), value))
+    log.roll()
+    log.append(("end", "value"))
+    before, after = write_log_dir(tmp_path / "before", log), tmp_path / "after"
+    shutil.copytree(before, after)
+    settings = {**SETTINGS, "delete.retention.ms": "1000", "cleaner.quiet.cleaning": "true"}
+    settings |= {"max.message.bytes": str(1 << 23), "log.cleaner.io.buffer.size": str(1 << 23)}
+    now_ms = 1_800_000_000_000
+    for at_ms in (now_ms, now_ms + 5000):
+        cleaner.clean(after, NAME, settings, now_ms=at_ms, recompress="none" if at_ms == now_ms else "off")
+    *_, last = read_batches((after / NAME / "00000000000000000000.log").read_bytes())
+    assert (last.base_offset, last.last_offset, read_records(last)) == (8, 15, [])
+
+    def proof(log_before: Path) -> VerifyReport:
+        moments = {"since_ms": now_ms, "now_ms": now_ms + 5000, "delete_retention_ms": 1000}
+        return cleaner.verify(log_before, after, NAME, settings, recompressed=True, **moments)  # type: ignore[arg-type]
+
+    assert proof(before).findings == ()
+    other = LogBuilder(TopicPartition("prices", 0))
+    for value in ("x" * size, None):
+        for number in range(8):
+            stays = value is None and number == 3
+            other.append((f"k{number}" + "y" * (size if value is None else 0), "stays" if stays else value))
+    other.roll()
+    other.append(("end", "value"))
+    assert not proof(write_log_dir(tmp_path / "other", other)).is_proven
+
+
 def rewrite(log_dir: Path, change: Change) -> None:
     """Change the records of the first batch, and nothing else."""
     path = min((log_dir / NAME).glob("*.log"))

@@ -25,7 +25,8 @@ from cleaner.cleaning.recopy.erasure import ErasedRecords, ErasingSurvivors
 from cleaner.cleaning.recopy.survivors import BlockRetention
 from cleaner.cleaning.round.erase import FoundInSegment, SegmentEraser
 from cleaner.errors import CorruptCheckpointError, CorruptLogError
-from cleaner.format.batch import CONTROL_FLAG, SegmentReader
+from cleaner.format.batch import SegmentReader
+from cleaner.format.chunks import HEADER_BYTES
 from cleaner.format.records import Unpacker
 from cleaner.kernels.batch_header import MAGIC
 from cleaner.state.kept_manifest import KeptFile, KeptGroup, KeptPartition, is_group_name, manifest
@@ -199,16 +200,16 @@ def search_cut(
 
 
 def _judge(file: File, size: int, survivors: ErasingSurvivors, limit_bytes: int) -> bool:
-    """Judge all records of a file; returns whether all of it are sound batches."""
+    """Judge all records of a file, markers too; returns whether all of it are sound batches, and hide none."""
     unpacker, verdicts = Unpacker(limit_bytes), np.zeros(0, np.uint8)
     try:
         for chunk in SegmentReader(file, size=size, check_order_from=0):
-            is_control = (chunk.batches["attributes"] & CONTROL_FLAG != 0) & (chunk.batches["magic"] == MAGIC)
-            for block in unpacker.blocks(file.path, chunk, is_control):
+            rows = chunk.batches
+            if ((rows["magic"] == MAGIC) & (rows["count"] <= 0) & (rows["size"] > HEADER_BYTES)).any():
+                return False  # a batch that has bytes of records, and says it has none
+            for block in unpacker.blocks(file.path, chunk):
                 retention = BlockRetention.undecided(len(block.batches), legacy_deletes_stay=True)
-                skipped = is_control[block.first : block.first + len(block.batches)].astype(np.uint8)
-                retention = replace(retention, unread=skipped)
-                verdicts = np.zeros(block.record_count(skipped), np.uint8)
+                verdicts = np.zeros(block.record_count(retention.unread), np.uint8)
                 survivors.judge(file.path, block, retention, verdicts)
     except CorruptLogError:
         return False

@@ -18,7 +18,7 @@ from cleaner.errors import CleanerError, CorruptBatchError, NotCleanlyShutDownEr
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.lock.log_dir_lock import LockMode, LogDirLock
 from tests.integration.log_dirs import NOW, Run, contents, flip_bit, locked_elsewhere
-from tests.support.batch_builder import Producer
+from tests.support.batch_builder import Producer, Record, data_batch, empty_batch
 from tests.support.batch_reader import batch_info, split_batches
 from tests.support.growing_log import GrowingLog
 from tests.support.log_builder import LogBuilder, write_log_dir
@@ -123,6 +123,21 @@ def test_what_is_kept_of_a_partition_that_is_gone(tmp_path: Path, keys: Path, ru
     assert run("erase", log_dir, "topic-0", *arguments)[0] == 0
     assert run("erase", moved, "topic", *arguments)[0] == 0
     assert secrets_in(kept, cut, log_dir, moved) == [f"cut/other-1/{FIRST}.300-400"]
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("overrides", [{"count": 0}, {"count": 0, "attributes": 0}, {"attributes": 0x20}])
+def test_cut_bytes_whose_header_hides_a_record_are_removed(
+    log_dir: Path, tmp_path: Path, keys: Path, run: Run, codec: str, overrides: dict[str, int]
+) -> None:
+    """A batch that says it has no records, and one that says it is a marker; a batch that has none may stay."""
+    place = tmp_path / "cut" / "topic-0"
+    place.mkdir(parents=True)
+    hiding, empty = place / f"{FIRST}.100-200", place / f"{FIRST}.200-300"
+    hiding.write_bytes(data_batch([Record(SECRET, b"value")], 5, codec=codec, overrides=overrides))
+    empty.write_bytes(empty_batch(5, 6))
+    assert run("erase", log_dir, "topic", "--keys", keys, "--cut", tmp_path / "cut")[0] == 0
+    assert [path for path in (hiding, empty) if path.exists()] == [empty]
 
 
 @pytest.mark.parametrize("named", ["topic", "topic-0"])

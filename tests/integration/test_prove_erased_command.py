@@ -30,6 +30,8 @@ from cleaner.errors import CleanerError
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.segment.names import DirKind, partition_dir_name
 from tests.golden.comparison import contents
+from tests.support.batch_builder import Record, data_batch
+from tests.support.codecs import CODEC_IDS
 from tests.support.log_builder import LogBuilder, write_log_dir
 
 WANTED = [b"customer-1", b"customer-2"]
@@ -242,6 +244,15 @@ def test_zeros_behind_the_last_batch_are_no_damage(log_dir: Path) -> None:
     """As brokers preallocate them."""
     append(log_dir, bytes(5000))
     assert prove(log_dir).is_proven
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_record_in_a_batch_that_says_it_is_a_marker_is_found(log_dir: Path, codec: str) -> None:
+    """The key of a marker is four bytes, which are the marker's type."""
+    control = 0x20 | CODEC_IDS[codec]
+    hiding = data_batch([Record(b"customer-1", b"value")], 5, codec=codec, overrides={"attributes": control})
+    append(log_dir, hiding)
+    assert prove(log_dir).result == "found"
 
 
 class Busy(FileSystem):

@@ -29,6 +29,7 @@ from cleaner.verification.proof.erased.legacy_sets import entries_of
 from cleaner.verification.proof.erased.wanted import WantedKeys, header_sizes
 
 _FIRST, _END = -(2**63), 2**63 - 1
+_TYPE_BYTES = 4  # a version and a number, in the place of a marker's key
 
 OnFind = Callable[[LeftOver], None]
 
@@ -94,7 +95,8 @@ class BatchSearch:
         is_control = (rows["magic"] == MAGIC) & (rows["attributes"] & CONTROL_FLAG != 0)
         for record in np.flatnonzero(numbers >= 0).tolist():
             batch = int(np.searchsorted(ends, record, side="right"))
-            if not is_control[batch]:  # what looks like a key is the marker's type
+            is_type = is_control[batch] and layout.key_sizes[record] == _TYPE_BYTES  # of a marker, and no key
+            if not is_type:
                 number, offset = int(numbers[record]), int(layout.offsets[record])
                 found.append(LeftOver(Level.RECORD, int(rows["position"][batch]), offset, number))
         if self._with_mentions:

@@ -22,12 +22,13 @@ from cleaner.errors import (
     CleanerError,
     CorruptBatchError,
     CorruptLogError,
+    LogChangedError,
     NoSpaceError,
     UncleanableError,
     describe,
     disk_error,
 )
-from cleaner.read.summary import ListedFiles, list_log_files
+from cleaner.read.summary import ListedFiles, list_log_files, until_still
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -303,7 +304,7 @@ def examine_log_dir(
     examination = _Examination(fs, path, loaded, clock or SystemClock(), is_named=is_named)
     for question in examination.questions():
         check = question.__name__.replace("_", "-")
-        answer = within(patience_seconds, partial(_answer_of, check, question, path))
+        answer = within(patience_seconds, partial(_answer_of, check, question, path, examination.directories))
         if answer is None:
             do = f"`dmesg | tail`, `findmnt --target {quote(str(path))}`: repair the disk or the mount"
             yield replace(failed(check, f"no answer for {patience_seconds:.0f} s", do), log_dir=path)
@@ -322,14 +323,22 @@ def within(seconds: float, work: Callable[[], Result]) -> Result | None:
     return done[0] if done else None
 
 
-def _answer_of(check: str, question: Callable[[], Answer], path: Path) -> Answer:
+def _answer_of(check: str, question: Callable[[], Answer], path: Path, list_again: Callable[[], Answer]) -> Answer:
     """Return the answer of a check, or the error that prevented it."""
+
+    def look() -> Answer:
+        try:
+            return question()
+        except FileNotFoundError:
+            list_again()
+            raise
+
     try:
-        return question()
+        return until_still(path, look)
+    except LogChangedError as error:
+        return warned(check, str(error), "run it again")
     except CleanerError as error:
         return failed(check, str(error), "", error)
-    except FileNotFoundError as error:
-        return warned(check, f"{error.filename} went away during the check: another process is at work", "run it again")
     except OSError as error:
         named = disk_error(path, error)
         return failed(check, str(named), "", named)

@@ -21,7 +21,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.errors import UsageError
 from cleaner.format.parallel_reader import WindowBuffer
-from cleaner.read.summary import look_again, moves_soon
+from cleaner.read.summary import look_again, may_pass, moves_soon
 from cleaner.settings import ResolvedTopic, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
@@ -252,6 +252,7 @@ class _Work:
             [directory],
             scan,
             is_sound=lambda found: found.is_sound,
+            is_doubtful=lambda error: self._is_in_use and may_pass(error, context.clock),
             has_moved=lambda: moves_soon(has_moved, lambda: self._is_in_use, context.clock),
         )
         return GapReport(

@@ -23,7 +23,6 @@ from cleaner.errors import (
     CleanerError,
     CleaningAborted,
     ConfigError,
-    CorruptLogError,
     as_value,
     unexpected,
 )
@@ -33,7 +32,7 @@ from cleaner.policy.reasons import Reason
 from cleaner.policy.rounds_ahead import rounds_ahead
 from cleaner.policy.sections import sections_of
 from cleaner.read.open_transactions import undecided_at
-from cleaner.read.summary import ListedFiles, look_again
+from cleaner.read.summary import ListedFiles, look_again, may_pass
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.sources import Sources
 from cleaner.storage.load.loaded_log import LoadedLog
@@ -140,11 +139,13 @@ class _View:
                 entry = self._describe(entry, resolved)
                 return self._judge(entry, resolved, files)
 
-        def is_doubtful(error: CleanerError) -> bool:
-            return bool(entry.in_use) and isinstance(error, CorruptLogError)
-
         try:
-            return look_again(self.session.context.fs, [self.directory], look, is_doubtful=is_doubtful)
+            return look_again(
+                self.session.context.fs,
+                [self.directory],
+                look,
+                is_doubtful=lambda error: bool(entry.in_use) and may_pass(error, self.session.context.clock),
+            )
         except CleaningAborted:
             raise
         except ConfigError as error:

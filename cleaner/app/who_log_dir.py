@@ -35,7 +35,7 @@ from cleaner.cleaning.recopy.expiry import Expiry
 from cleaner.policy.cleanable import range_of_round
 from cleaner.policy.key_prefixes import choose_prefixes
 from cleaner.policy.survivor_rule import survivor_rule_of
-from cleaner.read.summary import ListedFiles, look_again
+from cleaner.read.summary import ListedFiles, look_again, may_pass
 from cleaner.settings.sources import Sources
 from cleaner.storage.log_dir import CachedLogDir
 from cleaner.storage.segment.segment import Segment
@@ -218,6 +218,7 @@ class _Work:
                 [directory],
                 lambda listed: self._read(topic_partition, directory, listed[0]),
                 is_sound=lambda found: not found[0].damage,
+                is_doubtful=lambda error: bool(self._state.in_use) and may_pass(error, self._session.context.clock),
             )
 
     def _read(self, topic_partition: TopicPartition, directory: Path, files: ListedFiles) -> tuple[Whose, str, str]:

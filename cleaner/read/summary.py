@@ -20,6 +20,7 @@ from cleaner.errors import (
     CleaningAborted,
     CorruptBatchError,
     CorruptIndexError,
+    CorruptLogError,
     LogChangedError,
     NotCleanlyShutDownError,
     disk_error,
@@ -329,6 +330,13 @@ def moves_soon(has_moved: Callable[[], bool], is_in_use: Callable[[], bool], clo
             break
         clock.sleep(_PAUSE_SECONDS)
     return has_moved()
+
+
+def may_pass(error: CleanerError, clock: Clock) -> bool:
+    """Tell whether an error about a log in use may be gone at the next look; waits where that takes a moment."""
+    if isinstance(error, NotCleanlyShutDownError):
+        clock.sleep(_PAUSE_SECONDS)  # a topic that is being made has no segment yet
+    return isinstance(error, CorruptLogError | NotCleanlyShutDownError)
 
 
 def _listed(fs: FileSystem, directory: Path) -> ListedFiles:

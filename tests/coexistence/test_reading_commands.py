@@ -12,7 +12,9 @@ import pytest
 import cleaner
 from cleaner.app.gaps_log_dir import gaps_log_dir
 from cleaner.app.options import CallContext
+from cleaner.app.plan_log_dir import plan_log_dir
 from cleaner.app.verify_log_dirs import VerifyOptions, verify_log_dirs
+from cleaner.app.who_log_dir import who_log_dir
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError, LogTruncatedError, OffsetOutOfRangeError
@@ -187,6 +189,28 @@ def test_round_between_its_last_swap_and_its_checkpoint_is_waited_for(tmp_path: 
             assert isinstance(proof, cleaner.VerifyReport)
             assert proof.is_proven
     assert checkpoint.read_bytes() == new
+
+
+@pytest.mark.parametrize("command", ["gaps", "plan", "who"])
+def test_topic_that_is_being_made_is_waited_for(tmp_path: Path, command: str) -> None:
+    """Its directory comes before its first segment."""
+    log_dir = write_log_dir(tmp_path / "logs", a_log())
+    shutil.move(log_dir / str(PRICES), tmp_path / "made")
+    (log_dir / str(PRICES)).mkdir()
+
+    def make() -> None:
+        shutil.copytree(tmp_path / "made", log_dir / str(PRICES), dirs_exist_ok=True)
+
+    context, sources = CallContext(clock=Checkpointing(make)), Sources(config=SETTINGS)
+    with LogDirLock(FileSystem(), log_dir, LockMode.SHARED, LockRole.WRITER):
+        if command == "gaps":
+            (found,) = gaps_log_dir(log_dir, sources, context)
+            assert isinstance(found, cleaner.GapReport)
+        elif command == "who":
+            (whose,) = who_log_dir(log_dir, sources, context)
+            assert isinstance(whose, cleaner.WhoReport)
+        else:
+            assert [each.error for each in plan_log_dir(log_dir, sources, context)] == [""]
 
 
 def test_deleted_topic_is_said_to_be_gone(tmp_path: Path) -> None:

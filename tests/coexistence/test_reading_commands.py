@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import cleaner
+from cleaner.app.doctor import Grade
+from cleaner.app.doctor_log_dir import examine_log_dir
 from cleaner.app.gaps_log_dir import gaps_log_dir
 from cleaner.app.options import CallContext
 from cleaner.app.plan_log_dir import plan_log_dir
@@ -18,6 +20,7 @@ from cleaner.app.who_log_dir import who_log_dir
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogDirOfflineError, LogTruncatedError, OffsetOutOfRangeError
+from cleaner.policy.reasons import Reason
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.offsets import Committed, GroupOffsets
 from cleaner.settings.sources import Sources
@@ -40,15 +43,24 @@ SETTINGS = {"log.cleanup.policy": "compact"}
 class Interrupted(FileSystem):
     """A file system in which something happens before a file is opened."""
 
-    def __init__(self, at: int, deed: Callable[[], None]) -> None:
-        self.opened, self._at, self._deed = 0, at, deed
+    def __init__(self, at: int, deed: Callable[[], None], *, looks: bool = False) -> None:
+        self.opened, self._at, self._deed, self._looks = 0, at, deed, looks
 
     def open(self, path: Path, *, write: bool = False) -> File:
         """Open a file; the other process comes first."""
+        self._count()
+        return super().open(path, write=write)
+
+    def exists(self, path: Path) -> bool:
+        """Look for a file; with `looks` that counts, too."""
+        if self._looks:
+            self._count()
+        return super().exists(path)
+
+    def _count(self) -> None:
         self.opened += 1
         if self.opened == self._at:
             self._deed()
-        return super().open(path, write=write)
 
 
 class Deleting(FileSystem):
@@ -237,6 +249,106 @@ def test_round_in_the_middle_of_a_reading_command_is_no_damage(
     template = write_log_dir(tmp_path / "template", a_log())
     for log_dir, fs in looks(template, tmp_path, PRICES):
         assert not read(log_dir, fs), f"a round before file {fs.opened} is opened"
+
+
+def planned_reason(log_dir: Path, fs: FileSystem) -> object:
+    settings = {**SETTINGS, "cleaner.trust.default.policy": "true"}
+    (entry,) = cleaner.plan(log_dir, settings, fs=fs)
+    return entry.why is Reason.LOG_DIR_NEEDS_RECOVERY
+
+
+def doctor(log_dir: Path, fs: FileSystem) -> object:
+    return [
+        each for each in examine_log_dir(fs, log_dir, None) if each.grade is Grade.FAIL and each.check != "descriptors"
+    ]
+
+
+@pytest.mark.parametrize("read", [planned_reason, check, doctor])
+def test_writer_that_comes_during_a_look_left_nothing_torn(
+    tmp_path: Path, read: Callable[[Path, FileSystem], object]
+) -> None:
+    """It has the lock before it removes the marker, whichever of them was looked at first."""
+    template = write_log_dir(tmp_path / "template", a_log())
+    for at in range(1, 13):
+        log_dir = Path(shutil.copytree(template, tmp_path / f"copy-{at}"))
+        with contextlib.ExitStack() as stack:
+
+            def come(log_dir: Path = log_dir, stack: contextlib.ExitStack = stack) -> None:
+                manager = stack.enter_context(cleaner.LogManager(log_dir, SETTINGS))
+                manager.log(PRICES.topic).append([cleaner.Record(b"k0", b"v")])
+
+            fs = Interrupted(at, come, looks=True)
+            assert not read(log_dir, fs), f"a writer before step {at}"
+            assert fs.opened >= at
+
+
+class Vanishing(FileSystem):
+    """A file system in which each segment has another name when it is looked at for the first time."""
+
+    def __init__(self) -> None:
+        self.missed: set[Path] = set()
+
+    def open(self, path: Path, *, write: bool = False) -> File:
+        """Open a file; a `.log` the second time."""
+        if path.suffix == ".log" and path not in self.missed:
+            self.missed.add(path)
+            raise FileNotFoundError(path)
+        return super().open(path, write=write)
+
+
+def test_check_reads_all_of_a_log_whose_files_keep_vanishing(tmp_path: Path) -> None:
+    """Not only those before the fifth of them."""
+    log = LogBuilder(PRICES)
+    for _ in range(12):
+        log.append(("k", "v"))
+        log.roll()
+    fs = Vanishing()
+    report = cleaner.check(write_log_dir(tmp_path / "logs", log), SETTINGS, fs=fs)
+    assert (report.findings, report.partitions[0].segments, len(fs.missed)) == ((), 13, 13)
+
+
+def test_check_of_a_topic_that_is_deleted_says_so(tmp_path: Path) -> None:
+    """A note: what was not read was not found sound."""
+    log_dir = write_log_dir(tmp_path / "logs", a_log())
+    report = cleaner.check(log_dir, SETTINGS, fs=Deleting(log_dir / str(PRICES) / "00000000000000000000.log"))
+    assert [(each.kind.value, each.is_damage) for each in report.findings] == [("skipped", False)]
+
+
+@pytest.mark.parametrize("deed", ["retention", "new topic"])
+def test_reader_that_was_overtaken_does_not_end_as_at_the_end(tmp_path: Path, deed: str) -> None:
+    """It has read everything, or says what has become of the rest."""
+    log, other = LogBuilder(PRICES), LogBuilder(PRICES)
+    for _ in range(5):
+        log.append(("k", "v" * 100), ("k", "v" * 100))
+        log.roll()
+    other.append(("k", "v"))
+    template = write_log_dir(tmp_path / "template", log)
+    settings = {"log.cleanup.policy": "delete", "log.retention.bytes": "1"}
+
+    def come() -> None:
+        with cleaner.LogManager(tmp_path / "copy", {**settings, "file.delete.delay.ms": "0"}) as manager:
+            if deed == "retention":
+                manager.log(PRICES.topic).append([cleaner.Record(b"k", b"v")])
+                manager.upkeep.retain()
+                return
+            manager.delete_topic(PRICES.topic)
+            manager.create_topic(PRICES.topic)
+            manager.log(PRICES.topic).append([cleaner.Record(b"k", b"v")])
+
+    for at in range(1, 200):
+        shutil.copytree(template, tmp_path / "copy")
+        fs, offsets = Interrupted(at, come), list[int | None]()
+        try:
+            with cleaner.open_reader(tmp_path / "copy", PRICES.topic, fs=fs) as reader:
+                begin = reader.log_start_offset
+                offsets += [record.offset for record in reader.read(begin)]
+                assert offsets == list(range(begin, reader.high_watermark)) or offsets == list(range(begin, 10))
+        except (LogTruncatedError, OffsetOutOfRangeError):
+            assert fs.opened >= at
+        shutil.rmtree(tmp_path / "copy")
+        if fs.opened < at:
+            return
+    raise AssertionError("it opens more files than that")
 
 
 def transactional_log() -> LogBuilder:

@@ -318,7 +318,7 @@ def test_check_of_a_topic_that_is_deleted_says_so(tmp_path: Path) -> None:
 def test_reader_that_was_overtaken_does_not_end_as_at_the_end(tmp_path: Path, deed: str) -> None:
     """It has read everything, or says what has become of the rest."""
     log, other = LogBuilder(PRICES), LogBuilder(PRICES)
-    for _ in range(5):
+    for _ in range(3):
         log.append(("k", "v" * 100), ("k", "v" * 100))
         log.roll()
     other.append(("k", "v"))
@@ -342,7 +342,7 @@ def test_reader_that_was_overtaken_does_not_end_as_at_the_end(tmp_path: Path, de
             with cleaner.open_reader(tmp_path / "copy", PRICES.topic, fs=fs) as reader:
                 begin = reader.log_start_offset
                 offsets += [record.offset for record in reader.read(begin)]
-                assert offsets == list(range(begin, reader.high_watermark)) or offsets == list(range(begin, 10))
+                assert offsets == list(range(begin, reader.high_watermark)) or offsets == list(range(begin, 6))
         except (LogTruncatedError, OffsetOutOfRangeError):
             assert fs.opened >= at
         shutil.rmtree(tmp_path / "copy")
@@ -387,7 +387,7 @@ def test_spark_reads_one_log_and_only_what_is_committed(tmp_path: Path, latest: 
         other.write(tmp_path / "copy")
         (tmp_path / "copy" / str(PRICES) / "partition.metadata").write_text(f"version: 0\ntopic_id: {'B' * 21}A\n")
 
-    for at in range(1, 200):
+    for at in range(1, 200, 3):
         shutil.copytree(template, tmp_path / "copy")
         fs = Interrupted(at, come)
         keys: set[bytes] = set()

@@ -334,6 +334,10 @@ class Log(Reach):
         """
         self._writer.origin.require_own()
         require_uninterrupted(self.directory)
+        self.close_now()
+
+    def close_now(self) -> None:
+        """Do as `close`, for who knows that this thread is in no other call of the log."""
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
@@ -352,6 +356,10 @@ class Log(Reach):
         """Close the files and leave the log as it is, as a killed process would."""
         self._writer.origin.require_own()
         require_uninterrupted(self.directory)
+        self.abandon_now()
+
+    def abandon_now(self) -> None:
+        """Do as `abandon`, for who knows that this thread is in no other call of the log."""
         self._writer.abandon()
         self._flusher.close()
         self._reader.close()

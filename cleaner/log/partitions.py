@@ -248,7 +248,7 @@ class Partitions:
         with self._lock:
             served = self._served.get(partition)
         if served is not None:
-            served.log.abandon()
+            served.log.abandon_now()
             served.state.published.publish(partition, UNKNOWN)
         with self._lock:
             self._served.pop(partition, None)
@@ -261,7 +261,7 @@ class Partitions:
         def close_one(served: ServedLog) -> None:
             try:
                 with as_cleaner_errors(served.directory):
-                    served.log.close()
+                    served.log.close_now()
                     served.writer.require_closed_in_order()
                 with self._lock:
                     self._closed_in_order.add(served.partition)

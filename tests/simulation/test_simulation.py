@@ -77,7 +77,7 @@ _FOUND = {
     "room stays behind closed logs": 2,
     "records are put behind the room": 2,
     "room is cut off behind the fsync": 3,
-    "undone records stay in the room": 415,
+    "undone records stay in the room": 580,
     "a segment that loses its room counts as cut": 108,
     "numbers of files are given again": 1640,
     "replays leave a member at its first epoch": 137,

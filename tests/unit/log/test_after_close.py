@@ -45,7 +45,15 @@ USUAL: Mapping[str, tuple[object, ...]] = {
 # Calls that only report, or do nothing after a close.
 HARMLESS = {
     LogManager: {"close", "abandon", "wake"},
-    Log: {"close", "close_now", "abandon", "abandon_now", "end_offset_for_epoch", "end_late_transactions", "appended_at"},
+    Log: {
+        "close",
+        "close_now",
+        "abandon",
+        "abandon_now",
+        "end_offset_for_epoch",
+        "end_late_transactions",
+        "appended_at",
+    },
     LogProducer: {"end_if_late", "transaction"},
     LogReader: {"close"},
     Latest: {"close"},

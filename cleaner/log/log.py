@@ -334,32 +334,27 @@ class Log(Reach):
         """
         self._writer.origin.require_own()
         require_uninterrupted(self.directory)
-        self.close_now()
+        self._close()
 
-    def close_now(self) -> None:
-        """Do as `close`, for who knows that this thread is in no other call of the log."""
+    def _close(self) -> None:
         try:
             if not self._writer.is_closed:
                 self._writer.require_open()
                 self._writer.run(lambda log: log.end_open_transactions())
         finally:
-            self._close()
-
-    def _close(self) -> None:
-        try:
-            self._writer.close()
-        finally:
-            self._flusher.close()
-            self._reader.close()
+            try:
+                self._writer.close()
+            finally:
+                self._flusher.close()
+                self._reader.close()
 
     def abandon(self) -> None:
         """Close the files and leave the log as it is, as a killed process would."""
         self._writer.origin.require_own()
         require_uninterrupted(self.directory)
-        self.abandon_now()
+        self._abandon()
 
-    def abandon_now(self) -> None:
-        """Do as `abandon`, for who knows that this thread is in no other call of the log."""
+    def _abandon(self) -> None:
         self._writer.abandon()
         self._flusher.close()
         self._reader.close()
@@ -370,3 +365,13 @@ class Log(Reach):
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ForkedError):
             self.close()
+
+
+def close_log(log: Log) -> None:
+    """Do as `Log.close`, for a manager, which has asked whether this thread is in the middle of another call."""
+    log._close()
+
+
+def abandon_log(log: Log) -> None:
+    """The same for `Log.abandon`."""
+    log._abandon()

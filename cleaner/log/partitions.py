@@ -25,7 +25,7 @@ from cleaner.log import counters
 from cleaner.log.counters import Registry
 from cleaner.log.dir_state import DirState
 from cleaner.log.flusher import LogFlusher, Work
-from cleaner.log.log import Log
+from cleaner.log.log import Log, abandon_log, close_log
 from cleaner.log.origin import Origin
 from cleaner.log.partition_writer import PartitionWriter, WriterOptions
 from cleaner.settings import FollowedSettings, ResolvedTopic
@@ -248,7 +248,7 @@ class Partitions:
         with self._lock:
             served = self._served.get(partition)
         if served is not None:
-            served.log.abandon_now()
+            abandon_log(served.log)
             served.state.published.publish(partition, UNKNOWN)
         with self._lock:
             self._served.pop(partition, None)
@@ -261,7 +261,7 @@ class Partitions:
         def close_one(served: ServedLog) -> None:
             try:
                 with as_cleaner_errors(served.directory):
-                    served.log.close_now()
+                    close_log(served.log)
                     served.writer.require_closed_in_order()
                 with self._lock:
                     self._closed_in_order.add(served.partition)

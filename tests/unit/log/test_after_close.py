@@ -47,9 +47,7 @@ HARMLESS = {
     LogManager: {"close", "abandon", "wake"},
     Log: {
         "close",
-        "close_now",
         "abandon",
-        "abandon_now",
         "end_offset_for_epoch",
         "end_late_transactions",
         "appended_at",

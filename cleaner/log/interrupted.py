@@ -1,5 +1,5 @@
 """
-Closing in a signal handler: refused where the handler has interrupted a call of a log or manager.
+Closing in a signal handler: refused where the handler has interrupted a call that changes a log or manager.
 
 A close waits for other threads, and these may wait for a lock that the interrupted call has. There are too many of
 those to ask each, so the stack is looked at, which is quick enough for calls as rare as these.
@@ -16,6 +16,8 @@ from cleaner.errors import LogWriteError
 
 _OURS = f"{__name__.partition('.')[0]}."
 _LOGS = f"{_OURS}log."
+# They have locks of readers only, and their log may be any.
+_READERS = tuple(_LOGS + each for each in ("columns", "follow", "latest", "reach", "reader", "stream", "table"))
 _BETWEEN = "contextlib"  # calls our functions for our functions
 _REST = ("cleaner.read.view", "wait")  # of a follower that waits for records, which a close ends: it has no lock
 _MAY_CLOSE = ("add_done_callback", "_call_done_callback")  # a callback of a future that is done already
@@ -23,7 +25,7 @@ _MAY_CLOSE = ("add_done_callback", "_call_done_callback")  # a callback of a fut
 
 def require_uninterrupted(where: Path | str) -> None:
     """
-    Make sure that no call of a log or manager waits for the present one to end.
+    Make sure that no call that changes a log or manager waits for the present one to end.
 
     Raises:
         LogWriteError: called by a signal handler, or by a function of the caller's, in the middle of another call.
@@ -38,6 +40,8 @@ def require_uninterrupted(where: Path | str) -> None:
             is_others = is_others or module != _BETWEEN
         elif is_others and (module, frame.f_code.co_name) == _REST:
             return
-        elif is_others and module.startswith(_LOGS) and frame.f_code.co_name not in _MAY_CLOSE:
+        elif not is_others or not module.startswith(_LOGS) or module.startswith(_READERS):
+            pass
+        elif frame.f_code.co_name not in _MAY_CLOSE:
             raise LogWriteError(where, "called by a signal handler, in the middle of another call")
         frame = frame.f_back

@@ -26,11 +26,10 @@ from threading import (
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+    from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 __all__ = [
     "FIRST_COMPLETED",
-    "CancelledError",
     "Condition",
     "Empty",
     "Event",

@@ -34,6 +34,7 @@ from cleaner.format.coordinator_records import (
     TransactionStatus,
     coordinator_partition,
 )
+from cleaner.log.interrupted import in_the_middle
 from cleaner.log.manager_producer import ManagerProducer
 from cleaner.log.origin import Origin
 from cleaner.log.partitions import Partitions, ServedLog, Services
@@ -154,7 +155,7 @@ class Coordinator:
         self.require_open()
         with self._making:
             if self._is_making:
-                raise LogWriteError(transactional_id, "called by a signal handler, in the middle of another call")
+                raise in_the_middle(transactional_id)
             try:
                 self._is_making = True
                 self.state_log(transactional_id)

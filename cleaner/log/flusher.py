@@ -26,18 +26,20 @@ call: the log accepts nothing more until it is opened again (rule C-2).
 
 from __future__ import annotations
 
-import contextlib
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cleaner.base import arguments, concurrency
+from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.config.values import TopicConfig
 from cleaner.errors import CleanerError, LogClosedError, LogWriteError
+from cleaner.log.durable import durable_type
+from cleaner.log.interrupted import require_unheld
 from cleaner.log.origin import Origin
+from cleaner.log.work_threads import Work
 
 if TYPE_CHECKING:
     from cleaner.log.partition_writer import PartitionWriter
@@ -45,11 +47,6 @@ if TYPE_CHECKING:
 _NANOS_PER_MILLI = 1_000_000
 _NEVER_MS = 2**63 - 1
 _ALONE = 2  # after so many futures in a row with one caller alone, the next caller flushes by itself
-_LOOK_SECONDS = 0.001  # between two looks at a postponed request
-_LONGEST_WAIT_SECONDS = 1e9  # the system's timers do not take any length
-
-Work = Callable[[], bool]
-"""What these threads do; returns whether it is postponed: to be called again soon."""
 
 
 class _Waiting(NamedTuple):
@@ -74,125 +71,6 @@ class _Request:
     is_patient: bool
     flushes_seen: int = -1
     has_begun: bool = False
-
-
-@lru_cache(maxsize=1)
-def _durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
-    """Return the class of futures that flush for a caller who waits alone; `base`: the simulator has its own."""
-
-    class Durable(base):  # type: ignore[misc]
-        """
-        A future whose caller may be interrupted anywhere.
-
-        `Future` has Python code around a lock, and an interrupt in it leaves the lock held for good. So a caller waits
-        for a lock of its own, which whoever ends the future only releases, in `open`; and what `Future` itself does
-        with that is left to flush threads, which no interrupt reaches: `settle`. Callbacks have a thread of their own.
-
-        It cannot be cancelled: nor can the append.
-        """
-
-        def __init__(self, flusher: LogFlusher) -> None:
-            super().__init__()
-            self.set_running_or_notify_cancel()
-            self._flusher = flusher
-            self._is_open = False
-            self._error: CleanerError | None = None
-            self._doors: list[concurrency.Lock] = []
-            self._callbacks: list[Callable[[Any], object]] = []
-            self._is_settled = False
-
-        def done(self) -> bool:
-            return self._is_open
-
-        def running(self) -> bool:
-            return not self._is_open
-
-        def cancel(self) -> bool:
-            return False
-
-        def cancelled(self) -> bool:
-            return False
-
-        def result(self, timeout: float | None = None) -> None:
-            error = self.exception(timeout)
-            if error is not None:
-                # Shared by all futures of the log: with a traceback it would grow at each call.
-                raise error.with_traceback(None)
-
-        def exception(self, timeout: float | None = None) -> BaseException | None:
-            wait = arguments.seconds("timeout", timeout)
-            if not self._is_open:
-                self._flusher.on_wait(wait)
-                self._wait(wait)
-            return self._error
-
-        def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-            if self._is_settled:
-                self._call_done_callback(fn)
-                return
-            if not self._is_open:
-                self._flusher.require_own()
-            self._callbacks.append(fn)
-            if self._is_settled:
-                self.call_back()
-            elif not self._is_open:
-                self._flusher.hurry()
-
-        def open(self, error: CleanerError | None) -> None:
-            """Let the waiting callers go on; a second call does nothing new."""
-            if not self._is_open:
-                self._error = error
-                self._is_open = True
-            for door in list(self._doors):
-                with contextlib.suppress(RuntimeError):  # open already
-                    door.release()
-
-        def settle(self) -> None:
-            """End what `Future` itself keeps, after `open`; a second call does nothing new."""
-            if super().done():
-                pass
-            elif self._error is None:
-                self.set_result(None)
-            else:
-                self.set_exception(self._error)
-            self._is_settled = True
-
-        @property
-        def has_callbacks(self) -> bool:
-            return bool(self._callbacks)
-
-        def call_back(self) -> bool:
-            """Call the callbacks, each once whoever calls this; `Work`."""
-            while self._callbacks:
-                try:
-                    callback = self._callbacks.pop(0)
-                except IndexError:
-                    break  # another thread took it
-                try:
-                    callback(self)
-                except BaseException:  # noqa: BLE001 - nobody waits for it
-                    concurrency.report_uncaught()
-            return False
-
-        def _wait(self, timeout: float | None) -> None:
-            door = concurrency.Lock()
-            door.acquire()
-            self._doors.append(door)
-            try:
-                seconds = -1 if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
-                if not self._is_open and not door.acquire(timeout=seconds):
-                    raise TimeoutError
-            finally:
-                self._doors.remove(door)
-
-        def _call_done_callback(self, callback: Callable[[Any], object]) -> None:
-            """Call a callback in its caller's own thread, as `Future` does; an interrupt goes on."""
-            try:
-                callback(self)
-            except Exception:  # noqa: BLE001 - as in the other threads
-                concurrency.report_uncaught()
-
-    return Durable
 
 
 class LogFlusher:
@@ -274,7 +152,7 @@ class LogFlusher:
         It fails with FailedFsyncError, with LogClosedError if the log was closed without a flush, or with LogWriteError
         if the log was cut below the offset.
         """
-        future = _durable_type(concurrency.Future)(self)
+        future = durable_type(concurrency.Future)(self)
         with self._lock:
             error, is_waiting = self._end, False
             if last_offset < self._log.flushed_offset:
@@ -305,8 +183,7 @@ class LogFlusher:
             LogWriteError: called by a signal handler in the middle of another call.
         """
         self._log.require_idle()
-        if concurrency.is_held(self._lock):
-            raise LogWriteError(self._where, "called by a signal handler, in the middle of another call")
+        require_unheld(self._lock, self._where)
 
     def on_wait(self, timeout: float | None) -> None:
         """
@@ -503,89 +380,3 @@ class LogFlusher:
 
 def _by_offset(waiting: _Waiting) -> tuple[int, int]:
     return waiting.last_offset, waiting.order
-
-
-class FlushThreads:
-    """
-    Threads that do submitted work: flushes, or callbacks. They are started when there is some.
-
-    Requests go through a `SimpleQueue`, because `put` is one step of compiled code. An executor's `submit` takes locks
-    in Python, and an interrupt in the middle of it could stop its threads permanently.
-
-    Args:
-        count: how many.
-        name: of the threads.
-    """
-
-    def __init__(self, count: int, name: str = "cleaner-flush") -> None:
-        self._asked: concurrency.SimpleQueue[Work | None] = concurrency.SimpleQueue()
-        self._threads = [
-            concurrency.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
-        ]
-        # Taken from here to be started: a thread that two callers start at the same time would run twice.
-        self._unstarted = list(self._threads)
-
-    def submit(self, work: Work) -> None:
-        """
-        Have some work done, and again as long as it is postponed; after `shutdown` it is not done any more.
-
-        If the system starts no thread at all, the caller does it: others wait for it.
-        """
-        self._asked.put(work)
-        if self._unstarted:
-            self._begin()
-            if len(self._unstarted) == len(self._threads):
-                self._work_here()
-
-    def _begin(self) -> None:
-        with contextlib.suppress(IndexError):  # another caller took the last one
-            while self._unstarted:
-                thread = self._unstarted.pop()
-                try:
-                    thread.start()
-                except RuntimeError:
-                    # The system has no thread left: the next request tries again.
-                    self._unstarted.append(thread)
-                    return
-
-    def _work_here(self) -> None:
-        with contextlib.suppress(concurrency.Empty):
-            while True:
-                work = self._asked.get(block=False)
-                while work is not None and work():
-                    pass
-
-    def shutdown(self) -> None:
-        """
-        End the threads after all submitted work; a second call does nothing.
-
-        One of them that calls this, in a callback, ends by itself when it has returned.
-        """
-        for _ in self._threads:
-            self._asked.put(None)
-        for thread in self._threads:
-            if thread.is_alive() and thread is not concurrency.current_thread():
-                thread.join()
-
-    def _run(self) -> None:
-        postponed: list[Work] = []
-        while True:
-            asked: list[Work] = []
-            try:
-                work = self._asked.get(timeout=_LOOK_SECONDS if postponed else None)
-                if work is None:
-                    break
-                asked = [work]
-            except concurrency.Empty:
-                pass  # the time of the next look
-            postponed = [work for work in (*asked, *postponed) if self._is_postponed(work)]
-        while postponed:
-            postponed = [work for work in postponed if self._is_postponed(work)]
-
-    @staticmethod
-    def _is_postponed(work: Work) -> bool:
-        try:
-            return work()
-        except BaseException:  # noqa: BLE001 - the waiting callers got the error; go on with the next
-            concurrency.report_uncaught()
-            return False

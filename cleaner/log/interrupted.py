@@ -1,5 +1,7 @@
 """
-Closing in a signal handler: refused where the handler has interrupted a call that changes a log or manager.
+Calls of a signal handler in the middle of another call.
+
+Closing is refused where the handler has interrupted a call that changes a log or manager.
 
 A close waits for other threads, and these may wait for a lock that the interrupted call has. There are too many of
 those to ask each, so the stack is looked at, which is quick enough for calls as rare as these.
@@ -23,6 +25,17 @@ _REST = ("cleaner.read.view", "wait")  # of a follower that waits for records, w
 _MAY_CLOSE = ("add_done_callback", "_call_done_callback")  # a callback of a future that is done already
 
 
+def in_the_middle(where: Path | str) -> LogWriteError:
+    """Return the error of a call that a signal handler makes in the middle of another one."""
+    return LogWriteError(where, "called by a signal handler, in the middle of another call")
+
+
+def require_unheld(lock: concurrency.RLock, where: Path | str) -> None:
+    """Raise LogWriteError if this thread has a lock, as a signal handler may that runs in the middle of a call."""
+    if concurrency.is_held(lock):
+        raise in_the_middle(where)
+
+
 def require_uninterrupted(where: Path | str) -> None:
     """
     Make sure that no call that changes a log or manager waits for the present one to end.
@@ -43,5 +56,5 @@ def require_uninterrupted(where: Path | str) -> None:
         elif not is_others or not module.startswith(_LOGS) or module.startswith(_READERS):
             pass
         elif frame.f_code.co_name not in _MAY_CLOSE:
-            raise LogWriteError(where, "called by a signal handler, in the middle of another call")
+            raise in_the_middle(where)
         frame = frame.f_back

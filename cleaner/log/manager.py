@@ -35,7 +35,6 @@ from cleaner.log.cleaning import InProcessCleaner
 from cleaner.log.coordinator import Coordinator, is_transaction_log
 from cleaner.log.counters import NoRegistry, Registry
 from cleaner.log.dir_state import DirState, PathLike, open_dirs, paths_of
-from cleaner.log.flusher import FlushThreads
 from cleaner.log.group_offsets import OffsetStore
 from cleaner.log.interrupted import require_uninterrupted
 from cleaner.log.log import Log
@@ -49,6 +48,7 @@ from cleaner.log.tasks import Tasks
 from cleaner.log.topic_calls import TopicCalls
 from cleaner.log.topic_logs import TopicLogs, checked_serde
 from cleaner.log.upkeep import Upkeep
+from cleaner.log.work_threads import WorkThreads
 from cleaner.settings import FollowedSettings, SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileSystem
@@ -120,8 +120,8 @@ class LogManager(TopicCalls):
         # Held by a thread that closes it: the lock of a log dir is not released while another one still writes there.
         self._closing = concurrency.RLock()
         self._is_closing = False
-        self._flushers = FlushThreads(_FLUSH_THREADS)
-        self._callers = FlushThreads(1, "cleaner-callbacks")
+        self._flushers = WorkThreads(_FLUSH_THREADS, "cleaner-flush")
+        self._callers = WorkThreads(1, "cleaner-callbacks")
         self._services = Services(
             fs=self._fs,
             clock=self._clock,

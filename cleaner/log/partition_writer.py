@@ -29,6 +29,7 @@ from cleaner.errors import (
     disk_error,
 )
 from cleaner.log.epochs import EpochEnd
+from cleaner.log.interrupted import in_the_middle, require_unheld
 from cleaner.log.new_batches import build_batches
 from cleaner.log.opening import OpenedLog, open_log
 from cleaner.log.origin import Origin
@@ -250,7 +251,7 @@ class PartitionWriter:
             with self._lock:
                 self._require_usable()
                 if self._is_running:
-                    raise LogWriteError(self.directory, "called by a signal handler, in the middle of another call")
+                    raise in_the_middle(self.directory)
                 self._is_running = True
                 try:
                     try:
@@ -275,8 +276,7 @@ class PartitionWriter:
         Raises:
             LogWriteError: called by a signal handler.
         """
-        if concurrency.is_held(self._lock):
-            raise LogWriteError(self.directory, "called by a signal handler, in the middle of another call")
+        require_unheld(self._lock, self.directory)
 
     def close(self) -> None:
         """

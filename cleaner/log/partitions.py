@@ -24,10 +24,11 @@ from cleaner.errors import CleanerError, UncleanableError, UnknownTopicError
 from cleaner.log import counters
 from cleaner.log.counters import Registry
 from cleaner.log.dir_state import DirState
-from cleaner.log.flusher import LogFlusher, Work
+from cleaner.log.flusher import LogFlusher
 from cleaner.log.log import Log, abandon_log, close_log
 from cleaner.log.origin import Origin
 from cleaner.log.partition_writer import PartitionWriter, WriterOptions
+from cleaner.log.work_threads import Work
 from cleaner.settings import FollowedSettings, ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.files.published import UNKNOWN

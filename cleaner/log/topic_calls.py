@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Setting, Settings
 from cleaner.config.values import TopicConfig
-from cleaner.errors import LogClosedError, LogWriteError, TopicExistsError, UsageError
+from cleaner.errors import LogClosedError, TopicExistsError, UsageError
 from cleaner.log.dir_state import DirState
+from cleaner.log.interrupted import in_the_middle
 from cleaner.log.origin import Origin
 from cleaner.log.served_topics import ServedTopics
 from cleaner.log.topics import Topic
@@ -123,7 +124,7 @@ class TopicCalls:
     def _require_unchanging(self) -> None:
         """Raise LogWriteError: called by a signal handler in the middle of a change of topics. Needs the lock."""
         if self._is_changing:
-            raise LogWriteError(self._name(), "called by a signal handler, in the middle of another call")
+            raise in_the_middle(self._name())
 
     def _require_open(self) -> None:
         self._origin.require_own()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cleaner.base import concurrency
-from cleaner.log.flusher import FlushThreads
+from cleaner.log.work_threads import WorkThreads
 from tests.simulation.primitives import Primitives
 from tests.simulation.processes import Process
 from tests.simulation.scheduler import Deadlock, Scheduler
@@ -126,7 +126,7 @@ def test_flush_threads_begun_by_two_callers_at_once_end_at_the_shutdown(tmp_path
         with world.installed():
 
             def main(world: World = world, done: list[int] = done) -> None:
-                threads = FlushThreads(3)
+                threads = WorkThreads(3)
                 callers = [
                     concurrency.Thread(target=lambda at=at: threads.submit(lambda: bool(done.append(at))))
                     for at in range(3)

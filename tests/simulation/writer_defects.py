@@ -26,6 +26,7 @@ from cleaner.log import (
     producers,
     stream,
     upkeep,
+    work_threads,
     writable_log,
 )
 from cleaner.read import directory_view, held_files
@@ -60,13 +61,13 @@ def callers_alone_are_answered_before_the_force(
 def callers_who_join_are_never_woken() -> Iterator[None]:
     """A request that was postponed is dropped, and nobody asks again for who comes while a caller flushes by itself."""
 
-    def is_postponed(work: flusher.Work) -> bool:
+    def is_postponed(work: work_threads.Work) -> bool:
         real(work)
         return False
 
-    real = flusher.FlushThreads._is_postponed
+    real = work_threads.WorkThreads._is_postponed
     with (
-        replaced(flusher.FlushThreads, "_is_postponed", staticmethod(is_postponed)),
+        replaced(work_threads.WorkThreads, "_is_postponed", staticmethod(is_postponed)),
         replaced(flusher.LogFlusher, "hurry", lambda _: None),
     ):
         yield
@@ -273,7 +274,7 @@ def futures_of_a_failed_flush_never_end() -> Iterator[None]:
 @defect
 def threads_outlive_the_close() -> Iterator[None]:
     """The threads that flush are not ended."""
-    with replaced(flusher.FlushThreads, "shutdown", lambda _: None):
+    with replaced(work_threads.WorkThreads, "shutdown", lambda _: None):
         yield
 
 

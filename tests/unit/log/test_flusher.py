@@ -17,7 +17,8 @@ import pytest
 
 from cleaner.config.values import TopicConfig
 from cleaner.errors import FailedFsyncError, ForkedError, LogClosedError, LogWriteError, UsageError
-from cleaner.log.flusher import FlushThreads, LogFlusher, Work
+from cleaner.log.flusher import LogFlusher
+from cleaner.log.work_threads import Work, WorkThreads
 from tests.support.manual_clock import ManualClock
 
 
@@ -555,7 +556,7 @@ def test_failed_fsync_of_a_caller_alone_fails_all_futures(call: str) -> None:
 
 def test_postponed_work_is_called_again_until_it_is_done() -> None:
     """Other work goes on meanwhile, and a shutdown waits for all of it."""
-    threads, looks, done = FlushThreads(1), list(range(50)), threading.Event()
+    threads, looks, done = WorkThreads(1), list(range(50)), threading.Event()
 
     def postponed() -> bool:
         looks.pop()
@@ -574,7 +575,7 @@ def test_postponed_work_is_called_again_until_it_is_done() -> None:
 
 def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system had no thread left: the caller does the work, as others wait for it."""
-    threads, looks, done = FlushThreads(2), [True, True, False], threading.Event()
+    threads, looks, done = WorkThreads(2), [True, True, False], threading.Event()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", _no_thread)
         threads.submit(lambda: looks.pop(0))
@@ -586,7 +587,7 @@ def test_threads_that_could_not_be_started_are_started_by_the_next_request(monke
 
 def test_caller_whose_flush_no_thread_makes_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A container may have used up its threads."""
-    log, threads = _Log(), FlushThreads(1)
+    log, threads = _Log(), WorkThreads(1)
     flusher = _flusher(log, threads.submit)
     monkeypatch.setattr(threading.Thread, "start", _no_thread)
     flusher.durable(_append(log, flusher)).result()
@@ -600,7 +601,7 @@ def _no_thread(_: threading.Thread) -> None:
 
 def test_callback_that_waits_holds_up_no_flush() -> None:
     """Neither of its own log, by whatever call others wait, nor of another one."""
-    flushes, callbacks, go_on = FlushThreads(1), FlushThreads(1, "callbacks"), threading.Event()
+    flushes, callbacks, go_on = WorkThreads(1), WorkThreads(1, "callbacks"), threading.Event()
     logs = [_Log(), _Log()]
     flushers = [_flusher(log, flushes.submit, call_back=callbacks.submit) for log in logs]
     seen: list[int] = []
@@ -624,7 +625,7 @@ def test_callback_that_waits_holds_up_no_flush() -> None:
 
 def test_thread_may_end_all_threads_in_its_work() -> None:
     """A callback that closes its manager."""
-    threads, ended = FlushThreads(2), threading.Event()
+    threads, ended = WorkThreads(2), threading.Event()
 
     def end() -> bool:
         threads.shutdown()
@@ -653,7 +654,7 @@ def test_interrupt_in_a_callback_of_a_future_that_is_done_reaches_its_caller() -
 @pytest.mark.parametrize("timeout", [0.001, 1e300, float("inf"), 10**400])
 def test_timeout_may_have_any_length(timeout: float) -> None:
     """Also one that the system's timers do not take."""
-    log, threads = _Log(), FlushThreads(1)
+    log, threads = _Log(), WorkThreads(1)
     flusher = _flusher(log, threads.submit)
     log.gate = threading.Event()
     future = flusher.durable(_append(log, flusher))

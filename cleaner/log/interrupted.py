@@ -1,5 +1,5 @@
 """
-Calls of a signal handler in the middle of another call.
+Interrupts, and calls of a signal handler in the middle of another call.
 
 Closing is refused where the handler has interrupted a call that changes a log or manager.
 
@@ -9,7 +9,10 @@ those to ask each, so the stack is looked at, which is quick enough for calls as
 
 from __future__ import annotations
 
+import codecs
+import importlib
 import sys
+from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 
@@ -23,6 +26,43 @@ _READERS = tuple(_LOGS + each for each in ("columns", "follow", "latest", "reach
 _BETWEEN = "contextlib"  # calls our functions for our functions
 _REST = ("cleaner.read.view", "wait")  # of a follower that waits for records, which a close ends: it has no lock
 _MAY_CLOSE = ("add_done_callback", "_call_done_callback")  # a callback of a future that is done already
+
+
+@lru_cache(maxsize=1)
+def load_all() -> None:
+    """
+    Load all that is otherwise loaded at its first use, modules and kernels: a third of a second in a process.
+
+    An interrupt in there leaves Python's import lock with the main thread for good, or numba in pieces. Then any other
+    thread that loads something waits forever, and closing with it. So it is done here, and in a thread of its own,
+    which no interrupt reaches.
+    """
+    errors: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            _load()
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            errors.append(error)
+
+    try:
+        thread = concurrency.Thread(target=load, name="cleaner-loading")
+        thread.start()
+    except RuntimeError:
+        load()  # the system has no thread left
+    else:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _load() -> None:
+    from cleaner.cleaning.round.warm_up import warm_up
+
+    importlib.import_module("cleaner.log.table")  # readers elsewhere than on Linux go without
+    _ = concurrency.ThreadPoolExecutor
+    codecs.lookup("utf-16-be")  # of Java's hash of a name
+    warm_up()
 
 
 def in_the_middle(where: Path | str) -> LogWriteError:

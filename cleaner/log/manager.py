@@ -36,7 +36,7 @@ from cleaner.log.coordinator import Coordinator, is_transaction_log
 from cleaner.log.counters import NoRegistry, Registry
 from cleaner.log.dir_state import DirState, PathLike, open_dirs, paths_of
 from cleaner.log.group_offsets import OffsetStore
-from cleaner.log.interrupted import require_uninterrupted
+from cleaner.log.interrupted import load_all, require_uninterrupted
 from cleaner.log.log import Log
 from cleaner.log.log_producer import DEFAULT_TRANSACTION_TIMEOUT_MS
 from cleaner.log.manager_producer import ManagerProducer, checked
@@ -112,6 +112,7 @@ class LogManager(TopicCalls):
         _check_flags(create=create, cleaner=cleaner, tasks=tasks, allow_truncate=allow_truncate)
         if cluster_id is not None:
             arguments.text("cluster_id", cluster_id)
+        load_all()
         self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
         self._sources = Sources(config=arguments.setting_texts(settings))
         config = SettingsResolver(self._fs, None, self._sources).cleaner
@@ -140,6 +141,8 @@ class LogManager(TopicCalls):
         self._cleaner: InProcessCleaner | None = None
         self._states: list[DirState] = []
         try:
+            self._flushers.start()
+            self._callers.start()
             paths, given = paths_of(log_dirs), self._sources.config
             self._open(open_dirs(self._fs, self._clock, paths, given, create=create, cluster_id=cluster_id))
             self._begin(tasks=tasks, cleaner=cleaner)

@@ -15,7 +15,10 @@ Work = Callable[[], bool]
 
 class WorkThreads:
     """
-    Some threads, started when there is work.
+    Some threads.
+
+    Whoever makes them starts them, before anybody asks for work: an interrupt in the start of a thread may end that
+    thread. Where the system had no thread left, each request tries again.
 
     Requests go through a `SimpleQueue`, because `put` is one step of compiled code. An executor's `submit` takes locks
     in Python, and an interrupt in the middle of it could stop its threads permanently.
@@ -41,11 +44,12 @@ class WorkThreads:
         """
         self._asked.put(work)
         if self._unstarted:
-            self._begin()
+            self.start()
             if len(self._unstarted) == len(self._threads):
                 self._work_here()
 
-    def _begin(self) -> None:
+    def start(self) -> None:
+        """Start those that were not started yet, as far as the system has threads left."""
         with contextlib.suppress(IndexError):  # another caller took the last one
             while self._unstarted:
                 thread = self._unstarted.pop()

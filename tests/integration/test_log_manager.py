@@ -22,6 +22,7 @@ from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.reports import CleanReport
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
+from cleaner.cleaning.round import warm_up
 from cleaner.errors import (
     ConfigError,
     CorruptBatchError,
@@ -35,7 +36,7 @@ from cleaner.errors import (
     UnsupportedPlatformError,
     UsageError,
 )
-from cleaner.log import partitions
+from cleaner.log import interrupted, partitions
 from cleaner.log.flusher import LogFlusher
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
@@ -647,6 +648,72 @@ def test_interrupt_while_a_log_is_opened_leaves_no_file_open(tmp_path: Path, mon
             assert kept.tb is not None
         manager.create_topic("orders")
         assert len(open_files()) == 3
+
+
+_EVERY_CALL = """
+import sys, threading
+
+from cleaner import LogManager, Record
+from cleaner.kernels.compile import kernel_statistics
+
+with LogManager(sys.argv[1], create=True, cleaner=False, tasks=False) as manager:
+    manager.create_topic("prices", 2)
+    modules, kernels = set(sys.modules), kernel_statistics()
+    threads = set(threading.enumerate())
+    log = manager.log("prices")
+    log.append(Record(b"k", b"v", headers=[("h", b"x")])).durable.result()
+    durable = log.append([Record(b"k", b"v")] * 3).durable
+    durable.add_done_callback(lambda _: None)
+    durable.result(1)
+    log.flush()
+    log.roll()
+    list(log.read(0)), log.latest().to_dict(), log.offset_for_time(0)
+    with log.follow(0) as follower:
+        follower.poll(0.1)
+    producer = log.producer("one")
+    with producer.transaction():
+        producer.append(Record(b"k", b"v"))
+    with manager.producer("many").transaction() as transaction:
+        transaction.append(log, Record(b"k", b"v"))
+    log.offsets("group").commit(1)
+    with log.table() as table:
+        table.get(b"k")
+    log.truncate_to(2)
+    manager.delete_topic("prices")
+    assert set(threading.enumerate()) <= threads
+modules, loaded = set(sys.modules) - modules, kernel_statistics().loaded - kernels.loaded
+assert (modules, loaded, kernel_statistics().compiled) == (set(), 0, kernels.compiled), (modules, loaded)
+"""
+
+
+def test_open_manager_loads_nothing_and_starts_no_thread_of_its_own_any_more(tmp_path: Path) -> None:
+    """An interrupt in the middle of either would leave it in pieces, and what waits for it waits forever."""
+    done = subprocess.run(
+        [sys.executable, "-c", _EVERY_CALL, tmp_path / "logs"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_what_cannot_be_loaded_is_an_error_of_the_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_threads: bool
+) -> None:
+    """No thread may be left at all: the caller loads then."""
+
+    def refused() -> None:
+        raise MemoryError("no memory for a kernel")
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(warm_up, "warm_up", refused)
+    if not has_threads:
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+    interrupted.load_all.cache_clear()
+    with pytest.raises(MemoryError, match="no memory for a kernel"):
+        _manager(tmp_path)
+    monkeypatch.undo()
+    _manager(tmp_path).close()
 
 
 def test_retention_is_the_writers_task(tmp_path: Path) -> None:

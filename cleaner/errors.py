@@ -20,6 +20,7 @@ Every error the cleaner raises on purpose, and the exit code a command ends with
     |  |- ForeignDirectoryError           another user's directory, or for root one that others can change
     |- UnreadableCodeError            1   a module that this process may not read since it gave up root
     |- OutOfDescriptorsError          1   this process has no file descriptor left; nothing is wrong with the disk
+    |- OutOfThreadsError              1   the system starts no more threads for this process
     |- SparkJobError                  1   Spark is missing, or a job failed; swapped groups stay
     |- CleaningAborted                1   asked to stop; swapped groups stay, temporary files are removed
     |  |- WriterWaitingError              a writer wants to load the logs: rounds release the lock
@@ -326,6 +327,13 @@ class OutOfDescriptorsError(CleanerError):
         self.cause = cause
         whose = "this process (ulimit -n)" if cause.errno == errno.EMFILE else "the system"
         super().__init__(f"{self.path}: no file descriptor is left for {whose}: {cause.strerror or cause}")
+
+
+class OutOfThreadsError(CleanerError, RuntimeError):
+    """The system starts no more threads for this process; a later try may succeed. Python's own error is the latter."""
+
+    def __init__(self) -> None:
+        super().__init__("no thread is left for this process (ulimit -u, or pids.max of its control group)")
 
 
 def disk_error(path: Path | str, error: OSError, wanted_bytes: int = 0) -> CleanerError:

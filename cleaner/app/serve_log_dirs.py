@@ -140,14 +140,28 @@ class ServedLogDirs(Closing):
             stops.append(partial(loop.call_soon_threadsafe, stop))
             began.set()
 
-        thread = concurrency.Thread(target=lambda: self.run(started), name="cleaner-serve", daemon=True)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self.run(started)
+            except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
+                errors.append(error)
+            finally:
+                began.set()
+
+        thread = concurrency.Thread(target=run, name="cleaner-serve", daemon=True)
         thread.start()
         began.wait()
         try:
-            yield
+            if stops:
+                yield
         finally:
-            stops[0]()
+            for stop in stops:
+                stop()
             thread.join()
+        if errors:
+            raise errors[0]
 
     def close(self) -> None:
         """Close all files and the listening socket; a second call does nothing."""

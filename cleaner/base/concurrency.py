@@ -3,7 +3,7 @@ Threads, and everything by which they wait for each other.
 
 All other code takes them from here, by this module's name (`concurrency.Lock()`), so that the simulator
 (`tests/simulation`) can put its own in their place and decide which thread runs next. Here they are Python's own, with
-nothing around them.
+nothing around them but an error that says why a thread cannot start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from threading import (
     Event,
     Lock,
     RLock,
-    Thread,
     Timer,
     current_thread,
     get_ident,
@@ -24,6 +23,8 @@ from threading import (
     main_thread,
 )
 from typing import TYPE_CHECKING
+
+from cleaner.errors import OutOfThreadsError
 
 if TYPE_CHECKING:
     from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -59,6 +60,24 @@ def __getattr__(name: str) -> object:
     found: object = getattr(concurrent.futures, name)
     globals()[name] = found  # the next time it is found without a call
     return found
+
+
+class Thread(threading.Thread):
+    """A thread of Python's."""
+
+    def start(self) -> None:
+        """
+        Begin.
+
+        Raises:
+            OutOfThreadsError: it has not; another one may, later.
+        """
+        try:
+            super().start()
+        except RuntimeError as error:
+            if self.ident is not None:
+                raise  # started before
+            raise OutOfThreadsError from error
 
 
 def is_held(lock: RLock) -> bool:

@@ -8,6 +8,7 @@ sends only text to a terminal. Logging never waits for a reader.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -20,6 +21,7 @@ import structlog
 
 from cleaner.base import concurrency
 from cleaner.cli.logs import folded
+from cleaner.errors import OutOfThreadsError
 
 # Hundreds of events: a reader that is merely slow never leaves so many.
 MAX_BYTES = 1 << 20
@@ -59,8 +61,10 @@ class BackgroundStream:
                 return len(text)
             self._put(data)
             if self._thread is None:
-                self._thread = concurrency.Thread(target=self._run, name="cleaner-logs", daemon=True)
-                self._thread.start()
+                thread = concurrency.Thread(target=self._run, name="cleaner-logs", daemon=True)
+                with contextlib.suppress(OutOfThreadsError):  # the next line tries again
+                    thread.start()
+                    self._thread = thread
             self._change.notify_all()
         return len(text)
 

@@ -22,6 +22,7 @@ from cleaner.daemon.notify import Notifier, Watchdog
 from cleaner.daemon.service import Service, ServiceDeps
 from cleaner.daemon.service_steering import ServiceSteering
 from cleaner.daemon.signals import SignalRequest, Signals
+from cleaner.errors import OutOfThreadsError
 from cleaner.present.http.routes import status_server
 from cleaner.settings.config_watch import ConfigWatch
 from cleaner.state.state_dir import StateDir
@@ -170,7 +171,10 @@ class DaemonProcess:
         notifier.stopping("stopping at the next buffer")
         self._log.info("stopping")
         stopper = concurrency.Thread(target=service.stop, args=(_STOP_SECONDS,), name="cleaner-stop", daemon=True)
-        stopper.start()
+        try:
+            stopper.start()
+        except OutOfThreadsError:
+            service.stop(_STOP_SECONDS)  # no second signal is seen meanwhile
         while stopper.is_alive():
             if is_at_once or "stop-now" in signals.wait(_STOP_POLL_SECONDS):
                 self._log.warning("stopped at once")
@@ -187,7 +191,9 @@ class DaemonProcess:
 
 def _dump_aside(service: Service) -> None:
     """Dump in a thread: the reader of standard error may have stopped, or a lock may never be released."""
-    concurrency.Thread(target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True).start()
+    dumper = concurrency.Thread(target=dump, args=(service.snapshot, sys.stderr), name="cleaner-dump", daemon=True)
+    with contextlib.suppress(OutOfThreadsError):  # asked again, there may be one
+        dumper.start()
 
 
 def _status_line(service: Service) -> str:

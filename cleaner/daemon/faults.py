@@ -29,6 +29,7 @@ from cleaner.errors import (
     NoSpaceError,
     NotCleanlyShutDownError,
     OutOfDescriptorsError,
+    OutOfThreadsError,
     SparkJobError,
     UncleanableError,
     as_value,
@@ -86,7 +87,9 @@ def _ending_of(error: Exception, log_dir: Path) -> Ending:
             return Ending.LOCKED
         case CleaningAborted() | LogChangedError():
             return Ending.ABORTED
-        case NoSpaceError() | OutOfDescriptorsError() | MemoryError() | ConfigError() | ClockError() | SparkJobError():
+        case NoSpaceError() | OutOfDescriptorsError() | OutOfThreadsError() | MemoryError():
+            return Ending.RETRY
+        case ConfigError() | ClockError() | SparkJobError():
             return Ending.RETRY
         case LogDirOfflineError() | OSError():
             return Ending.OFFLINE if is_disk_failure(error) else Ending.RETRY

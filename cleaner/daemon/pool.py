@@ -13,6 +13,7 @@ from cleaner.base import concurrency
 from cleaner.daemon.faults import Ending, Fault
 from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.round_task import RoundOutcome
+from cleaner.errors import OutOfThreadsError
 
 RunRound = Callable[[Assignment], RoundOutcome]
 
@@ -87,16 +88,19 @@ class WorkerPool:
         self._last_number += 1
         name = f"cleaner-worker-{self._last_number}"
         thread = concurrency.Thread(target=self._run, args=(name,), name=name, daemon=True)
-        self._threads[name] = thread
         thread.start()
+        self._threads[name] = thread
 
     def _run(self, name: str) -> None:
-        try:
-            while (assignment := self._manager.wait_for_work(name)) is not None:
-                self._work(assignment)
-        except BaseException as error:  # noqa: BLE001 - the thread ends here in any case, but not silently
-            self._died(name, error)
-            self._replace(name)
+        while True:
+            try:
+                while (assignment := self._manager.wait_for_work(name)) is not None:
+                    self._work(assignment)
+            except BaseException as error:  # noqa: BLE001 - the thread ends here in any case, but not silently
+                self._died(name, error)
+                if not self._replace(name):
+                    continue
+            return
 
     def _work(self, assignment: Assignment) -> None:
         """Clean a log, and give it back whatever happens."""
@@ -114,8 +118,14 @@ class WorkerPool:
         finally:
             self._manager.give_back(assignment, fault, note, found_nothing=found_nothing, horizons=horizons)
 
-    def _replace(self, name: str) -> None:
+    def _replace(self, name: str) -> bool:
+        """Start a worker for one that died; False: no thread is left, so its own goes on."""
         with self._lock:
             self._deaths += 1
-            if self._threads.pop(name, None) is not None and not self._is_stopping:
-                self._begin()
+            if name in self._threads and not self._is_stopping:
+                try:
+                    self._begin()
+                except OutOfThreadsError:
+                    return False
+            self._threads.pop(name, None)
+            return True

@@ -31,6 +31,7 @@ from cleaner.errors import (
     LogClosedError,
     LogDirLockedError,
     LogWriteError,
+    OutOfThreadsError,
     TruncationRefusedError,
     UnknownTopicError,
     UnsupportedPlatformError,
@@ -431,6 +432,8 @@ def test_logs_are_opened_and_closed_though_there_can_be_no_more_threads(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with pytest.raises(OutOfThreadsError, match="no thread is left"):
+        LogManager(tmp_path, cleaner=False)
     with LogManager(tmp_path, {"num.recovery.threads.per.data.dir": 2}, cleaner=False, tasks=False) as manager:
         assert (len(manager.logs()), manager.failed) == (3, {})
         manager.log("prices").append(Record(b"k", b"v")).durable.result(WAIT_SECONDS)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from cleaner.base import concurrency
-from cleaner.errors import forget_frames
+from cleaner.errors import OutOfThreadsError, forget_frames
 
 LANES_PER_THREAD = 2
 # Least processor time between two releases of the GIL at which sharing pays: about the time that a thread needs to wake
@@ -126,12 +126,14 @@ class OrderedPipeline(Generic[LaneT]):
         try:
             for number in range(1, self._threads):
                 thread = concurrency.Thread(target=self._help, name=f"{self._name}-{number}")
-                threads.append(
-                    thread
-                )  # first: an interrupt may come while `start` waits for a thread that runs already
-                thread.start()
+                # First: an interrupt may come while `start` waits for a thread that runs already.
+                threads.append(thread)
+                try:
+                    thread.start()
+                except OutOfThreadsError:
+                    break  # those that run do all the work
             self._drive()
-        except BaseException as error:  # noqa: BLE001 - no thread could be started, or interrupted: raised once all have ended
+        except BaseException as error:  # noqa: BLE001 - interrupted: raised once all have ended
             self._fail(_BEFORE_ALL_CHUNKS, error)
         for thread in threads:
             self._join(thread)

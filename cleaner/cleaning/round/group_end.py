@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cleaner.base import concurrency
-from cleaner.errors import forget_frames
+from cleaner.errors import OutOfThreadsError, forget_frames
 
 
 class GroupEnds:
@@ -57,6 +57,8 @@ class GroupEnds:
         try:
             self._thread, self._target, self._after = thread, target, after
             thread.start()
+        except OutOfThreadsError:
+            self._run(end)
         except BaseException:
             # An interrupt may come while `start` waits for a thread that runs already.
             with self._lock:
@@ -82,7 +84,7 @@ class GroupEnds:
     def linger(self) -> None:
         """Wait until nothing runs in the background; raises no error of it. Any thread may call it."""
         thread = self._thread
-        if thread is not None:
+        if thread is not None and thread.is_alive():
             thread.join()
 
     def wait(self) -> None:

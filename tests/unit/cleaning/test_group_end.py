@@ -11,7 +11,7 @@ import pytest
 import cleaner
 from cleaner.base import concurrency
 from cleaner.cleaning.round.group_end import GroupEnds
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.support.watched_fs import Operation, WatchedFileSystem
@@ -159,3 +159,24 @@ def test_interrupt_of_a_start_leaves_no_thread_without_an_owner(
         finally:
             owned.append(ends.has("target"))
     assert (ended == ["end"], owned) == (runs_first, [runs_first])
+
+
+def test_end_is_done_at_once_where_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error, too, is raised by the next wait."""
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def fail() -> None:
+        raise CleanerError("the disk failed")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    done: list[str] = []
+    with GroupEnds() as ends:
+        ends.begin("target", lambda: done.append("end"), after=lambda: done.append("after"))
+        ends.linger()
+        ends.wait()
+        ends.begin("target", fail, after=lambda: done.append("never"))
+        with pytest.raises(CleanerError, match="the disk failed"):
+            ends.wait()
+    assert done == ["end", "after"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import threading
 
 import pytest
 
-from cleaner.cli.daemon_logs import configure_logs
+from cleaner.cli.daemon_logs import BackgroundStream, configure_logs
 
 HOSTILE = "a\nlevel=error event=forged\x1b[31m\r\u2028x"
 
@@ -60,3 +62,21 @@ def test_traceback_is_a_value_of_its_event() -> None:
     assert "ZeroDivisionError" in event["traceback"]
     assert "test_daemon_logs.py" in event["traceback"]
     assert event["traceback"].isprintable()
+
+
+def test_line_for_which_no_thread_could_be_started_is_written_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reader, writer = os.pipe()
+    try:
+        stream = BackgroundStream(writer, str)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            stream.write("first\n")
+        stream.write("second\n")
+        assert stream.drain(20)
+        assert os.read(reader, 100) == b"first\nsecond\n"
+    finally:
+        os.close(reader)
+        os.close(writer)

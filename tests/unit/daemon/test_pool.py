@@ -15,6 +15,7 @@ from cleaner.daemon.manager import Assignment, CleanerManager
 from cleaner.daemon.pool import WorkerPool
 from cleaner.daemon.round_task import RoundOutcome
 from cleaner.daemon.snapshot import RoundView
+from cleaner.errors import OutOfThreadsError
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.invariants import check_manager
@@ -117,6 +118,28 @@ def test_dead_worker_is_replaced_and_its_log_given_back(tmp_path: Path, where: s
     assert hall.pool.deaths == 1
     assert killed[0] not in hall.pool.names
     assert [str(partition) for partition in hall.manager.snapshot().retries] == ["a-0"]
+
+
+def test_worker_that_nothing_can_replace_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system has no thread left: without it nothing would be cleaned any more."""
+
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def die_once(assignment: Assignment) -> RoundOutcome:
+        if not hall.pool.deaths:
+            raise RuntimeError("an internal error")
+        return good(assignment)
+
+    hall = Hall(tmp_path, die_once)
+    hall.pool.resize(1)
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    hall.see("a-0", "b-0")
+    hall.wait(2)
+    assert (len(hall.deaths), hall.pool.deaths, len(hall.pool.names)) == (1, 1, 1)
+    with pytest.raises(OutOfThreadsError, match="no thread is left"):
+        hall.pool.resize(2)
+    hall.close()
 
 
 def test_even_the_end_of_the_interpreter_gives_a_log_back(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -182,3 +183,16 @@ def test_a_made_up_topic_id_is_not_kept(tmp_path: Path) -> None:
         catalog.refresh()
         assert catalog.topics["prices"].topic_id == own
         assert list(catalog.by_id) == [own]
+
+
+def test_event_loop_for_which_no_descriptor_is_left_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_loop() -> asyncio.AbstractEventLoop:
+        raise _no_descriptor()
+
+    write_log_dir(tmp_path, _one_record(0))
+    monkeypatch.setattr(asyncio, "new_event_loop", no_loop)
+    monkeypatch.setattr(asyncio.events, "new_event_loop", no_loop)
+    with pytest.raises(OSError, match="open files"), running(tmp_path):
+        pytest.fail("nothing is served")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -76,9 +77,13 @@ def _answer(peer: socket.socket, run: object) -> None:
     said, handles, _, _ = socket.recv_fds(peer, _LONGEST, 3)
     child = os.fork()
     if child:
+        ended = os.pidfd_open(child)
+        if ended not in select.select([ended, peer], [], [])[0]:
+            os.kill(child, signal.SIGTERM)  # the client has been killed, and says nothing otherwise
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        peer.send(str(code if code >= 0 else 128 - code).encode())
+        with contextlib.suppress(BrokenPipeError):
+            peer.send(str(code if code >= 0 else 128 - code).encode())
         os._exit(0)
     arguments, directory, environment = json.loads(said)
     peer.close()

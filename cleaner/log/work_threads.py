@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 
 from cleaner.base import concurrency
@@ -21,7 +22,10 @@ class WorkThreads:
     thread. Where the system had no thread left, each request tries again.
 
     Requests go through a `SimpleQueue`, because `put` is one step of compiled code. An executor's `submit` takes locks
-    in Python, and an interrupt in the middle of it could stop its threads permanently.
+    in Python, and an interrupt in the middle of it could stop its threads permanently. Its `get` takes no timeout here:
+    where another thread was quicker, CPython may compute a negative rest of it, and waits forever.
+
+    So one thread at a time looks at what is postponed, for all of them.
 
     Args:
         count: how many.
@@ -30,6 +34,10 @@ class WorkThreads:
 
     def __init__(self, count: int, name: str = "cleaner-flush") -> None:
         self._asked: concurrency.SimpleQueue[Work | None] = concurrency.SimpleQueue()
+        self._postponed: deque[Work] = deque()
+        self._looking = concurrency.Lock()
+        self._pause = concurrency.Lock()  # held for good: waiting for it is a pause
+        self._pause.acquire()
         self._threads = [
             concurrency.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(count)
         ]
@@ -80,19 +88,37 @@ class WorkThreads:
                 thread.join()
 
     def _run(self) -> None:
-        postponed: list[Work] = []
-        while True:
-            asked: list[Work] = []
-            try:
-                work = self._asked.get(timeout=_LOOK_SECONDS if postponed else None)
-                if work is None:
-                    break
-                asked = [work]
-            except concurrency.Empty:
-                pass  # the time of the next look
-            postponed = [work for work in (*asked, *postponed) if self._is_postponed(work)]
-        while postponed:
-            postponed = [work for work in postponed if self._is_postponed(work)]
+        has_ended = False
+        while not has_ended and (work := self._asked.get()) is not None:
+            if self._is_postponed(work):
+                self._postponed.append(work)
+                # Looked at again after the release: another thread, which finds it held, relies on that.
+                while self._postponed and self._looking.acquire(blocking=False):
+                    try:
+                        has_ended = self._look(has_ended=has_ended)
+                    finally:
+                        self._looking.release()
+
+    def _look(self, *, has_ended: bool) -> bool:
+        """Look at postponed work until there is none; returns whether this thread was, or is, told to end."""
+        while self._postponed:
+            if not has_ended:
+                has_ended = self._do_what_is_asked()
+                self._pause.acquire(timeout=_LOOK_SECONDS)
+            for _ in range(len(self._postponed)):
+                work = self._postponed.popleft()
+                if self._is_postponed(work):
+                    self._postponed.append(work)
+        return has_ended
+
+    def _do_what_is_asked(self) -> bool:
+        """Do what no other thread has begun, as there may be none; returns whether this one is to end."""
+        with contextlib.suppress(concurrency.Empty):
+            while (work := self._asked.get(block=False)) is not None:
+                if self._is_postponed(work):
+                    self._postponed.append(work)
+            return True
+        return False
 
     @staticmethod
     def _is_postponed(work: Work) -> bool:

@@ -296,6 +296,7 @@ class _SimpleQueue(_Waiters):
         while not self._items:
             if not block or (not self._wait("get", until_ns) and not self._items):
                 raise queue.Empty
+            until_ns = None  # as CPython, which may wait for good where another thread was quicker
         return self._items.popleft()
 
     def empty(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sys
 import threading
@@ -11,10 +12,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from cleaner.base import concurrency
 from cleaner.config.values import TopicConfig
 from cleaner.errors import FailedFsyncError, ForkedError, LogClosedError, LogWriteError, UsageError
 from cleaner.log.flusher import LogFlusher
@@ -571,6 +574,52 @@ def test_postponed_work_is_called_again_until_it_is_done() -> None:
     assert done.wait(10)
     threads.shutdown()
     assert looks == []
+
+
+class _QueueOfCPython:
+    """A `SimpleQueue` whose `get` with a timeout, having found that another thread was quicker, waits for good."""
+
+    def __init__(self) -> None:
+        self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.put = self._items.put
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        return self._items.get(block) if timeout is None else self._items.get()
+
+
+def test_threads_rely_on_no_timeout_of_their_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "SimpleQueue", _QueueOfCPython)
+    threads, looks, done = WorkThreads(2), list(range(5)), threading.Event()
+
+    def postponed() -> bool:
+        looks.pop()
+        if not looks:
+            done.set()
+        return bool(looks)
+
+    threads.submit(postponed)
+    assert done.wait(10)
+    threads.shutdown()
+
+
+def test_work_that_many_postpone_at_once_is_all_looked_at_again() -> None:
+    """One thread looks for all: none is left over when it stops looking, also at the end."""
+    for number in range(300):
+        threads, left = WorkThreads(4), [Random(number * 10 + each).randrange(4) for each in range(6)]
+        done = [threading.Event() for _ in left]
+
+        def look(at: int, left: list[int] = left, done: list[threading.Event] = done) -> bool:
+            left[at] -= 1
+            if left[at] < 0:
+                done[at].set()
+            return left[at] >= 0
+
+        for at in range(len(left)):
+            threads.submit(partial(look, at))
+        if number % 2:
+            assert all(each.wait(10) for each in done)
+        threads.shutdown()
+        assert set(left) == {-1}
 
 
 def test_threads_that_could_not_be_started_are_started_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -71,12 +72,18 @@ def breaks(owner: Any, name: str) -> Callable[[Callable[..., Any]], Planting]:
     return register
 
 
+# What the product as it is does not raise, and a defect does whose functions have other arguments than the product's.
+_OF_THE_DEFECT = re.compile(r"^\S+: (TypeError|AttributeError|NameError|UnboundLocalError)\b", re.MULTILINE)
+
+
 def found_by(name: str, *, most: int, first: int = 0) -> Found | None:
     """Run seeds with a defect until one fails; None: none did."""
     with DEFECTS[name]():
         for seed in range(first, first + most):
             report = run_seed(seed)
             if report.failure:
+                if _OF_THE_DEFECT.search(report.failure):
+                    raise AssertionError(f"the defect does not fit the product any more: {report.failure}")
                 return Found(seed, report.failure)
     return None
 
@@ -161,13 +168,13 @@ def leaving_out(left_out: LeftOut) -> Iterator[None]:
         return caller is None or (frame.f_back is not None and frame.f_back.f_code is caller.__code__)
 
     def skipping(call: FunctionType) -> Callable[..., object]:
-        def maybe(*args: object) -> object:
+        def maybe(*args: object, **named: object) -> object:
             is_it = is_wanted(sys._getframe(1))
             # A step like any other: until the next power cut everything goes as without the defect.
             if is_it:
                 with unsynced(current_task(args[0]), "fsync", "fsync_dir"):
-                    return call(*args)
-            return call(*args)
+                    return call(*args, **named)
+            return call(*args, **named)
 
         return maybe
 

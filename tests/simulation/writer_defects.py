@@ -53,7 +53,7 @@ def callers_alone_are_answered_before_the_force(
     """A caller who would flush by itself has its answer first."""
     if timeout_seconds is None and self._alone >= flusher._ALONE:
         for waiting in self._waiting[:1]:
-            waiting.future.settle(None)
+            waiting.future.open(None)
     real(self, timeout_seconds)
 
 
@@ -71,6 +71,24 @@ def callers_who_join_are_never_woken() -> Iterator[None]:
         replaced(flusher.LogFlusher, "hurry", lambda _: None),
     ):
         yield
+
+
+@breaks(work_threads.WorkThreads, "_run")
+def threads_look_again_after_a_timeout_of_their_queue(_: Any, self: work_threads.WorkThreads) -> None:
+    """Each looks at what it has postponed itself; CPython's queue may lose the timeout where another was quicker."""
+    postponed: list[work_threads.Work] = []
+    while True:
+        asked: list[work_threads.Work] = []
+        try:
+            work = self._asked.get(timeout=work_threads._LOOK_SECONDS if postponed else None)
+            if work is None:
+                break
+            asked = [work]
+        except concurrency.Empty:
+            pass
+        postponed = [work for work in (*asked, *postponed) if self._is_postponed(work)]
+    while postponed:
+        postponed = [work for work in postponed if self._is_postponed(work)]
 
 
 @breaks(flusher.LogFlusher, "_flush_in_background")

@@ -59,14 +59,14 @@ def describe(partition: Path) -> str:
 
 
 def golden(name: str) -> tuple[Step, Path]:
-    """Lay out a golden log dir as Kafka left it, with the settings its topic had."""
+    """Lay out a golden log dir as Kafka left it, with its topic's `cleanup.policy`."""
     step = next(step for step in steps() if step.scenario == name and step.number == 1)
     unpacked = unpack(DATA / f"{name}.tar.xz", HOME / "unpacked" / name)
     log_dir = step.prepare(unpacked, HOME / name)
     topic = TopicPartition.parse(step.partition).topic
     # A plain file a broker never looks at, one of the places where the command finds a topic's settings.
-    lines = [f"{topic}.{key}={step.settings[key]}\n" for key in ("cleanup.policy", "internal.segment.bytes")]
-    (log_dir / "cleaner-topics.properties").write_text("".join(lines))
+    # Without the small `internal.segment.bytes` that it was filled with: so the round joins segments, too.
+    (log_dir / "cleaner-topics.properties").write_text(f"{topic}.cleanup.policy={step.settings['cleanup.policy']}\n")
     return step, log_dir
 
 
@@ -110,7 +110,7 @@ def show_consumer_offsets() -> None:
     before = Counter(record.key for record in records(partition))
     cleaner("clean", str(log_dir.relative_to(ROOT)), step.partition, "--now", str(step.now_ms))
     after = Counter(record.key for record in records(partition))
-    say(f"before: {sizes}, {before.total()} records of {len(before)} keys")
+    say(f"before: {sizes}, {before.total()} records of {len(before)} keys (markers not counted)")
     say(f"after:  {describe(partition)}, {after.total()} records of {len(after)} keys")
 
 

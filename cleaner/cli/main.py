@@ -99,8 +99,8 @@ Cleans Kafka log directories outside a broker: byte for byte what the log cleane
 leave."""
 
 _EPILOG = """\
-Start with `cleaner plan LOG_DIR`: it changes nothing and shows what there is to clean. Each command has its own help:
-`cleaner clean --help`.
+Start with `cleaner plan LOG_DIR`: it changes nothing and shows what there is to clean. Each command has its own help,
+such as `cleaner clean --help`.
 
 Lines are as long as the terminal is wide, or as COLUMNS says: long names are cut in their middle, long rows become
 several lines. Into a pipe, and with --wide (`cleaner history --wide | less -S`), a row is one line with everything in

@@ -15,6 +15,7 @@ from cleaner.cli.fitting import HELP_COLUMNS, columns, fold, fold_command
 _WIDEST_HELP = 110
 _OPTION_COLUMNS = 32
 _SEPARATOR = "   "  # between parts of a line that may be put on separate lines
+_REMARK = " " * 8  # before what is said of a command that has a line of its own: further in than its folded lines
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -55,9 +56,12 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             yield line
             return
         start = line[: len(line) - len(line.lstrip())]
+        if _SEPARATOR in start:  # what is said of the command in the line above
+            start = _REMARK
         for part in filter(None, (part.strip() for part in line.strip().split(_SEPARATOR))):
             if part.startswith(("cleaner ", "CLEANER_")):
                 yield from fold_command(part, width, start)
+                start = _REMARK
             else:
                 yield from fold(start + part, width, start + "   ")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import pty
 import shutil
@@ -276,6 +277,31 @@ def test_help_is_no_wider_than_the_terminal(
         assert_fits(printed(capsys, [*command, "--help"]), width, [*command])
     monkeypatch.delenv("COLUMNS")
     assert_fits(printed(capsys, [*command, "--help"]), 80, [*command])
+
+
+def test_remark_on_an_example_stands_below_it_further_in(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the example's own depth it could be taken for a part of the command, at its old column it is cut to pieces."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = printed(capsys, ["clean", "--help"]).splitlines()
+    for example, remark in (
+        ("  cleaner clean /var/lib/kafka --all --dry-run", "what would be done, and why not"),
+        ("      --set prices:cleanup.policy=compact", "a bare copy of partition directories"),
+    ):
+        assert lines[lines.index(f"        {remark}") - 1] == example
+
+
+def test_first_lines_of_the_help_are_whole_sentences(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of the source that ends with a colon was taken for a title, and broke its paragraph."""
+    for command in [(), *COMMANDS]:
+        parser = make_parser()
+        for word in command:
+            parser = parser.commands()[word]
+        for text in (parser.description or "", parser.epilog or ""):
+            lines = [*text.splitlines(), ""]
+            broken = [line for line, after in itertools.pairwise(lines) if line.endswith(":") and after[:1].strip()]
+            assert broken == [], command
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "\nclean. Each command has its own help, such as" in printed(capsys, ["--help"])
 
 
 def test_records_and_lines_of_kafka_are_never_folded(

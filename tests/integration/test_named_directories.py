@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -98,6 +98,15 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "empty": root / "empty",
         "missing": root / "dta",
     }
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No command leaves anything in the current directory, where a relative `--to` leads."""
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    yield
+    assert list(here.iterdir()) == []
 
 
 def _traces(root: Path) -> dict[str, tuple[int, int, int]]:

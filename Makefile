@@ -44,6 +44,13 @@ AZURITE := 3.35.0
 # Tools that tools/prepare fetches.
 export PATH := $(CURDIR)/.cache/bin:$(PATH)
 
+# Kernels are kept in the home directory. Without one that can be written to, they are kept in the clone.
+ifeq ($(NUMBA_CACHE_DIR)$(CACHE_DIRECTORY)$(XDG_CACHE_HOME),)
+ifneq ($(shell test -w "$$HOME" && echo writable),writable)
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/kernels
+endif
+endif
+
 .PHONY: demo test bounds warm check bench bench-guard crash day week random-logs goldens kafka-news left-overs fuzz fuzz-serve mutants simulate teeth soak image dist bundle deb packages stores manifests lock python spark tools
 
 python:

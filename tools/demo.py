@@ -75,7 +75,8 @@ def show_tutorial() -> None:
     home = HOME / "tutorial"
     home.mkdir()
     shown = ""
-    with tutorial.Shell(home) as shell:
+    # The first command compiles the kernels, which took two minutes on a busy machine.
+    with tutorial.Shell(home, patience_seconds=1200) as shell:
         for step in tutorial.steps((ROOT / "docs" / "tutorial.md").read_text()):
             if step.heading != shown:
                 heading(step.heading)
@@ -143,4 +144,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except tutorial.CommandFailed as error:
+        sys.exit(f"make demo: this command failed:\n{error}")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"make demo: {error}")

@@ -119,9 +119,13 @@ class Shell:
     Args:
         directory: where it begins.
         inside: a command that runs another one, given to it in what follows.
+        patience_seconds: how long a command may take before it is killed.
     """
 
-    def __init__(self, directory: Path, inside: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, inside: Sequence[str] = (), patience_seconds: float = _PATIENCE_SECONDS
+    ) -> None:
+        self._patience_seconds = patience_seconds
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
         self._process = subprocess.Popen(
@@ -149,7 +153,7 @@ class Shell:
         # What a command reads is not the next command.
         stdin.write(f'{{ {command}\n}} < /dev/null; echo "{_END} $?"\n')
         stdin.flush()
-        watch = threading.Timer(_PATIENCE_SECONDS, self._kill)
+        watch = threading.Timer(self._patience_seconds, self._kill)
         watch.start()
         lines: list[str] = []
         try:
@@ -163,7 +167,7 @@ class Shell:
                     return lines
         finally:
             watch.cancel()
-        raise CommandFailed("\n".join([f"$ {command}", *lines, "and it did not end"]))
+        raise CommandFailed("\n".join([f"$ {command}", *lines, f"it did not end within {self._patience_seconds:g} s"]))
 
     def _kill(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)

@@ -72,3 +72,9 @@ def test_shell_goes_on_in_its_directory_and_tells_of_failures(tmp_path: Path) ->
         assert shell.run("cat; printf c") == ["c"]
         with pytest.raises(CommandFailed, match="status 3"):
             shell.run("(exit 3)")
+
+
+def test_shell_ends_a_command_that_takes_too_long(tmp_path: Path) -> None:
+    """And says how long it waited; the demo waits longer, for the kernels."""
+    with Shell(tmp_path, patience_seconds=0.2) as shell, pytest.raises(CommandFailed, match="did not end"):
+        shell.run("sleep 60")

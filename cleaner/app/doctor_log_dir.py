@@ -16,7 +16,7 @@ from cleaner.app.configuration import Loaded
 from cleaner.app.doctor import Answer, failed, passed, warned
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import counted, human_bytes
 from cleaner.config.values import TopicConfig
 from cleaner.errors import (
     CleanerError,
@@ -104,7 +104,7 @@ class _Examination:
         self._seen = {str(name): list_log_files(self._fs, path) for name, path in listing.current.items()}
         bytes_ = sum(segment.size for seen in self._seen.values() for segment in seen.segments)
         segments = sum(len(seen.segments) for seen in self._seen.values())
-        found = f"{len(self._seen)} partitions, {segments} segments, {human_bytes(bytes_)}"
+        found = f"{counted(len(self._seen), 'partition')}, {counted(segments, 'segment')}, {human_bytes(bytes_)}"
         self.has_listed = True
         if links := listing.left_out():
             more = f"; {len(links) - 1} more" if len(links) > 1 else ""

@@ -29,6 +29,7 @@ from cleaner.app.reports import Refusal
 from cleaner.app.session import Session, as_cleaner_errors, attempt, open_session, require_unlocked, with_progress
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
+from cleaner.base.sizes import counted
 from cleaner.errors import HandoverRefusedError, NotCleanlyShutDownError, UsageError
 from cleaner.settings.cluster import Cluster
 from cleaner.settings.files import read_cleaner_topics
@@ -237,8 +238,8 @@ class _Handover:
         if topic_partition.partition not in replicas:
             raise HandoverRefusedError(
                 place,
-                f"the cluster's topic {topic} has {len(replicas)} partitions, 0 to {len(replicas) - 1}; add partitions "
-                "at the broker, and start it once",
+                f"the cluster's topic {topic} has {counted(len(replicas), 'partition')}, 0 to {len(replicas) - 1}; add "
+                "partitions at the broker, and start it once",
             )
         if replicas[topic_partition.partition] > 1:
             raise HandoverRefusedError(
@@ -325,7 +326,10 @@ class _Handover:
                 len(cluster.image.replicas.get(topic_id, {})),
             )
             if count > len(mine):
-                warn(f"topic {topic}: {len(mine)} partitions here, {count} at the broker: keys may move to others")
+                warn(
+                    f"topic {topic}: {counted(len(mine), 'partition')} here, {count} at the broker: keys may move to "
+                    "others"
+                )
 
     # ---- doing -----------------------------------------------------------------------------------------------------
 

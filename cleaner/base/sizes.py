@@ -50,6 +50,11 @@ def human_bytes(count: float | None) -> str:
     return f"{sign}{value:.1f} {_UNITS[unit]}iB" if unit else f"{sign}{value:.0f} B"
 
 
+def counted(number: int, word: str, form: str = "d") -> str:
+    """Format a count of something, `1 segment` or `2 segments`; `form` is the number's format."""
+    return f"{number:{form}} {word if number == 1 else word + 's'}"
+
+
 def human_rate(bytes_per_second: float | None) -> str:
     """Format a speed limit: `50.0 MiB/s`, `unlimited` for None."""
     return "unlimited" if bytes_per_second is None else f"{human_bytes(bytes_per_second)}/s"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.remote_path import any_path, refuse_remote
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import counted, human_bytes
 from cleaner.cli.arguments import add_way_of_looking, parse_bytes, sources
 from cleaner.cli.check_replicas import run_replicas
 from cleaner.cli.output import json_line, say
@@ -171,12 +171,15 @@ class _Words:
 
     def end(self, totals: CheckTotals) -> int:
         """Print the result; returns the exit code."""
-        read = f"{totals.partitions} partitions, {totals.segments} segments, {human_bytes(totals.bytes)} read"
-        words = [read, f"{totals.damages} damaged" if totals.damages else "nothing is damaged"]
+        read = f"{counted(totals.partitions, 'partition')}, {counted(totals.segments, 'segment')}"
+        words = [
+            f"{read}, {human_bytes(totals.bytes)} read",
+            f"{totals.damages} damaged" if totals.damages else "nothing is damaged",
+        ]
         if totals.notes:
-            words.append(f"{totals.notes} notes")
+            words.append(counted(totals.notes, "note"))
         if totals.repaired or totals.not_repaired:
-            words.append(f"{totals.repaired} files repaired, {totals.not_repaired} not")
+            words.append(f"{counted(totals.repaired, 'file')} repaired, {totals.not_repaired} not")
         if totals.in_use:
             words.append("in use while read")
         self._say("; ".join(words))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleaner.base.json_values import described
 from cleaner.base.mistakes import Mistakes
 from cleaner.base.model import TopicPartition
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import counted, human_bytes
 from cleaner.cli.advice import advice
 from cleaner.cli.arguments import (
     add_common,
@@ -343,7 +343,9 @@ class CleanPrinter:
         if report.batches_packed:
             log_note(_packed_words(report), partition=report.partition)
         if report.retention_deleted_segments:
-            log_note(f"retention deleted {report.retention_deleted_segments} segments", partition=report.partition)
+            log_note(
+                f"retention deleted {counted(report.retention_deleted_segments, 'segment')}", partition=report.partition
+            )
         if self._form == "json":
             print(json_line("clean", report), flush=True)
         else:

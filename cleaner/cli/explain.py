@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import name_without_place
-from cleaner.base.sizes import duration, human_bytes
+from cleaner.base.sizes import counted, duration, human_bytes
 from cleaner.cli.arguments import (
     add_high_watermark,
     add_sampling,
@@ -183,7 +183,7 @@ def show_log(view: LogView, shown: ServiceSnapshot, options: str) -> None:
 
 def _facts_of_log(view: LogView, shown: ServiceSnapshot) -> Iterator[str]:
     yield f"cleanup.policy={view.policy} ({view.policy_origin})"
-    yield f"{view.segments} segments"
+    yield counted(view.segments, "segment")
     if view.sections is not None:
         yield human_bytes(view.sections.total_bytes)
     if view.last_round_ms is not None:
@@ -247,7 +247,7 @@ def _show_entry(entry: PlanEntry, log_dir: Path, options: str) -> None:
 def _facts_of_entry(entry: PlanEntry) -> Iterator[str]:
     if entry.policy_origin:
         yield f"cleanup.policy={entry.policy} ({entry.policy_origin})"
-    yield f"{entry.segments} segments"
+    yield counted(entry.segments, "segment")
     yield human_bytes(entry.bytes)
     if entry.log_end_offset is not None:
         yield f"offsets {entry.log_start_offset} to {entry.log_end_offset}"

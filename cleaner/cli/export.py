@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.remote_path import any_path
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import counted, human_bytes
 from cleaner.cli.arguments import add_as_root
 from cleaner.cli.output import say
 from cleaner.cli.work import prepare_work, run_work
@@ -84,16 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
         return export_topic(arguments.log_dir, arguments.topic, target, options, context)
 
     made = run_work(work, bar, fs=files_for(None, arguments.log_dir))
-    rows, partitions = _counted(made.rows, "row"), _counted(len(made.partitions), "partition")
+    rows, partitions = counted(made.rows, "row"), counted(len(made.partitions), "partition")
     say(
         f"{made.topic}: {rows} of {partitions}, {human_bytes(made.bytes)}: export {made.number} in "
         f"{printable(str(target))}"
     )
     if made.upserts is not None and made.deletes is not None:
         since = "since there was none before" if made.since is None else f"since export {made.since}"
-        say(f"  {since}: {_counted(made.upserts, 'upsert')}, {_counted(made.deletes, 'delete')}")
+        say(f"  {since}: {counted(made.upserts, 'upsert')}, {counted(made.deletes, 'delete')}")
     return 0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

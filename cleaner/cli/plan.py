@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.base.sizes import duration, human_bytes
+from cleaner.base.model import TopicPartition
+from cleaner.base.sizes import counted, duration, human_bytes
 from cleaner.cli.arguments import (
     add_common,
     add_high_watermark,
@@ -33,6 +34,7 @@ from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.config.process_settings import KAFKA_VERSION_KEY
 from cleaner.errors import UsageError
 from cleaner.policy.reasons import Reason
+from cleaner.settings.given import DEFAULT
 
 if TYPE_CHECKING:
     from cleaner.app.plan_report import PlanEntry
@@ -209,6 +211,17 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
     if packed:
         log_note(
             f"batches that stay are packed ({packed[0]}): the same records, not the batches that Kafka would leave"
+        )
+    unknown = {
+        TopicPartition.parse(entry.partition).topic
+        for entry in entries
+        if entry.why is Reason.NOT_COMPACTED and not entry.policy_trusted and entry.policy_origin == DEFAULT
+    }
+    if unknown:
+        compacted = "it is compacted" if len(unknown) == 1 else "some of them are compacted"
+        log_note(
+            f"cleanup.policy of {counted(len(unknown), 'topic')} is only Kafka's default: if {compacted}, say so with "
+            "--metadata-dir, --config, --topics-dir or --set TOPIC:cleanup.policy=compact"
         )
     for entry in entries:
         if entry.key_view:

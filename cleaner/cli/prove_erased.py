@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleaner.base.remote_path import any_path
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import counted, human_bytes
 from cleaner.cli.arguments import add_format
 from cleaner.cli.key_list import add_key_options, given_keys, given_prefixes
 from cleaner.cli.output import json_line, say
@@ -168,7 +168,7 @@ def _print(certificate: Certificate, arguments: argparse.Namespace) -> None:
 
 
 def _what(certificate: Certificate) -> str:
-    sought = f"{certificate.keys} keys" + (f", {certificate.prefixes} prefixes" if certificate.prefixes else "")
+    sought = counted(certificate.keys, "key") + (f", {certificate.prefixes} prefixes" if certificate.prefixes else "")
     counts = [
         f"{count} {words}"
         for count, words in (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleaner.base.listening import Address
 from cleaner.base.remote_path import any_path
+from cleaner.base.sizes import counted
 from cleaner.cli.arguments import add_as_root, add_settings, parse_count, sources
 from cleaner.cli.logs import log_warning
 from cleaner.cli.output import say
@@ -139,7 +140,8 @@ def run(arguments: argparse.Namespace) -> int:
             loop.add_signal_handler(number, stop)
         topics, partitions = served.counts
         copies = f" ({served.compacted} of them from cleaned copies)" if arguments.compacted else ""
-        say(f"serving {topics} topics, {partitions} partitions{copies} at {served.address}, read-only")
+        what = f"{counted(topics, 'topic')}, {counted(partitions, 'partition')}{copies}"
+        say(f"serving {what} at {served.address}, read-only")
 
     with served, contextlib.ExitStack() as stack:
         if arguments.metrics is not None:

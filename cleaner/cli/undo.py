@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleaner.base.sizes import human_bytes
+from cleaner.base.sizes import counted, human_bytes
 from cleaner.cli.arguments import add_as_root, add_format, add_settings, sources
 from cleaner.cli.output import json_line, say, say_refusal
 from cleaner.cli.progress import ProgressBar
@@ -74,7 +74,7 @@ def _show(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
         elif form == "json":
             print(json_line("undo", outcome))
         else:
-            restored = f"{outcome.segments} segments put back ({human_bytes(outcome.bytes)})"
+            restored = f"{counted(outcome.segments, 'segment')} put back ({human_bytes(outcome.bytes)})"
             line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)
             say(f"{outcome.partition}: {restored}, cleaner checkpoint {line}")
     return code

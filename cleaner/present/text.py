@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from cleaner.base import sizes
 from cleaner.base.sizes import duration
 
 
@@ -25,8 +26,8 @@ def count(number: int) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """Format a count of something: `1 log`, `2 logs`."""
-    return f"{count(number)} {word if number == 1 else word + 's'}"
+    """Format a count of something: `1 log`, `1,234 logs`."""
+    return sizes.counted(number, word, ",")
 
 
 def percent(part: float) -> str:

@@ -324,7 +324,7 @@ def a_link(ours: Path, _: Path) -> None:
         (not_empty, "the broker's log is not empty"),
         (was_deleted, "the broker's log is not empty, or had records before"),
         (replicated, "has 3 replicas"),
-        (fewer_partitions, "the cluster's topic prices has 1 partitions"),
+        (fewer_partitions, "the cluster's topic prices has 1 partition"),
         pytest.param(foreign_owner, "belongs to user 12345", marks=pytest.mark.root),
         (a_link, "not a regular file"),
     ],

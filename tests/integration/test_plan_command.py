@@ -98,6 +98,26 @@ def test_plan_of_a_doubtful_policy_is_not_due_and_says_where_it_comes_from(
     assert entry["dirty_bytes"] != 0
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "cleanup.policy of 2 topics is only Kafka's default: if some of them are compacted, say so"),
+        (("--set", "other:cleanup.policy=compact"), "cleanup.policy of 1 topic is only Kafka's default: if it is"),
+        (("--set", "other:cleanup.policy=delete", "--set", "topic:cleanup.policy=compact"), ""),
+    ],
+    ids=["two", "one", "all-known"],
+)
+def test_plan_says_when_a_policy_is_only_kafkas_default(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], said: str
+) -> None:
+    """`delete`, `not compacted` reads like a fact about the topic; `clean --all` leads here and no further."""
+    write_log_dir(tmp_path, keyed_log(), keyed_log("topic-1"), keyed_log("other-0"))
+    main(["plan", str(tmp_path), "--now", str(NOW), *given])
+    err = " ".join(capsys.readouterr().err.split())
+    assert said in err
+    assert ("only Kafka's default" in err) == bool(said)
+
+
 def test_table_shows_a_line_a_partition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """For people."""
     write_log_dir(tmp_path, keyed_log(), keyed_log("other-0"))

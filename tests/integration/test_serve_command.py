@@ -50,7 +50,7 @@ def test_page(tmp_path: Path) -> None:
     command = next(line for line in re.findall(r"^ {4}(\S.*)$", PAGE, re.MULTILINE) if line.startswith("cleaner serve"))
     command = command.replace("/backup/kafka", str(tmp_path)) + f" --listen 127.0.0.1:{port}"
     with started(command) as (process, line):
-        assert line == f"serving 1 topics, 1 partitions at 127.0.0.1:{port}, read-only\n", process.communicate()
+        assert line == f"serving 1 topic, 1 partition at 127.0.0.1:{port}, read-only\n", process.communicate()
         program = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0].replace("9092", str(port))
         program = program.replace("consumer_timeout_ms=2000", "consumer_timeout_ms=700")
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
@@ -80,7 +80,7 @@ def test_page_of_cleaned_copies(tmp_path: Path) -> None:
     more = f" --listen 127.0.0.1:0 --scratch {scratch} --metrics 127.0.0.1:{port}"
     with started(command.replace("/backup/kafka", str(logs)) + more) as (process, line):
         found = re.fullmatch(
-            r"serving 1 topics, 1 partitions \(1 of them from cleaned copies\) at 127.0.0.1:(\d+), read-only\n", line
+            r"serving 1 topic, 1 partition \(1 of them from cleaned copies\) at 127.0.0.1:(\d+), read-only\n", line
         )
         assert found, process.communicate()
         with WireClient(int(found[1])) as client:

@@ -333,7 +333,7 @@ def test_page(bucket: tuple[str, S3Server], tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text()
     (command,) = (line for line in page.splitlines() if line.startswith("    cleaner serve s3://"))
     with started(f"{command.strip()} --listen 127.0.0.1:0") as (process, line):
-        assert line.startswith("serving 1 topics, 1 partitions at 127.0.0.1:"), process.communicate()
+        assert line.startswith("serving 1 topic, 1 partition at 127.0.0.1:"), process.communicate()
         port = int(line.partition("127.0.0.1:")[2].partition(",")[0])
         assert consumed(port, keyed_log().next_offset) == list(range(keyed_log().next_offset))
         process.send_signal(signal.SIGTERM)

@@ -14,7 +14,8 @@ def why_not_available() -> str:
     """Return what is missing, and what to do about it; empty if nothing is missing."""
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{', '.join(missing)} is not installed here: pip install 'kafka-log-cleaner[spark]'"
+        are = "is" if len(missing) == 1 else "are"
+        return f"{', '.join(missing)} {are} not installed here: pip install 'kafka-log-cleaner[spark]'"
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java") if home is None else shutil.which(str(Path(home) / "bin" / "java"))
     if java is None:

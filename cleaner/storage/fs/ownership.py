@@ -16,6 +16,7 @@ import importlib
 import os
 import pkgutil
 import pwd
+import stat
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -108,17 +109,24 @@ def require_owned_by_root(given: Path) -> None:
     try:
         reason = why_way_is_open_to_others(given)
         # If it is missing: the directory above, where others could create one of their own even if it is sticky.
-        reason = reason or why_open_to_others(directory, directory.lstat())
+        about = directory.lstat()
+        is_missing_in_sticky = not given.exists() and reason is None and about.st_mode & stat.S_ISVTX
+        reason = reason or why_open_to_others(directory, about)
     except OSError as error:
         raise LogDirOfflineError(given, error) from error
-    _refuse(given, reason)
+    # Nobody may chown /tmp because of it.
+    _refuse(given, reason, _MAKE_IT.format(given) if is_missing_in_sticky else _CHOWN)
 
 
-def _refuse(given: Path, reason: str | None) -> None:
+_CHOWN = "chown it to the owner of the logs, or to root with chmod go-w"
+_MAKE_IT = "make {} first, as the owner of the logs or as root"
+
+
+def _refuse(given: Path, reason: str | None, remedy: str = _CHOWN) -> None:
     """Raise if there is a reason."""
     if reason is not None:
-        remedy = "chown it to the owner of the logs, or to root with chmod go-w; --as-root works there anyway"
-        raise ForeignDirectoryError(given, f"root would work where others can replace files: {reason}; {remedy}")
+        why = f"root would work where others can replace files: {reason}"
+        raise ForeignDirectoryError(given, f"{why}; {remedy}; --as-root works there anyway")
 
 
 def _directories_in(given: Path) -> list[Path]:

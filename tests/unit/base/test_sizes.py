@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.base.sizes import human_bytes, human_rate, parse_size, slow_rate
+from cleaner.base.sizes import counted, human_bytes, human_rate, parse_size, slow_rate
 from cleaner.config.forms import parse_log_dir_rates
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS
 from cleaner.config.values import CleanerConfig, TopicConfig
@@ -115,3 +115,12 @@ def test_units_are_written_in_one_place() -> None:
         and re.fullmatch(r"\s?([kKMGTPE]i?B)(/s)?", node.value)
     ]
     assert found == []
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "text"),
+    [(0, "d", "0 logs"), (1, "d", "1 log"), (2000, "d", "2000 logs"), (2000, ",", "2,000 logs")],
+)
+def test_counted_has_no_s_for_one(number: int, form: str, text: str) -> None:
+    """`check` of one partition said `1 partitions, 1 segments`."""
+    assert counted(number, "log", form) == text

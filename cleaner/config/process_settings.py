@@ -48,7 +48,7 @@ class ProcessSettings:
         "log.cleaner.io.buffer.size",
         "int",
         "524288",
-        "Bytes of I/O buffers of all threads together.",
+        "Kafka's I/O buffers: checked, but without effect, since the cleaner reads in chunks of its own size (R-592).",
         minimum=0,
         in_bytes=True,
     )

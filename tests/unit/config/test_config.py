@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from cleaner.cli.settings_document import document
-from cleaner.config.definition import Setting
+from cleaner.config.definition import Setting, settings_of
 from cleaner.config.table import BROKER_SETTINGS, TOPIC_SETTINGS, UNUSED_TOPIC_KEYS
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.errors import ConfigError, ConfigErrors
@@ -373,3 +374,18 @@ def test_setting_that_is_read_as_text_refuses_no_configuration(key: str) -> None
     """A broker's file may have `broker.id=`, or a text that a config provider fills in."""
     config = CleanerConfig.from_mapping({key: "", "log.cleaner.threads": "2"})
     assert (key in BROKER_SETTINGS, config.threads) == (True, 2)
+
+
+def test_every_setting_is_read_or_says_that_it_has_no_effect() -> None:
+    """A row alone is accepted, shown and documented, and does nothing: `log.cleaner.io.buffer.size` was such a one."""
+    rows = set((ROOT / "cleaner" / "config").glob("*_settings.py"))
+    sources = [path.read_text() for path in (ROOT / "cleaner").rglob("*.py") if path not in rows]
+    keys_read = {key for key in BROKER_SETTINGS if any(f'.get("{key}"' in source for source in sources)}
+    idle = {
+        row.name
+        for kind in (CleanerConfig, TopicConfig)
+        for field, row in settings_of(kind).values()
+        if not any(re.search(rf"\.{field}\b", source) for source in sources)
+    }
+    known = {key for key, row in BROKER_SETTINGS.items() if "without effect" in row.doc}
+    assert idle - keys_read == known

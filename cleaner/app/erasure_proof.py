@@ -110,7 +110,7 @@ def prove_erased(directories: Sequence[Path], wanted: Wanted, context: CallConte
         wanted: what is looked for.
         context: the caller's file system, clock, progress and stop check.
     Raises:
-        UsageError: there is no such directory, or nothing to look for.
+        UsageError: there is no such directory, or no file in it, or nothing to look for.
     """
     wanted.checked()
     if not directories:
@@ -141,11 +141,26 @@ def prove_erased(directories: Sequence[Path], wanted: Wanted, context: CallConte
         if not answer.is_only_changed(wanted.mentions):
             break
         begun_at, answer = _now(context), search()
+    if answer.result(wanted.mentions) == "proven":
+        for root in roots:
+            _require_files(root, answer)
     partitions = {each.partition for each in answer.files if each.partition is not None}
     for topic in wanted.topics or ():
         if not any(may_be_of_topic(each, topic) for each in partitions):
             context.warn(f"there is no directory of a partition of the topic {topic}: is that its name?")
     return _certificate(answer, roots, wanted, keys, begun_at, _now(context))
+
+
+def _require_files(root: Path, answer: Answer) -> None:
+    """
+    Refuse a directory without a file: a mount point whose disk is missing would be proof that nothing is there.
+
+    Raises:
+        UsageError: no file in it was searched.
+    """
+    above = str(root).rstrip("/")
+    if not any(each.path == above or each.path.startswith(f"{above}/") for each in answer.files):
+        raise UsageError(f"{root}: no file in it to search; is its disk mounted?")
 
 
 def _describer(keys: WantedKeys, wanted: Wanted) -> Callable[[int], tuple[bool, str | None, int | None]]:

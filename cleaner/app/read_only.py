@@ -374,7 +374,7 @@ def prove_erased(
     Returns:
         The certificate; `is_proven`, and `document()` for `json.dump`.
     Raises:
-        UsageError: there is no such directory, or nothing to look for.
+        UsageError: there is no such directory, or no file in it, or nothing to look for.
     """
     from cleaner.app.erasure_proof import Wanted
     from cleaner.app.erasure_proof import prove_erased as prove

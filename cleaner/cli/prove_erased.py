@@ -168,11 +168,13 @@ def _print(certificate: Certificate, arguments: argparse.Namespace) -> None:
 
 
 def _what(certificate: Certificate) -> str:
-    sought = counted(certificate.keys, "key") + (f", {certificate.prefixes} prefixes" if certificate.prefixes else "")
+    sought = counted(certificate.keys, "key") + (
+        f", {certificate.prefixes} prefix{'es' if certificate.prefixes != 1 else ''}" if certificate.prefixes else ""
+    )
     counts = [
         f"{count} {words}"
         for count, words in (
-            (certificate.found_records, "records"),
+            (certificate.found_records, "record" if certificate.found_records == 1 else "records"),
             (certificate.found_raw, "times among other bytes"),
             (certificate.found_mentions, "mentions within records of other keys"),
         )

@@ -133,6 +133,21 @@ def test_records_of_other_topics_do_not_count(log_dir: Path) -> None:
     assert prove(log_dir, topics=["topic"]).result == "found"
 
 
+def test_directory_without_a_file_proves_nothing(
+    log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may be a mount point whose disk is missing; beside another directory, too."""
+    (tmp_path / "disk" / "below").mkdir(parents=True)
+    for places in ([tmp_path / "disk"], [log_dir, tmp_path / "disk"]):
+        certificate = tmp_path / "certificate.json"
+        words = ["prove-erased", *map(str, places), "--key-prefix", "zzz", "--certificate", str(certificate)]
+        assert main(words) == 2
+        assert f"{tmp_path / 'disk'}: no file in it to search; is its disk mounted?" in capsys.readouterr().err
+        assert not certificate.exists()
+    with pytest.raises(cleaner.CleanerError, match="is its disk mounted"):
+        prove(tmp_path / "disk")
+
+
 def test_topic_that_is_not_there_draws_a_warning(
     log_dir: Path, keys: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cleaner
-from cleaner.cli.main import main
+from cleaner.cli.main import main, make_parser
 from cleaner.errors import CleanerError
 from cleaner.log.manager import LogManager
 from cleaner.log.reader import open_reader
@@ -137,6 +137,13 @@ def test_command_given_something_else_says_so_and_writes_nothing(
     assert any(word in out + err for word in WORDS[place]), out + err
     assert "unexpected" not in err
     assert _traces(root) == before
+
+
+def test_every_command_that_takes_a_log_dir_is_in_the_table() -> None:
+    """A new one goes into `COMMANDS`; `throttle` names a log dir to the daemon, and reads none."""
+    parsers = make_parser().commands()
+    taking = {name for name, parser in parsers.items() for action in parser._actions if action.dest == "log_dir"}
+    assert taking - {words[0] for words in COMMANDS.values()} == {"throttle"}
 
 
 def test_partition_directory_is_answered_with_what_was_meant(

@@ -19,13 +19,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.base.sizes import duration
 from cleaner.config.forms import parse_recompression
 from cleaner.config.values import TopicConfig
-from cleaner.errors import (
-    CleanerError,
-    CleaningAborted,
-    ConfigError,
-    as_value,
-    unexpected,
-)
+from cleaner.errors import CleanerError, CleaningAborted, as_value, unexpected
 from cleaner.policy.cleanable import Cleanable, bounds_of, first_young_segment, has_clean_section, range_of_round
 from cleaner.policy.due import due_words, earliest_dirty_timestamp_ms, judge, overdue_at_ms, overdue_ms, watches_time
 from cleaner.policy.reasons import Reason
@@ -39,8 +33,6 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.lock_probe import LockHolder
 from cleaner.storage.log_dir import CachedLogDir, Use
 from cleaner.storage.segment.segment import Segment
-
-_UNREADABLE = Reason.UNREADABLE.words.line
 
 
 def plan_log_dir(
@@ -148,13 +140,10 @@ class _View:
             )
         except CleaningAborted:
             raise
-        except ConfigError as error:
-            reason = Reason.BAD_SETTING
-            return replace(entry, error=str(as_value(error)), why=reason, reason=reason.words.line)
         except CleanerError as error:
-            return replace(entry, error=str(as_value(error)), reason=_UNREADABLE)
+            return _failed(entry, as_value(error))
         except Exception as error:  # noqa: BLE001 - an internal error about one log must not hide the others
-            return replace(entry, error=str(unexpected(self.directory, error)), reason=_UNREADABLE)
+            return _failed(entry, unexpected(self.directory, error))
 
     def _describe(self, entry: PlanEntry, resolved: ResolvedTopic) -> PlanEntry:
         """Add the topic's settings and warnings."""
@@ -176,9 +165,8 @@ class _View:
         verdict = standing(resolved, is_named=self.is_named, trust_default=trust_default)
         if resolved.config.compact:
             entry = self._weigh(entry, resolved, files)
-        if not verdict.is_allowed:
-            why = Reason.POLICY_NOT_TRUSTED if resolved.config.compact else Reason.NOT_COMPACTED
-            return replace(entry, is_due=False, why=why, reason=verdict.reason)
+        if verdict.why is not None:
+            return replace(entry, is_due=False, why=verdict.why, reason=verdict.reason)
         return self._as_log_dir_allows(entry)
 
     def _as_log_dir_allows(self, entry: PlanEntry) -> PlanEntry:
@@ -347,6 +335,11 @@ class _View:
             undecided=undecided,
             lag_ends_ms=None if young is None else young.largest_timestamp() + lag_ms,
         )
+
+
+def _failed(entry: PlanEntry, error: CleanerError) -> PlanEntry:
+    why = Reason.of_error(error)
+    return replace(entry, error=str(error), why=why, reason=why.words.line)
 
 
 def _figure_of_bound(entry: PlanEntry) -> str:

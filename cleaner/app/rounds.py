@@ -103,7 +103,14 @@ class Work:
 
     def due(self) -> Due:
         """Tell whether it is due; may read the times of its dirty segments."""
+        if self.found.cleanable_bytes == 0 and self.lacks_high_watermark:
+            return Due(False, load_partition.NO_HIGH_WATERMARK)
         return due(self.log, self.found, self.topic, self.now_ms)
+
+    @property
+    def lacks_high_watermark(self) -> bool:
+        """Whether nothing counts as replicated."""
+        return load_partition.lacks_high_watermark(self.session, self.log.topic_partition, self.options.high_watermark)
 
     def write_checkpoint(self, offset: int) -> None:
         """Write the partition's line in `cleaner-offset-checkpoint`, unless the writer has cut the log since."""
@@ -414,6 +421,6 @@ def _unfinished(report: CleanReport, result: RoundResult, log: LoadedLog) -> Cle
 
 
 def _why_nothing(work: Work, found: Cleanable) -> str:
-    if load_partition.lacks_high_watermark(work.session, work.log.topic_partition, work.options.high_watermark):
+    if work.lacks_high_watermark:
         return load_partition.NO_HIGH_WATERMARK
     return f"nothing to clean from offset {found.first_dirty_offset} on: the range ends at the {found.bounded_by}"

@@ -21,14 +21,19 @@ class PolicyStanding:
     Whether the policy allows cleaning a topic.
 
     Attributes:
-        is_allowed: it may be cleaned.
+        why: why it may not be cleaned; None: it may.
         refuses_keyless: but not if its range has a record without a key.
-        reason: why it may not be cleaned, in words for the operator.
+        reason: `why` in words for the operator.
     """
 
-    is_allowed: bool
+    why: Reason | None = None
     refuses_keyless: bool = False
     reason: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it may be cleaned."""
+        return self.why is None
 
 
 def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) -> PolicyStanding:
@@ -44,15 +49,16 @@ def standing(resolved: ResolvedTopic, *, is_named: bool, trust_default: bool) ->
     if not resolved.config.compact:
         policy = policy_words(resolved.config) or "empty"
         return PolicyStanding(
-            False,
+            Reason.NOT_COMPACTED,
             reason=f"cleanup.policy is {policy} ({origin}), so it is not compacted; if it should be, "
             "set it for this topic",
         )
     if is_named or resolved.policy_trusted:
-        return PolicyStanding(True)
+        return PolicyStanding()
     if is_trusted(resolved, trust_default=trust_default):
-        return PolicyStanding(True, refuses_keyless=True)
-    return PolicyStanding(False, reason=Reason.POLICY_NOT_TRUSTED.words.line.format(detail=origin))
+        return PolicyStanding(refuses_keyless=True)
+    why = Reason.POLICY_NOT_TRUSTED
+    return PolicyStanding(why, reason=why.words.line.format(detail=origin))
 
 
 def is_trusted(resolved: ResolvedTopic, *, trust_default: bool) -> bool:

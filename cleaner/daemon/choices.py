@@ -19,7 +19,7 @@ from cleaner.config.values import CleanerConfig
 from cleaner.daemon.jobs import DONE, FAILED, JobBook
 from cleaner.daemon.log_dir_backoff import LogDirBackoff
 from cleaner.daemon.log_dir_watch import DirLook
-from cleaner.daemon.log_status import UNREADABLE, LogStatus
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.pauses import Pauses
 from cleaner.errors import SteeringError
 from cleaner.policy.due import watches_time
@@ -303,7 +303,7 @@ class Choices:
             verdict = verdicts.get(partition)
             if verdict is None:
                 self.jobs.end(partition, FAILED, "its log is gone, or may no longer be cleaned", now_ms)
-            elif verdict.reason is Reason.NOTHING_TO_CLEAN:
+            elif verdict.reason in (Reason.NOTHING_TO_CLEAN, Reason.NO_HIGH_WATERMARK):
                 self.jobs.end(partition, DONE, verdict.words(), now_ms)
         self.invalidate()
 
@@ -328,4 +328,4 @@ def _with_two_homes(log: LogStatus) -> LogStatus:
     Return a log that is left alone because another log dir has its partition too (D-14): which is right is unknown.
     """
     error = "its partition has a directory in more than one of log.dirs; a broker would not start"
-    return replace(log, facts=None, why=UNREADABLE, error=error, has_segments_to_delete=False)
+    return log.left_alone(error)

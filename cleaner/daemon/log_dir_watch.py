@@ -28,7 +28,7 @@ from cleaner.base import concurrency
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.daemon.log_status import UNREADABLE, LogStatus
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.log_watch import Lines, Moment, WatchedLog, proves_unchanged
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import LogDirOfflineError, describe
@@ -271,7 +271,7 @@ class WatchedLogDir:
             for partition, directory in sorted(self._listing.current.items())
         }
         self._linked = tuple(
-            LogStatus(partition, str(self.path), path, why=UNREADABLE, error=NEVER_FOLLOWED)
+            LogStatus(partition, str(self.path), path).left_alone(NEVER_FOLLOWED)
             for partition, path in self._listing.linked.items()
         )
         self._names = names

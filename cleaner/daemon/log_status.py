@@ -15,9 +15,6 @@ from cleaner.policy.sections import Sections
 from cleaner.policy.selection_context import LogFacts
 from cleaner.settings import ResolvedTopic
 
-UNREADABLE = Reason.UNREADABLE.words.line
-"""Why a log with an `error` may not be cleaned; the error itself is only in `error`."""
-
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
@@ -29,8 +26,9 @@ class LogStatus:
         policy, policy_origin: `cleanup.policy` and where it comes from; empty when unknown.
         segments: how many.
         sections: None if the log could not be read.
-        facts: for the choice of the next log; None: it may not be cleaned, and `why` says why.
-        why: why it may not be cleaned, or why it unexpectedly has nothing to clean; may be empty if there are facts.
+        facts: for the choice of the next log; None: it may not be cleaned.
+        held_by: why it has no facts; None: it has.
+        why: `held_by` in words for the operator.
         error: why it cannot be read; empty if it can.
         warnings: of its settings.
         topic: its settings; None if they are unknown.
@@ -49,6 +47,7 @@ class LogStatus:
     segments: int = 0
     sections: Sections | None = None
     facts: LogFacts | None = None
+    held_by: Reason | None = None
     why: str = ""
     error: str = ""
     warnings: tuple[str, ...] = ()
@@ -58,6 +57,11 @@ class LogStatus:
     deleted_files: int = 0
     resolved: ResolvedTopic | None = None
     topic_id: UUID | None = None
+
+    def left_alone(self, error: str, held_by: Reason = Reason.UNREADABLE) -> LogStatus:
+        """Return it as that of a log that may not be cleaned because of an error."""
+        held = replace(self, facts=None, held_by=held_by, why=held_by.words.line, error=error)
+        return replace(held, has_segments_to_delete=False)
 
     def retention_facts(self) -> LogFacts:
         """Return the facts for retention; a log that is not compacted has no other facts."""

@@ -22,17 +22,17 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.app.session import as_cleaner_errors
 from cleaner.app.trust import is_trusted, origin_of_policy, policy_words, standing
 from cleaner.base.model import TopicPartition
 from cleaner.config.table import LONG_MAX
 from cleaner.config.values import TopicConfig
-from cleaner.daemon.log_status import UNREADABLE, LogStatus
+from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import CleanerError, describe
 from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
 from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.reasons import Reason
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
 from cleaner.policy.selection_context import LogFacts
@@ -177,7 +177,7 @@ class WatchedLog:
             except CleanerError as error:
                 self._proves_unchanged = False
                 if not isinstance(error.__cause__, FileNotFoundError):
-                    return self._failed(at, str(error))
+                    return self._failed(at, str(error), Reason.of_error(error))
                 if not at.fs.exists(self.directory):
                     self._status = None
                     return None
@@ -230,16 +230,14 @@ class WatchedLog:
             self._active_path = self.directory / segment_file_name(base_offset, LOG)
         self._directory_state, self._proves_unchanged = state, proves_unchanged(state, at.now_ms)
 
-    def _failed(self, at: Moment, error: str) -> LogStatus:
+    def _failed(self, at: Moment, error: str, held_by: Reason = Reason.UNREADABLE) -> LogStatus:
         status = LogStatus(
             self.partition,
             self.log_dir,
             self.directory,
             segments=len(self._files.segments),
-            why=UNREADABLE,
-            error=error,
             topic_id=self._topic_id,
-        )
+        ).left_alone(error, held_by)
         # The settings themselves may be the error; then the policy is shown as empty.
         with contextlib.suppress(CleanerError):
             resolved = at.settings.topic(self.partition.topic, self._topic_id)
@@ -261,7 +259,7 @@ class WatchedLog:
         seen: LogSummary | LoadedLog = log
         if topic.compact:
             earliest_ms, found, seen = self._weigh(at, log, lines, topic)
-            if verdict.is_allowed:
+            if verdict.why is None:
                 facts = LogFacts(
                     self.partition,
                     self.log_dir,
@@ -273,10 +271,8 @@ class WatchedLog:
                     has_unfinished_swap=at.use is Use.CLOSED and files.temporary_files.unfinished > 0,
                     takes_whole_log=topic.takes_whole_log,
                     expires_after_ms=topic.expires_after_ms,
+                    lacks_high_watermark=lines.high_watermark is None,
                 )
-        why = verdict.reason
-        if facts is not None and facts.cleanable.cleanable_bytes == 0 and lines.high_watermark is None:
-            why = NO_HIGH_WATERMARK
         return LogStatus(
             self.partition,
             self.log_dir,
@@ -286,7 +282,8 @@ class WatchedLog:
             segments=len(files.segments),
             sections=sections_of(seen, found, topic.delete_retention_ms),
             facts=facts,
-            why=why,
+            held_by=verdict.why,
+            why=verdict.reason,
             warnings=resolved.warnings,
             topic=topic,
             resolved=resolved,

@@ -39,6 +39,7 @@ class LogView:
         last_round_ms: when its last round ended, wall clock; None: not in this process.
         warnings: of its settings.
         settings: its topic's settings that affect cleaning, if they were asked for; otherwise empty.
+        held_by: why it has no verdict; None: it has one.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio", "standing")
@@ -55,6 +56,7 @@ class LogView:
     last_round_ms: int | None = None
     warnings: tuple[str, ...] = ()
     settings: tuple[SettingInForce, ...] = ()
+    held_by: Reason | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -66,7 +68,8 @@ class LogView:
         """Its verdict's reason, or why it has no verdict."""
         if self.verdict is not None:
             return self.verdict.reason
-        return Reason.UNREADABLE if self.error else Reason.NOT_COMPACTED
+        # A daemon before 0.2.0 does not say.
+        return self.held_by or (Reason.UNREADABLE if self.error else Reason.NOT_COMPACTED)
 
     @property
     def standing(self) -> str:
@@ -183,7 +186,7 @@ class Counts:
 def _unreadable(logs: Sequence[LogView]) -> tuple[UnreadableLogs, ...]:
     alike: dict[str, list[TopicPartition]] = {}
     for view in logs:
-        if view.reason is Reason.UNREADABLE:
+        if view.reason.is_error:
             alike.setdefault(view.error, []).append(view.partition)
     found = [UnreadableLogs(error, len(partitions), min(partitions)) for error, partitions in alike.items()]
     return tuple(sorted(found, key=lambda each: (-each.count, each.first))[:_MAX_ERRORS])

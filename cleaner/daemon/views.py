@@ -30,6 +30,7 @@ def log_view(log: LogStatus, verdict: CleaningStatus | None, last_round_ms: int 
         segments=log.segments,
         sections=log.sections,
         verdict=verdict,
+        held_by=log.held_by,
         why=verdict.words() if verdict is not None else log.why,
         error=log.error,
         last_round_ms=last_round_ms,

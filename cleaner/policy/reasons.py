@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from cleaner.errors import ConfigError
+
 
 class Tone(enum.Enum):
     """How good or bad a reason is; the values are CSS classes of the page."""
@@ -50,11 +52,16 @@ class Reason(enum.Enum):
     HORIZON_PASSED = "horizon_passed"
     CHECKPOINT_RESET = "checkpoint_reset"
     UNFINISHED_SWAP = "unfinished_swap"
-    # Only in `plan`, which also judges logs from which a daemon does not choose.
     NO_HIGH_WATERMARK = "no_high_watermark"
+    # Of logs that there is nothing to choose about.
     POLICY_NOT_TRUSTED = "policy_not_trusted"
     BAD_SETTING = "bad_setting"
     UNREADABLE = "unreadable"
+
+    @staticmethod
+    def of_error(error: Exception) -> Reason:
+        """Return why a log is not cleaned that could not be judged because of an error."""
+        return Reason.BAD_SETTING if isinstance(error, ConfigError) else Reason.UNREADABLE
 
     @property
     def words(self) -> ReasonWords:
@@ -72,6 +79,11 @@ class Reason(enum.Enum):
         return self in _DUE_AND_FREE
 
     @property
+    def is_error(self) -> bool:
+        """Tell whether a log with this reason could not be judged because of an error."""
+        return self in _ERRORS
+
+    @property
     def is_candidate(self) -> bool:
         """Tell whether Kafka would weigh such a log at all (R-420); one of an offline log dir has left it (R-722)."""
         return self not in _NO_CANDIDATES
@@ -80,6 +92,7 @@ class Reason(enum.Enum):
 # Tuples, which compare by identity: these are asked for every log several times a turn.
 _DUE = (Reason.OVERDUE, Reason.OVER_RATIO)
 _DUE_AND_FREE = (*_DUE, Reason.HORIZON_PASSED, Reason.REQUESTED, Reason.CHECKPOINT_RESET, Reason.UNFINISHED_SWAP)
+_ERRORS = (Reason.BAD_SETTING, Reason.UNREADABLE)
 _NO_CANDIDATES = frozenset(
     (
         Reason.IN_PROGRESS,

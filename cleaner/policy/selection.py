@@ -188,7 +188,7 @@ def _reason(log: LogFacts, dueness: Reason, context: SelectionContext) -> Reason
     # nothing to clean. Kafka does the first at each turn and the second when it starts.
     is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap or _has_horizon_passed(log, dueness, context)
     if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
-        return Reason.NOTHING_TO_CLEAN
+        return Reason.NO_HIGH_WATERMARK if log.lacks_high_watermark else Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in context.requested
     if not is_requested:
         if dueness is Reason.UNDER_RATIO and not is_odd:

@@ -86,8 +86,6 @@ def explain_log(view: LogView, shown: ServiceSnapshot) -> Explanation:
         shown: the daemon it belongs to, with its settings.
     """
     reason, verdict = view.reason, view.verdict
-    if verdict is None and not view.error and "compact" in view.policy.split(","):
-        reason = Reason.POLICY_NOT_TRUSTED
     words = reason.words
     places = {"name": str(view.partition), "log_dir": quote(view.log_dir)}
     meaning, settings, commands = words.meaning, words.settings, words.commands

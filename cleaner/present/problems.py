@@ -70,9 +70,8 @@ def _of_logs(shown: ServiceSnapshot) -> Iterator[Problem]:
         others = f" and {alike.count - 1} more" if alike.count > 1 else ""
         words = f"{alike.first}{others} cannot be read: {alike.error}"
         yield Problem(words, f"cleaner explain {quote(str(alike.first))}")
-    more = shown.counts.standings.get(Reason.UNREADABLE.value, 0) - sum(
-        alike.count for alike in shown.counts.unreadable
-    )
+    errors = sum(shown.counts.standings.get(reason.value, 0) for reason in Reason if reason.is_error)
+    more = errors - sum(alike.count for alike in shown.counts.unreadable)
     if more > 0:
         yield Problem(f"{more} more cannot be read")
     for entry in shown.quarantine[:_MAX_NAMED]:

@@ -1,4 +1,4 @@
-"""`plan`, `clean`, the daemon's look and round, and the twin agree on the cleanable range of a log."""
+"""`plan`, `clean`, the daemon's look and round, and the twin agree on the range of a log and why it is not cleaned."""
 
 from __future__ import annotations
 
@@ -11,16 +11,29 @@ import pytest
 
 import cleaner
 from cleaner.app import inspect_log
+from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.options import CallContext, CleanOptions
+from cleaner.app.plan_log_dir import plan_log_dir
+from cleaner.app.reports import Skipped
+from cleaner.base.clock import StillClock
+from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
+from cleaner.daemon.choices import Choices
+from cleaner.daemon.snapshot import Counts, LogView
+from cleaner.daemon.views import log_view
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.due import judge
+from cleaner.policy.reasons import Reason
+from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
+from cleaner.state.quarantine import Quarantine
+from cleaner.storage.fs.file_system import FileSystem
 from tests.integration.daemons import WAIT_SECONDS, daemon, settings_for
-from tests.integration.log_dirs import offsets
+from tests.integration.log_dirs import keyed_log, offsets
 from tests.property.closed_logs import load_by_twin, write
 from tests.reference.log_state import LogState, Settings, cleanable_range
 from tests.support.batch_reader import batch_info, split_batches
-from tests.support.log_builder import START_MS
+from tests.support.log_builder import START_MS, write_log_dir
 from tests.unit.daemon.watching import Watch
 
 MIN_RATIO = 0.2
@@ -121,3 +134,46 @@ def test_look_at_a_log_that_has_lost_an_index_is_that_of_a_load(tmp_path: Path, 
         wanted = (entry.first_dirty_offset, entry.first_uncleanable_offset, entry.dirty_bytes)
         seen = facts.cleanable
         assert (seen.first_dirty_offset, seen.first_uncleanable_offset, seen.cleanable_bytes) == wanted, name
+
+
+def views_of(log_dir: Path, given: Sources, now_ms: int = NOW_MS) -> dict[str, LogView]:
+    """Show each log of a log dir as a daemon does before its first round."""
+    config = SettingsResolver(FileSystem(), None, given).cleaner
+    choices = Choices(StillClock(now_ms), Quarantine(FileSystem(), log_dir.parent / "state", pytest.fail), config)
+    choices.take_looks({str(log_dir): Watch(log_dir, given, config, now_ms=now_ms).look(0)})
+    verdicts = {verdict.partition: verdict for verdict in choices.survey().verdicts}
+    return {str(log.partition): log_view(log, verdicts.get(log.partition), None) for log in choices.logs}
+
+
+def test_plan_daemon_and_clean_give_one_reason(tmp_path: Path) -> None:
+    """The same code, in the same words, also where there is nothing to choose about."""
+    log_dir, topics_dir = tmp_path / "logs", tmp_path / "topics"
+    topics_dir.mkdir()
+    named = {"bad": "cleanup.policy=compacted", "deleted": "cleanup.policy=delete", "clean": "cleanup.policy=compact"}
+    named |= {"alone": "cleanup.policy=compact", "dirty": "cleanup.policy=compact"}
+    for topic, line in named.items():
+        (topics_dir / f"{topic}.properties").write_text(f"{line}\n")
+    logs = {topic: keyed_log(f"{topic}-0") for topic in (*named, "default")}
+    ends = {log.topic_partition: log.next_offset for topic, log in logs.items() if topic != "alone"}
+    write_log_dir(log_dir, *logs.values(), high_watermarks=ends, cleaner_offsets={TopicPartition("clean", 0): 60})
+    given = Sources(config={"cleanup.policy": "compact"}, topics_dir=topics_dir)
+    entries = {entry.partition: entry for entry in plan_log_dir(log_dir, given, CallContext.of(now_ms=NOW_MS))}
+    views = views_of(log_dir, given)
+    wanted = {
+        "alone-0": Reason.NO_HIGH_WATERMARK,
+        "bad-0": Reason.BAD_SETTING,
+        "clean-0": Reason.NOTHING_TO_CLEAN,
+        "default-0": Reason.POLICY_NOT_TRUSTED,
+        "deleted-0": Reason.NOT_COMPACTED,
+        "dirty-0": Reason.OVER_RATIO,
+    }
+    assert {name: entry.why for name, entry in entries.items()} == wanted
+    assert {name: view.reason for name, view in views.items()} == wanted
+    assert Counts.of(list(views.values())).standings == {reason.value: 1 for reason in wanted.values()}
+    assert (views["bad-0"].error, views["bad-0"].why) == (entries["bad-0"].error, entries["bad-0"].reason)
+    skipped = list(clean_log_dir(log_dir, None, given, CleanOptions(), CallContext.of(now_ms=NOW_MS)))
+    words = {each.partition: each.reason for each in skipped if isinstance(each, Skipped)}
+    assert words.keys() == {"alone-0", "clean-0", "default-0", "deleted-0"}
+    for name, reason in words.items():
+        assert views[name].why == reason, name
+        assert entries[name].reason.startswith(reason), name

@@ -6,6 +6,7 @@ import pytest
 
 from cleaner.app.trust import PolicyStanding, standing
 from cleaner.config.values import TopicConfig
+from cleaner.policy.reasons import Reason
 from cleaner.settings import ResolvedTopic
 from cleaner.settings.sources import SetOption, Sources
 
@@ -18,19 +19,29 @@ def resolved(policy: str, *, trusted: bool = False, unscoped_set: bool = False) 
 @pytest.mark.parametrize(
     ("topic", "is_named", "trust_default", "expected"),
     [
-        pytest.param(resolved("compact", trusted=True), False, False, PolicyStanding(True), id="said-of-this-topic"),
-        pytest.param(resolved("compact"), True, False, PolicyStanding(True), id="named"),
-        pytest.param(resolved("compact,delete"), True, False, PolicyStanding(True), id="compact-and-delete"),
-        pytest.param(resolved("compact"), False, True, PolicyStanding(True, True), id="default-trusted-if-keyed"),
-        pytest.param(resolved("compact"), False, False, PolicyStanding(False), id="default-not-trusted"),
+        pytest.param(resolved("compact", trusted=True), False, False, PolicyStanding(), id="said-of-this-topic"),
+        pytest.param(resolved("compact"), True, False, PolicyStanding(), id="named"),
+        pytest.param(resolved("compact,delete"), True, False, PolicyStanding(), id="compact-and-delete"),
         pytest.param(
-            resolved("compact", unscoped_set=True), False, True, PolicyStanding(False), id="unscoped-set-never"
+            resolved("compact"), False, True, PolicyStanding(refuses_keyless=True), id="default-trusted-if-keyed"
         ),
         pytest.param(
-            resolved("compact", unscoped_set=True), True, False, PolicyStanding(True), id="unscoped-set-named"
+            resolved("compact"), False, False, PolicyStanding(Reason.POLICY_NOT_TRUSTED), id="default-not-trusted"
         ),
-        pytest.param(resolved("delete", trusted=True), True, True, PolicyStanding(False), id="delete-never"),
-        pytest.param(resolved("", trusted=True), True, True, PolicyStanding(False), id="empty-policy-never"),
+        pytest.param(
+            resolved("compact", unscoped_set=True),
+            False,
+            True,
+            PolicyStanding(Reason.POLICY_NOT_TRUSTED),
+            id="unscoped-set-never",
+        ),
+        pytest.param(resolved("compact", unscoped_set=True), True, False, PolicyStanding(), id="unscoped-set-named"),
+        pytest.param(
+            resolved("delete", trusted=True), True, True, PolicyStanding(Reason.NOT_COMPACTED), id="delete-never"
+        ),
+        pytest.param(
+            resolved("", trusted=True), True, True, PolicyStanding(Reason.NOT_COMPACTED), id="empty-policy-never"
+        ),
     ],
 )
 def test_topic_is_cleaned_as_its_policy_is_known(
@@ -38,7 +49,7 @@ def test_topic_is_cleaned_as_its_policy_is_known(
 ) -> None:
     """A topic that is not allowed says why and where its policy comes from."""
     found = standing(topic, is_named=is_named, trust_default=trust_default)
-    assert (found.is_allowed, found.refuses_keyless) == (expected.is_allowed, expected.refuses_keyless)
+    assert (found.why, found.refuses_keyless) == (expected.why, expected.refuses_keyless)
     assert found.is_allowed or "somewhere" in found.reason
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.app.load_partition import NO_HIGH_WATERMARK
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.daemon.log_status import LogStatus
@@ -145,11 +144,11 @@ def test_a_change_of_the_high_watermark_is_seen(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     log = watch.log()
     assert log.facts is not None
-    assert (log.facts.cleanable.cleanable_bytes, log.why) == (0, NO_HIGH_WATERMARK)
+    assert (log.facts.cleanable.cleanable_bytes, log.facts.lacks_high_watermark) == (0, True)
     checkpoint(tmp_path, "replication", 25)
     log = watch.log()
     assert log.facts is not None
-    assert (log.facts.cleanable.first_uncleanable_offset, log.why) == (20, "")
+    assert (log.facts.cleanable.first_uncleanable_offset, log.facts.lacks_high_watermark) == (20, False)
 
 
 def test_minimum_lag_expires_to_the_millisecond(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ A look locks nothing and changes nothing, so a broker or a writer may be at work
 change during the look is looked at again, and one that cannot be read is shown as an error of that log alone.
 
     what the look finds                            condition     what follows
-    no answer, damaged checkpoints, read-only      offline       looked at again after a growing delay
+    no answer, damaged files of its own, read-only offline       looked at again after a growing delay
     held by a broker or another cleaner            locked        looked at and shown all the same
     no clean-shutdown marker, and no live writer   needs recovery, or the next round recovers it (`cleaner.recover`)
     otherwise                                      online        next to a live writer even without a marker
@@ -20,7 +20,9 @@ from __future__ import annotations
 import errno
 import operator
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from cleaner.app.session import as_cleaner_errors
@@ -39,6 +41,7 @@ from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileState, FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport
 from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, LogDirListing, OffsetKind, Use
+from cleaner.storage.segment.names import META_PROPERTIES
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
 JUDGING_NS = 100_000_000
@@ -107,7 +110,7 @@ class WatchedLogDir:
         self._logs: dict[TopicPartition, WatchedLog] = {}
         self._linked: tuple[LogStatus, ...] = ()
         self._offsets: dict[OffsetKind, dict[TopicPartition, int]] = {}
-        self._offset_states: dict[OffsetKind, FileState] = {}
+        self._own_files: dict[str, FileState] = {}
         self._last = DirLook()
         self._failure: Retry | None = None
         self._progress = (0, 0)
@@ -160,7 +163,7 @@ class WatchedLogDir:
         delays = RetryDelays.of(self._config)
         self._failure = after_failure(self._failure, now_ms, detail, delays)
         self._names = None
-        self._offset_states.clear()
+        self._own_files.clear()
         facts = LogDirFacts(DirCondition.OFFLINE, detail, self._failure.not_before_ms)
         return replace(self._last, facts=facts, beside_writer=False, free_bytes=None, total_bytes=None)
 
@@ -171,8 +174,7 @@ class WatchedLogDir:
         if space.is_read_only:
             raise LogDirOfflineError(self.path, OSError(errno.EROFS, "the file system is read-only"))
         # Before the logs: a checkpoint slightly older than its log says that less is replicated, never more.
-        for kind in (OffsetKind.CLEANER, OffsetKind.HIGH_WATERMARK, OffsetKind.LOG_START):
-            self._read_offsets(kind, now_ms)
+        self._read_own_files(now_ms)
         self._list()
         self._settings.refresh(self._names or (), now_ms)
         lock, use = self._log_dir.look()
@@ -276,15 +278,25 @@ class WatchedLogDir:
         )
         self._names = names
 
-    def _read_offsets(self, kind: OffsetKind, now_ms: int) -> None:
-        """Read a checkpoint if it is another file than last time: checkpoints are replaced, never changed in place."""
+    def _read_own_files(self, now_ms: int) -> None:
+        """Read the files of the directory as a whole, those that `LogDir.check` reads: none may be damaged."""
+
+        def take_offsets(kind: OffsetKind) -> None:
+            self._offsets[kind] = self._log_dir.offsets(kind)
+
+        for kind in OffsetKind:
+            self._read_own_file(kind.value, partial(take_offsets, kind), now_ms)
+        self._read_own_file(META_PROPERTIES, self._log_dir.meta_properties, now_ms)
+
+    def _read_own_file(self, name: str, read: Callable[[], object], now_ms: int) -> None:
+        """Read a file if it is another one than last time: such files are replaced, never changed in place."""
         try:
-            state = FileState.of(self._fs.stat(self.path / kind.value))
+            state = FileState.of(self._fs.stat(self.path / name))
         except FileNotFoundError:
             state = FileState()
-        if state != self._offset_states.get(kind):
-            self._offsets[kind] = self._log_dir.offsets(kind)
+        if state != self._own_files.get(name):
+            read()
             if proves_unchanged(state, now_ms):
-                self._offset_states[kind] = state
+                self._own_files[name] = state
             else:
-                self._offset_states.pop(kind, None)
+                self._own_files.pop(name, None)

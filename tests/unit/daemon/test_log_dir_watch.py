@@ -13,7 +13,7 @@ import pytest
 
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import CleanerConfig
-from cleaner.errors import LogDirOfflineError
+from cleaner.errors import CorruptCheckpointError, LogDirOfflineError
 from cleaner.policy.selection_context import DirCondition
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.fs.file_system import FileSystem, Space
@@ -252,17 +252,21 @@ def test_missing_log_dir_is_offline_until_it_exists(tmp_path: Path) -> None:
     assert len(watch.look().logs) == 1
 
 
-def test_damaged_checkpoint_takes_the_log_dir_offline(tmp_path: Path) -> None:
-    """It holds lines of every partition, so none may be cleaned; the file and the byte are named."""
+@pytest.mark.parametrize("name", [*(kind.value for kind in OffsetKind), "meta.properties"])
+def test_damaged_file_of_the_whole_log_dir_takes_it_offline(tmp_path: Path, name: str) -> None:
+    """It concerns every partition, so none may be cleaned; commands refuse the directory in the same words."""
     write_log_dir(tmp_path, small_log())
     watch = Watch(tmp_path)
     watch.look()
-    good = (tmp_path / "replication-offset-checkpoint").read_bytes()
-    (tmp_path / "replication-offset-checkpoint").write_text("0\n1\nnonsense\n")
+    good = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_text("0\n1\nnonsense\n" if name != "meta.properties" else "version=9\n")
     look = watch.look()
     assert look.facts.condition is DirCondition.OFFLINE
-    assert "replication-offset-checkpoint: at byte 4" in look.facts.detail
-    (tmp_path / "replication-offset-checkpoint").write_bytes(good)
+    with pytest.raises(CorruptCheckpointError) as refused:
+        LogDir(FS, tmp_path).check()
+    assert look.facts.detail == str(refused.value)
+    assert f"{name}: at byte" in look.facts.detail
+    (tmp_path / name).write_bytes(good)
     assert watch.look().facts.condition is DirCondition.ONLINE
 
 
@@ -279,7 +283,7 @@ def test_checkpoints_are_read_only_when_they_have_changed(tmp_path: Path, monkey
     write_log_dir(tmp_path, small_log("topic-0"), small_log("topic-1"))
     watch = Watch(tmp_path)
     watch.look()
-    assert sorted(kind.name for kind in read) == ["CLEANER", "HIGH_WATERMARK", "LOG_START"]
+    assert read == list(OffsetKind)
     read.clear()
     watch.look()
     assert read == []

@@ -96,8 +96,9 @@ def test_second_look_opens_nothing_and_returns_the_same_value(tmp_path: Path) ->
     fs.calls.clear()
     assert watch.log() is first
     assert (fs.calls["list"], fs.calls["open"]) == (0, 1), "the lock file alone is not there to be opened"
-    # Directory and active segment; three checkpoints; two files of settings, and where a metadata log would be.
-    assert fs.calls["stat"] == 2 + 3 + 3
+    # Directory and active segment; four checkpoints and `meta.properties`; two files of settings, and where a metadata
+    # log would be.
+    assert fs.calls["stat"] == 2 + 5 + 3
 
 
 def test_append_to_the_active_segment_is_seen_without_a_listing(tmp_path: Path) -> None:

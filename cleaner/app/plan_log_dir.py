@@ -251,7 +251,7 @@ class _View:
             takes_whole_log=topic.takes_whole_log,
         )
         log = look.log
-        if not (is_watched and isinstance(log, LoadedLog) and has_clean_section(look.found, log.high_watermark)):
+        if not (is_watched and isinstance(log, LoadedLog) and has_clean_section(log, look.found)):
             return entry
         from cleaner.cleaning.round.quiet import find_quiet_work  # loads kernels, which other topics do not need
 

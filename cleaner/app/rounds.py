@@ -94,12 +94,11 @@ class Work:
     def packs_clean(self) -> bool:
         """Whether nothing is dirty, and the caller asks for the batches of the clean section to be packed (D-18)."""
         is_asked = self.options.recompress is not None and self.recompress is not None
-        has_clean_section = self._has_clean_section and self.log.log_start_offset < self.found.first_dirty_offset
-        return is_asked and self.found.cleanable_bytes == 0 and has_clean_section
+        return is_asked and self.found.cleanable_bytes == 0 and self._has_clean_section
 
     @property
     def _has_clean_section(self) -> bool:
-        return has_clean_section(self.found, self.log.high_watermark)
+        return has_clean_section(self.log, self.found)
 
     def due(self) -> Due:
         """Tell whether it is due; may read the times of its dirty segments."""

@@ -282,7 +282,7 @@ class Choices:
             expires_after_ms=facts.expires_after_ms,
             takes_whole_log=facts.takes_whole_log,
         )
-        if not is_watched or facts.cleanable.first_dirty_offset == 0:
+        if not is_watched or not facts.has_clean_section:
             return None
         known = self._known_horizons(facts)
         return 0 if known is None else known.next_ms

@@ -181,7 +181,8 @@ class WatchedLogDir:
         needs_recovery = bool(self._logs) and use is Use.TORN
         watches_retention = self._config.retention_enable and use is Use.CLOSED
         trusts_default = self._settings.trusts_default_policy
-        moment = Moment(self._fs, self._settings, now_ms, begun_ns, watches_retention, use, trusts_default)
+        quiet = self._config.quiet_cleaning
+        moment = Moment(self._fs, self._settings, now_ms, begun_ns, watches_retention, use, trusts_default, quiet)
         behind = self._look_at_logs(moment)
         look = self._assemble(space, lock, needs_recovery, self._statuses(), now_ms)
         return replace(look, begun_ns=begun_ns, behind=behind)

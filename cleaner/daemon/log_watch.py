@@ -30,8 +30,8 @@ from cleaner.config.values import TopicConfig
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import CleanerError, describe
-from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment
-from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms
+from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment, has_clean_section
+from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms, watches_time
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
@@ -79,6 +79,7 @@ class Moment(NamedTuple):
         now_ns: the same by the monotonic clock.
         watches_retention: whether `has_segments_to_delete` is asked for.
         trusts_default_policy: see `WatchedTopicSettings`.
+        quiet_cleaning: `cleaner.quiet.cleaning`.
         use: how the log dir is used. Next to one of our writers a round sees a log only up to its active segment. A
             look does the same, or it would find a log due again and again in which no round finds anything to clean.
     """
@@ -90,6 +91,7 @@ class Moment(NamedTuple):
     watches_retention: bool = False
     use: Use = Use.CLOSED
     trusts_default_policy: bool = False
+    quiet_cleaning: bool = False
 
 
 class WatchedLog:
@@ -202,7 +204,7 @@ class WatchedLog:
     def _inputs(self, at: Moment, lines: Lines, active: object) -> tuple[ResolvedTopic, object, Lines, object]:
         """Return what a judgement depends on besides time and listing; `active` is the active segment's state."""
         resolved = at.settings.topic(self.partition.topic, self._topic_id)
-        return resolved, active, lines, (at.trusts_default_policy, at.watches_retention, at.use)
+        return resolved, active, lines, (at.trusts_default_policy, at.watches_retention, at.quiet_cleaning, at.use)
 
     def _forget(self) -> None:
         """Forget everything read so far, but not the status, which stays the same object if it is found again."""
@@ -271,6 +273,7 @@ class WatchedLog:
                     has_unfinished_swap=at.use is Use.CLOSED and files.temporary_files.unfinished > 0,
                     takes_whole_log=topic.takes_whole_log,
                     expires_after_ms=topic.expires_after_ms,
+                    has_clean_section=has_clean_section(seen, found),
                     lacks_high_watermark=lines.high_watermark is None,
                 )
         return LogStatus(
@@ -348,19 +351,28 @@ class WatchedLog:
             return self._weigh_loaded(at, loaded, lines, topic)
         found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         earliest_ms = None
-        if found.cleanable_bytes:
-            if topic.max_compaction_lag_ms < LONG_MAX:
-                earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
-            delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
-            # A log that is not due with every transaction decided is not due with an open one either. What an
-            # interrupted swap leaves is unknown until a load settles it.
-            is_unsettled = at.use is Use.CLOSED and self._files.temporary_files.unfinished > 0
-            if judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due and not is_unsettled:
-                log = self._summary(at, lines, log_end_offset=self._log_end(at))
-                log = self._with_last_stable(at, log, found.first_uncleanable_offset)
-                found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
+        if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
+            earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
+        delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
+        # A log that is not due with every transaction decided is not due with an open one either, unless it is for
+        # want of anything dirty. What an interrupted swap leaves is unknown until a load settles it.
+        is_due = judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due
+        is_unsettled = at.use is Use.CLOSED and self._files.temporary_files.unfinished > 0
+        if (is_due or self._may_be_quiet(at, log, found, topic)) and not is_unsettled:
+            log = self._summary(at, lines, log_end_offset=self._log_end(at))
+            log = self._with_last_stable(at, log, found.first_uncleanable_offset)
+            found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         self._expires_with_lag(at, log, found, topic)
         return earliest_ms, found, log
+
+    def _may_be_quiet(self, at: Moment, log: LogSummary, found: Cleanable, topic: TopicConfig) -> bool:
+        """Tell whether time alone may make the log due, if nothing in it is dirty."""
+        is_watched = watches_time(
+            quiet_cleaning=at.quiet_cleaning,
+            expires_after_ms=topic.expires_after_ms,
+            takes_whole_log=topic.takes_whole_log,
+        )
+        return is_watched and has_clean_section(log, found)
 
     def _weigh_loaded(
         self, at: Moment, log: LoadedLog, lines: Lines, topic: TopicConfig

@@ -118,13 +118,14 @@ def range_of_round(log: CleanableLog, found: Cleanable, topic: TopicConfig, now_
     return replace(cleanable(log, None, topic, now_ms), force_checkpoint=found.force_checkpoint)
 
 
-def has_clean_section(found: Cleanable, high_watermark: int) -> bool:
+def has_clean_section(log: CleanableLog, found: Cleanable) -> bool:
     """
     Tell whether something below a range was cleaned before, and only that.
 
     A checkpoint within a segment is above the end of the range, if that lies in the same segment (R-408).
     """
-    return 0 < found.first_dirty_offset <= min(high_watermark, found.first_uncleanable_offset)
+    end_offset = min(log.high_watermark, found.first_uncleanable_offset)
+    return log.log_start_offset < found.first_dirty_offset <= end_offset
 
 
 def first_young_segment(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_ms: int) -> SegmentView | None:

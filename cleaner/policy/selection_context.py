@@ -28,6 +28,7 @@ class LogFacts:
         has_segments_to_delete: retention would delete something now.
         has_unfinished_swap: a process stopped in the middle of a swap; a load settles it.
         last_round_ms: when its last round ended, successful or not; None if before this process started, or never.
+        has_clean_section: see `cleanable.has_clean_section`.
         lacks_high_watermark: `replication-offset-checkpoint` has no line for it (D-03).
         takes_whole_log, expires_after_ms: by the topic's settings; see `TopicConfig`.
         next_horizon_ms: when a round is due although nothing is dirty; None: never (`cleaner.quiet.cleaning`).
@@ -44,6 +45,7 @@ class LogFacts:
     has_unfinished_swap: bool = False
     last_round_ms: int | None = None
     next_horizon_ms: int | None = None
+    has_clean_section: bool = False
     lacks_high_watermark: bool = False
     takes_whole_log: bool = False
     expires_after_ms: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -32,8 +33,9 @@ from tests.integration.daemons import WAIT_SECONDS, daemon, settings_for
 from tests.integration.log_dirs import keyed_log, offsets
 from tests.property.closed_logs import load_by_twin, write
 from tests.reference.log_state import LogState, Settings, cleanable_range
+from tests.support.batch_builder import Producer
 from tests.support.batch_reader import batch_info, split_batches
-from tests.support.log_builder import START_MS, write_log_dir
+from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.daemon.watching import Watch
 
 MIN_RATIO = 0.2
@@ -177,3 +179,40 @@ def test_plan_daemon_and_clean_give_one_reason(tmp_path: Path) -> None:
     for name, reason in words.items():
         assert views[name].why == reason, name
         assert entries[name].reason.startswith(reason), name
+
+
+@pytest.mark.parametrize("quiet", [{"cleaner.quiet.cleaning": "true"}, {"cleaner.record.ttl.ms": "5000"}])
+@pytest.mark.parametrize("seed", range(3))
+def test_daemon_has_quiet_rounds_where_a_round_finds_nothing_dirty_and_a_clean_section(
+    tmp_path: Path, seed: int, quiet: dict[str, str]
+) -> None:
+    """D-16, D-19: elsewhere a round would not look for horizons, and the log would be picked again at every turn."""
+    write(tmp_path / "logs", 11_000 + seed, COUNT)
+    settings = {**SETTINGS, "cleaner.trust.default.policy": "true", **quiet}
+    given = Sources(config=settings)
+    views = views_of(tmp_path / "logs", given)
+    kinds: Counter[bool] = Counter()
+    for entry in plan_log_dir(tmp_path / "logs", given, CallContext.of(now_ms=NOW_MS)):
+        if entry.error or entry.is_checkpoint_reset or entry.first_dirty_offset is None:
+            continue
+        end = min(entry.high_watermark or 0, entry.first_uncleanable_offset or 0)
+        is_quiet = not entry.dirty_bytes and (entry.log_start_offset or 0) < entry.first_dirty_offset <= end
+        assert (views[entry.partition].reason is Reason.HORIZON_PASSED) == is_quiet, entry
+        kinds[is_quiet] += entry.first_dirty_offset > 0 and not entry.dirty_bytes
+    assert all(kinds[is_quiet] for is_quiet in (False, True))
+
+
+def test_daemon_has_a_quiet_round_of_a_log_in_which_only_an_open_transaction_is_dirty(tmp_path: Path) -> None:
+    """R-407, D-16: without the transaction it would be under its ratio, and would wait for as long as that is open."""
+    log = LogBuilder(TopicPartition("topic", 0))
+    log.append(*((f"k{number}", "v") for number in range(9)))
+    log.roll()
+    log.append(("k", "v"), producer=Producer(7, 0, 0, True))
+    log.roll()
+    log.append(("k", "v"))
+    write_log_dir(tmp_path / "logs", log, cleaner_offsets={log.topic_partition: 9})
+    settings = {**SETTINGS, "min.cleanable.dirty.ratio": "1", "cleaner.quiet.cleaning": "true"}
+    given = Sources(config={**settings, "cleaner.trust.default.policy": "true"})
+    (entry,) = plan_log_dir(tmp_path / "logs", given, CallContext.of(now_ms=NOW_MS))
+    assert (entry.bounded_by, entry.dirty_bytes) == ("last stable offset", 0)
+    assert views_of(tmp_path / "logs", given)["topic-0"].reason is Reason.HORIZON_PASSED

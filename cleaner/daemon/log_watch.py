@@ -254,11 +254,11 @@ class WatchedLog:
         topic, files = resolved.config, self._files
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
-        log = self._summary(at, lines)
+        log = self._load(at, lines, topic) or self._summary(at, lines)
         trusts = is_trusted(resolved, trust_default=at.trusts_default_policy)
         has_expired = at.watches_retention and self._has_expired(at, log, topic, trusts)
         found, facts = None, None
-        seen: LogSummary | LoadedLog = log
+        seen = log
         if topic.compact:
             earliest_ms, found, seen = self._weigh(at, log, lines, topic)
             if verdict.why is None:
@@ -320,10 +320,12 @@ class WatchedLog:
 
     def _load(self, at: Moment, lines: Lines, topic: TopicConfig) -> LoadedLog | None:
         """
-        Load a log that was closed but has lost an index: a load rebuilds the index, which may change producers and
-        times. None if there is no need, or the log cannot be loaded: a round will report why.
+        Load a log that was closed but has lost an index, or has no segment: a load rebuilds the index, which may change
+        producers and times, and begins a segment. None if there is no need, or the log cannot be loaded: a round will
+        report why.
         """
-        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished or not self._files.lacks_index:
+        is_whole = self._files.segments and not (topic.compact and self._files.lacks_index)
+        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished or is_whole:
             return None
         with contextlib.suppress(CleanerError):
             return load_log(
@@ -343,12 +345,11 @@ class WatchedLog:
         return None
 
     def _weigh(
-        self, at: Moment, log: LogSummary, lines: Lines, topic: TopicConfig
+        self, at: Moment, log: LogSummary | LoadedLog, lines: Lines, topic: TopicConfig
     ) -> tuple[int | None, Cleanable, LogSummary | LoadedLog]:
         """Find the cleanable range, and the time of the oldest dirty segment if it can make the log due."""
-        loaded = self._load(at, lines, topic)
-        if loaded is not None:
-            return self._weigh_loaded(at, loaded, lines, topic)
+        if isinstance(log, LoadedLog):
+            return self._weigh_loaded(at, log, lines, topic)
         found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         earliest_ms = None
         if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
@@ -411,7 +412,7 @@ class WatchedLog:
             self._expires(at, at.now_ms + 1)
         return log
 
-    def _has_expired(self, at: Moment, log: LogSummary, topic: TopicConfig, is_trusted: bool) -> bool:
+    def _has_expired(self, at: Moment, log: LogSummary | LoadedLog, topic: TopicConfig, is_trusted: bool) -> bool:
         if find_expired(log, topic, at.now_ms, is_trusted=is_trusted, keeps_active=True).count:
             return True
         watches_age = Limit.TIME in daemon_limits(topic, is_trusted=is_trusted) and topic.retention_ms >= 0

@@ -216,3 +216,18 @@ def test_daemon_has_a_quiet_round_of_a_log_in_which_only_an_open_transaction_is_
     (entry,) = plan_log_dir(tmp_path / "logs", given, CallContext.of(now_ms=NOW_MS))
     assert (entry.bounded_by, entry.dirty_bytes) == ("last stable offset", 0)
     assert views_of(tmp_path / "logs", given)["topic-0"].reason is Reason.HORIZON_PASSED
+
+
+def test_closed_log_without_files_is_an_empty_one(tmp_path: Path) -> None:
+    """R-641: `clean` begins it anew, as a broker does; neither `plan` nor the daemon takes it for a damaged one."""
+    write_log_dir(tmp_path / "logs", keyed_log())
+    (tmp_path / "logs" / "topic-1").mkdir()
+    given = Sources(config={**SETTINGS, "cleaner.trust.default.policy": "true"})
+    context = CallContext.of(now_ms=NOW_MS)
+    entry = plan_log_dir(tmp_path / "logs", given, context, partitions=["topic-1"], as_if_all=True)[0]
+    view = views_of(tmp_path / "logs", given)["topic-1"]
+    assert (entry.why, entry.error) == (view.reason, view.error) == (Reason.NO_HIGH_WATERMARK, "")
+    outcomes = {each.partition: each for each in clean_log_dir(tmp_path / "logs", None, given, CleanOptions(), context)}
+    skipped = outcomes["topic-1"]
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason == view.why == entry.reason

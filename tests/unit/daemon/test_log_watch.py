@@ -303,7 +303,7 @@ def test_only_trusted_compact_policies_have_facts(
 
 
 def test_log_that_cannot_be_seen_is_an_error_of_its_own(tmp_path: Path) -> None:
-    """An empty directory, a damaged topic id, a link: each has its words, and the good one among them its facts."""
+    """A damaged topic id, a link: each has its words, and the good ones among them, one of them empty, their facts."""
     good = plain_log()
     other = LogBuilder(TopicPartition("topic", 3))
     other.append(("k", "v"))
@@ -314,11 +314,11 @@ def test_log_that_cannot_be_seen_is_an_error_of_its_own(tmp_path: Path) -> None:
     (logs / "topic-3" / "partition.metadata").write_text("nonsense")
     watch = Watch(logs)
     looked = {str(log.partition): log for log in watch.look().logs}
-    assert looked["topic-0"].facts is not None
-    assert "no segments" in looked["topic-1"].error
+    good_ones = ("topic-0", "topic-1")
+    assert all(looked[name].facts is not None for name in good_ones)
     assert "symbolic link" in looked["topic-2"].error
     assert "version" in looked["topic-3"].error
-    assert {log.why for name, log in looked.items() if name != "topic-0"} == {"cannot be read"}
+    assert {log.why for name, log in looked.items() if name not in good_ones} == {"cannot be read"}
     (logs / "topic-3" / "partition.metadata").unlink()
     assert watch.log("topic-3").error == ""
 

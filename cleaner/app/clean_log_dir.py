@@ -33,7 +33,7 @@ from cleaner.settings.sources import Sources
 from cleaner.state.key_index_dir import INDEX_DIR_KEY, KeyIndexDir
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
-from cleaner.storage.log_dir import Use
+from cleaner.storage.log_dir import must_be_recovered
 
 Outcome = CleanReport | Refusal | Skipped
 
@@ -77,7 +77,7 @@ def clean_log_dir(
         if options.use_index:
             session = with_key_indexes(session, options.index_dir)
         todo = choose_partitions(session, named)
-        is_clean = session.use is not Use.TORN
+        is_clean = not must_be_recovered(session.use, todo)
         if not is_clean and not options.recover:
             raise NotCleanlyShutDownError(
                 f"{session.log_dir.path}: no clean-shutdown marker (.kafka_cleanshutdown), so its logs may be torn; "

@@ -38,7 +38,7 @@ from cleaner.storage.fs.ownership import Owner, can_own, code_closed_to
 from cleaner.storage.fs.readable import is_zero_from
 from cleaner.storage.fs.space import require_room
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport, probe
-from cleaner.storage.log_dir import LogDir, Use, find_conflicts
+from cleaner.storage.log_dir import LogDir, Use, find_conflicts, must_be_recovered
 from cleaner.storage.segment.indexes import OFFSET_ENTRY, TIME_ENTRY, read_entries, refuse, without_zero_tail
 from cleaner.storage.segment.names import LOG, PARTITION_METADATA
 from cleaner.storage.segment.segment import Segment
@@ -164,7 +164,7 @@ class _Examination:
                 return grade("marker", f"zeros beside the marker, at the end of {_in_log(first)}{others}", do)
             case Use.CLOSED:
                 return passed("marker", "closed cleanly: it has its clean-shutdown marker")
-            case Use.TORN if self._seen:
+            case Use.TORN if must_be_recovered(use, self._seen):
                 do = f"`cleaner recover {quote(str(self._path))}`, or start and stop its writer"
                 return failed("marker", "not closed cleanly: no clean-shutdown marker, and no process has it open", do)
             case Use.TORN:

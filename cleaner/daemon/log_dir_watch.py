@@ -40,7 +40,7 @@ from cleaner.policy.selection_context import DirCondition, LogDirFacts
 from cleaner.settings.sources import Sources
 from cleaner.storage.fs.file_system import FileState, FileSystem, Space, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, LockReport
-from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, LogDirListing, OffsetKind, Use
+from cleaner.storage.log_dir import NEVER_FOLLOWED, LogDir, LogDirListing, OffsetKind, Use, must_be_recovered
 from cleaner.storage.segment.names import META_PROPERTIES
 from cleaner.storage.which_dir import require_log_dir, why_no_log_dir
 
@@ -178,7 +178,7 @@ class WatchedLogDir:
         self._list()
         self._settings.refresh(self._names or (), now_ms)
         lock, use = self._log_dir.look()
-        needs_recovery = bool(self._logs) and use is Use.TORN
+        needs_recovery = must_be_recovered(use, self._logs)
         watches_retention = self._config.retention_enable and use is Use.CLOSED
         trusts_default = self._settings.trusts_default_policy
         quiet = self._config.quiet_cleaning

@@ -69,6 +69,11 @@ class Use(enum.Enum):
     TORN = enum.auto()
 
 
+def must_be_recovered(use: Use, logs: Collection[object]) -> bool:
+    """Tell whether the logs of a log dir must be recovered first; without a log there is none that could be torn."""
+    return use is Use.TORN and bool(logs)
+
+
 @dataclass(frozen=True)
 class LogDirListing:
     """

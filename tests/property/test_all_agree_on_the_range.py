@@ -13,6 +13,8 @@ import pytest
 import cleaner
 from cleaner.app import inspect_log
 from cleaner.app.clean_log_dir import clean_log_dir
+from cleaner.app.doctor import Grade
+from cleaner.app.doctor_log_dir import examine_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.plan_log_dir import plan_log_dir
 from cleaner.app.reports import Skipped
@@ -25,6 +27,7 @@ from cleaner.daemon.views import log_view
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.due import judge
 from cleaner.policy.reasons import Reason
+from cleaner.policy.selection_context import DirCondition
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.state.quarantine import Quarantine
@@ -231,3 +234,12 @@ def test_closed_log_without_files_is_an_empty_one(tmp_path: Path) -> None:
     skipped = outcomes["topic-1"]
     assert isinstance(skipped, Skipped)
     assert skipped.reason == view.why == entry.reason
+
+
+def test_log_dir_without_logs_needs_no_recovery(tmp_path: Path) -> None:
+    """There is no log that could be torn, neither to `doctor` nor to the daemon nor to `clean --all`."""
+    log_dir = write_log_dir(tmp_path / "logs", clean_shutdown=False)
+    answers = {answer.check: answer.grade for answer in examine_log_dir(FileSystem(), log_dir, None)}
+    assert answers["marker"] is Grade.PASS
+    assert Watch(log_dir, now_ms=NOW_MS).look(0).facts.condition is DirCondition.ONLINE
+    assert list(clean_log_dir(log_dir, None, Sources(), CleanOptions(), CallContext.of(now_ms=NOW_MS))) == []

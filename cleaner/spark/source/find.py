@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from cleaner.base.mistakes import did_you_mean
@@ -17,6 +19,7 @@ from cleaner.base.remote_path import KINDS, SCHEMES, TIERED, RemotePath, any_pat
 from cleaner.errors import UnknownTopicError, UsageError
 from cleaner.spark.source.options import ReadOptions
 from cleaner.storage.fs.file_system import FileSystem, real_path
+from cleaner.storage.log_dir import LogDir
 from cleaner.storage.segment import names
 from cleaner.storage.which_dir import Nature, nature_of, why_no_log_dir
 
@@ -26,7 +29,12 @@ _SIGNS = re.compile(r"[*?\[]")
 Found = dict[TopicPartition, list[Path]]
 
 
-def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
+def to_stderr(text: str) -> None:
+    """Tell the user of a query something; Spark shows what its driver writes there."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def find_partitions(fs: FileSystem, options: ReadOptions, warn: Callable[[str], None] = to_stderr) -> Found:
     """
     Return the directories of each wanted partition, usually one, in the order of the partitions.
 
@@ -37,7 +45,7 @@ def find_partitions(fs: FileSystem, options: ReadOptions) -> Found:
     """
     found: Found = {}
     for directory in _expanded(fs, options.path):
-        for topic_partition, path in _partitions_in(fs, directory):
+        for topic_partition, path in _partitions_in(fs, directory, warn):
             paths = found.setdefault(topic_partition, [])
             if path not in paths:
                 paths.append(path)
@@ -110,7 +118,7 @@ def _is_pattern(text: str) -> bool:
     return bool(_SIGNS.search(text) or _BRACES.search(text))
 
 
-def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition, Path]]:
+def _partitions_in(fs: FileSystem, directory: Path, warn: Callable[[str], None]) -> list[tuple[TopicPartition, Path]]:
     if _is_not_current(directory.name):
         return []
     nature = nature_of(fs, directory)
@@ -123,12 +131,11 @@ def _partitions_in(fs: FileSystem, directory: Path) -> list[tuple[TopicPartition
         return [(topic_partition, directory)]
     if nature is not Nature.LOG_DIR:
         return []
-    found = [(_partition_of(name), directory / name) for name in fs.list_dirs(directory)]
-    return [
-        (topic_partition, real_path(path))
-        for topic_partition, path in found
-        if topic_partition is not None and topic_partition.topic != names.METADATA_TOPIC
-    ]
+    listing = LogDir(fs, directory).listing(lambda error: warn(f"kafkalog: {error}: left out"))
+    for sentence in listing.left_out():
+        warn(f"kafkalog: {sentence}")
+    # A reader looks for a partition by its usual name.
+    return [(each, path) for each, path in listing.current.items() if str(each) == path.name]
 
 
 def _is_not_current(name: str) -> bool:

@@ -8,14 +8,13 @@ that identifies the log. A partition that appears later is read from its beginni
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, UsageError
 from cleaner.read.snapshot import UNKNOWN_END, LogSnapshot, LogSnapshots, Result
 from cleaner.spark.source.damage import transactions_reader
-from cleaner.spark.source.find import find_partitions
+from cleaner.spark.source.find import find_partitions, to_stderr
 from cleaner.spark.source.marks import Marks, StreamMark, change, mark_of
 from cleaner.spark.source.offsets import LATEST
 from cleaner.spark.source.options import ReadOptions
@@ -26,10 +25,6 @@ from cleaner.storage.fs.file_system import FileSystem
 Positions = dict[TopicPartition, int]
 
 
-def _to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 class FollowedLogs:
     """
     The readable offsets of a path's partitions, as the logs grow.
@@ -37,13 +32,13 @@ class FollowedLogs:
     Args:
         fs: access to the file system.
         options: of the stream.
-        warn: gets one line for each partition whose active segment waits, and a line when a log was cleaned during a
-            micro-batch.
+        warn: gets one line for each partition whose active segment waits, for what is left out, and when a log was
+            cleaned during a micro-batch.
     Raises:
         UsageError: options that a stream cannot have.
     """
 
-    def __init__(self, fs: FileSystem, options: ReadOptions, warn: Callable[[str], None] = _to_stderr) -> None:
+    def __init__(self, fs: FileSystem, options: ReadOptions, warn: Callable[[str], None] = to_stderr) -> None:
         if options.latest_per_key:
             raise UsageError("latestPerKey=true is of one moment, so it is for spark.read, not for a stream")
         if options.ending.usual != LATEST or options.ending.by_partition:
@@ -54,6 +49,7 @@ class FollowedLogs:
         self._options = options
         self._warn = warn
         self._warned: set[TopicPartition] = set()
+        self._said: set[str] = set()
         self._until: Positions | None = None
 
     def first(self) -> Positions:
@@ -168,7 +164,7 @@ class FollowedLogs:
 
     def _logs(self) -> dict[TopicPartition, LogSnapshot]:
         taker = LogSnapshots(self._fs)
-        found = find_partitions(self._fs, self._options)
+        found = find_partitions(self._fs, self._options, self._say_once)
         return {
             name: taker.take(name, directory)
             for name, directory in one_replica_each(taker, found, self._options).items()
@@ -193,6 +189,11 @@ class FollowedLogs:
             if self._options.committed
             else end
         )
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            self._warn(text)
 
     def _warn_of_active(self, log: LogSnapshot) -> None:
         name = log.topic_partition

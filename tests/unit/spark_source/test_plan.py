@@ -11,8 +11,12 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.errors import OffsetOutOfRangeError, UnknownTopicError, UsageError
 from cleaner.spark.source.filters import Pruning
+from cleaner.spark.source.find import find_partitions
+from cleaner.spark.source.options import read_options
 from cleaner.spark.source.plan import LatestTask, SpansTask
 from cleaner.spark.source.spans import Span
+from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.log_dir import NEVER_FOLLOWED
 from tests.support.log_builder import START_MS, LogBuilder, write_log_dir
 from tests.unit.spark_source.reading import offsets_of, rows_of, tasks_of
 
@@ -85,6 +89,25 @@ def test_partitions_are_chosen_by_option_and_by_filter(tmp_path: Path) -> None:
     assert tasks_of(tmp_path, Pruning(partitions=frozenset({9}))) == []
     with pytest.raises(UnknownTopicError, match="'c': not in"):
         tasks_of(tmp_path, topics="b,c")
+
+
+def test_link_in_a_log_dir_is_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So is a directory with which a broker does not start. A link that is named itself is followed."""
+    elsewhere = a_log("a", 0).write(tmp_path / "elsewhere")
+    log_dir = write_log_dir(tmp_path / "logs", a_log("b", 0))
+    (log_dir / "a-0").symlink_to(elsewhere)
+    (log_dir / "a-1").symlink_to("nowhere")
+    (log_dir / "b").mkdir()
+    found = find_partitions(FileSystem(), read_options({"path": str(log_dir)}))
+    assert found == {TopicPartition("b", 0): [log_dir / "b-0"]}
+    err = capsys.readouterr().err
+    for name in ("a-0", "a-1"):
+        assert f"kafkalog: {log_dir / name}: left out: {NEVER_FOLLOWED}" in err
+    assert f"kafkalog: {log_dir / 'b'}: 'b' is not a topic" in err
+    with pytest.raises(UnknownTopicError, match="'a': not in"):
+        find_partitions(FileSystem(), read_options({"path": str(log_dir), "topics": "a"}))
+    named = find_partitions(FileSystem(), read_options({"path": str(log_dir / "a-0")}))
+    assert named == {TopicPartition("a", 0): [elsewhere]}
 
 
 def test_old_segments_and_batches_are_skipped(tmp_path: Path) -> None:

@@ -313,7 +313,7 @@ def with_progress(
 def log_bytes(session: Session, directory: Path) -> int:
     """Return how many bytes the `.log` files of a partition have. Raises OSError."""
     fs = session.context.fs
-    return sum(fs.stat(directory / name).st_size for name in fs.list_dir(directory) if name.endswith(LOG))
+    return sum(fs.stat(directory / name).st_size for name in fs.list_files(directory) if name.endswith(LOG))
 
 
 def _log_bytes_known(session: Session, directory: Path) -> int:

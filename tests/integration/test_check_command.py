@@ -76,6 +76,17 @@ def test_partition_directory_is_checked_alone(tmp_path: Path, capsys: pytest.Cap
     assert (code, kinds(lines)) == (1, ["batch-checksum"])
 
 
+def test_directory_that_is_named_like_a_segment_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """R-635: a load looks at files alone; `plan` counts the same segments."""
+    write_log_dir(tmp_path, keyed_log())
+    (tmp_path / "topic-0" / f"{5:020d}.log").mkdir()
+    code, lines, _ = run(capsys, tmp_path)
+    assert (code, kinds(lines)) == (0, [])
+    (entry,) = cleaner.plan(tmp_path)
+    assert lines[-1]["segments"] == entry.segments == 4
+    assert lines[-1]["bytes"] == entry.bytes
+
+
 def test_log_dir_that_is_named_like_a_partition_is_a_log_dir(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,7 @@ from cleaner.storage.segment.segment import Segment
 
 def list_segments(fs: FileSystem, directory: Path) -> list[Segment]:
     """List the segments of a partition directory by name and size, ascending; no file is opened."""
-    return [Segment.open(fs, directory, base) for base in names.offsets_of(fs.list_dir(directory), names.LOG)]
+    return [Segment.open(fs, directory, base) for base in names.offsets_of(fs.list_files(directory), names.LOG)]
 
 
 class LoadedLog:

@@ -4,6 +4,10 @@ Leader epochs of a log that this process leads: when one begins, and where an ea
 A reader that remembers "offset 120 of epoch 3" asks where epoch 3 ended: an answer below 120 means that records it
 read were cut off since. So an opening after an unclean stop begins an epoch: records read before may be gone.
 
+Not so where a cluster has the topic: there its controller gives out the epochs, one at each election. A broker that
+leads in an epoch below the log's forgets the log's; and a consumer that has committed an offset with an epoch that the
+cluster has not reached waits for that epoch.
+
 Source: rules R-113, R-123; `LeaderEpochFileCache.java`.
 """
 

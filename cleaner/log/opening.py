@@ -72,6 +72,7 @@ def open_log(
     *,
     was_closed: bool,
     producer_id_expiration_ms: int,
+    has_controller: bool = False,
     allow_truncate: bool = True,
 ) -> OpenedLog:
     """
@@ -80,6 +81,7 @@ def open_log(
     A log that was closed and ends in zeros is recovered all the same.
 
     Args:
+        has_controller: the leader epochs are a controller's; see `cleaner/log/epochs.py`.
         allow_truncate: let recovery cut below the checkpoint's recovery point, and a log that ends below its start
             begin there without a record (R-641). Above the recovery point it always may cut.
     Raises:
@@ -101,6 +103,7 @@ def open_log(
             clock,
             recovery_point=recovery_point,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            has_controller=has_controller,
             allow_restart=allow_truncate,
         )
         if was_closed:
@@ -140,6 +143,7 @@ def _load(
     recovery_point: int,
     was_closed: bool,
     producer_id_expiration_ms: int,
+    has_controller: bool = False,
     min_end_offset: int = 0,
     allow_restart: bool = True,
 ) -> OpenedLog:
@@ -177,7 +181,7 @@ def _load(
         log.log_end_offset,
         log.producers.entries(),
         tuple(epochs),
-        max(latest, 0) if was_closed else latest + 1,
+        max(latest, 0) if was_closed or has_controller else latest + 1,
         log.segments[0].base_offset,
         Segment.open(fs, directory, log.active_segment.base_offset),
         log.truncated_bytes,

@@ -121,6 +121,7 @@ class PartitionWriter:
             clock,
             was_closed=was_closed,
             allow_truncate=allow_truncate,
+            has_controller=chosen.has_controller,
             producer_id_expiration_ms=chosen.producer_id_expiration_ms,
         )
         writer = PartitionWriter(log_dir, opened, topic, clock, chosen)

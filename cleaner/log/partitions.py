@@ -186,6 +186,7 @@ class Partitions:
                 producer_id_expiration_ms=services.config.producer_id_expiration_ms,
                 publish=partial(state.published.publish, partition),
                 verdict=self.verdict,
+                has_controller=resolved.is_in_cluster,
             ),
         )
         try:

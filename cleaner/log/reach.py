@@ -36,7 +36,7 @@ class Reach:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch new batches get; each opening after an unclean stop begins one, and so does a cut."""
+        """The epoch new batches get; a cut begins one, and an opening after an unclean stop, unless a cluster does."""
         return self._writer.leader_epoch
 
 

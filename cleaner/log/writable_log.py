@@ -54,6 +54,7 @@ class WriterOptions:
         publish: publishes the high watermark to readers in other processes: after the fsync that raises it, and before
             the cut that lowers it. Must be quick and not raise.
         verdict: tells whether the open transaction of a producer and epoch is committed; None: it stays open.
+        has_controller: a cluster's controller gives out the log's leader epochs, so that no opening begins one.
     """
 
     producer_id_expiration_ms: int = 86_400_000
@@ -61,6 +62,7 @@ class WriterOptions:
     random: Random = field(default_factory=SystemRandom)
     publish: Callable[[int], None] = lambda _: None
     verdict: Callable[[TopicPartition, int, int], bool | None] = lambda *_: False
+    has_controller: bool = False
 
 
 class WritableLog:

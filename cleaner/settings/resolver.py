@@ -65,6 +65,7 @@ class ResolvedTopic:
         values: the settings that are not Kafka's default, as text.
         replicas: the largest number of replicas of the topic's partitions; None if unknown.
         replicas_origin: the source of `replicas`.
+        is_in_cluster: the metadata of a cluster has this topic.
         kafka: the Kafka version whose rules apply; the same for all topics of a log dir.
     """
 
@@ -76,6 +77,7 @@ class ResolvedTopic:
     values: Mapping[str, str] = field(default_factory=dict)
     replicas: int | None = None
     replicas_origin: str = ""
+    is_in_cluster: bool = False
     kafka: ChosenVersion = field(default_factory=lambda: choose_version("auto", "", None))
 
     def in_force(self, key: str) -> Given:
@@ -188,6 +190,7 @@ class SettingsResolver:
             values=values,
             replicas=replicas,
             replicas_origin=replicas_origin,
+            is_in_cluster=is_in_metadata,
             kafka=self.kafka,
         )
 

@@ -51,6 +51,7 @@ from cleaner.storage.segment.names import CLEAN_SHUTDOWN, CLEANER_CHECKPOINT
 from tests.forked import killed_beside_its_fork
 from tests.scratch import scratch_directory
 from tests.support.manual_clock import ManualClock
+from tests.support.metadata_builder import topic_record, write_segment
 
 WAIT_SECONDS = 20.0
 QUICK = {
@@ -142,6 +143,25 @@ while True:
         assert log.log_end_offset > seen[-1]
         assert log.leader_epoch == 1
     assert LogDir(FileSystem(), tmp_path).has_clean_shutdown_marker()
+
+
+def test_only_a_controller_begins_leader_epochs_of_a_topic_in_its_cluster(tmp_path: Path) -> None:
+    """However often its writer is killed: a broker would forget them, and a consumer that committed one would wait."""
+    with _manager(tmp_path) as manager:
+        known = manager.create_topic("prices").topic_id
+        manager.create_topic("orders")
+    assert known is not None
+    write_segment(tmp_path / "__cluster_metadata-0", 0, [[topic_record("prices", known)]])
+    for life in range(3):
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+        with _manager(tmp_path) as manager:
+            for topic in ("prices", "orders"):
+                manager.log(topic).append([Record(b"k", b"v")]).durable.result()
+            assert [manager.log(topic).leader_epoch for topic in ("prices", "orders")] == [0, life + 1]
+    with _manager(tmp_path) as manager:
+        log = manager.log("prices")
+        log.truncate_to(2)  # readers notice a cut by its epoch
+        assert log.leader_epoch == 1
 
 
 def test_log_dir_is_for_one_writer_at_a_time(tmp_path: Path) -> None:

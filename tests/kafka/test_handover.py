@@ -2,7 +2,8 @@
 A broker takes over logs that we have written, and we take over a broker's: `docs/handover.md`.
 
 A broker creates the topics, writes to them, and stops. We open its log dir and go on writing: every codec,
-transactions, an idempotent producer, on topics whose settings are only in the broker's metadata log. Logs that were
+transactions, an idempotent producer, on topics whose settings are only in the broker's metadata log, also after stops
+without a marker, more of them than the broker has had elections. Logs that were
 written elsewhere, one of them from a DataFrame, are handed over: first killed in the middle, with the broker started
 and stopped in between, then to the end. The broker starts.
 """
@@ -137,6 +138,11 @@ def fill_elsewhere(path: Path) -> None:
         assert manager.log(ELSEWHERE).leader_epoch == 20  # more than the broker has had elections
 
 
+def conflicting_epochs(broker: Broker) -> list[str]:
+    """Return the lines of the last start's log about leader epochs that the broker has forgotten."""
+    return [line for line in broker.log.splitlines() if "conflicting" in line]
+
+
 def hand_over_to(broker: Broker, source: Path, topic: str, fs: FileSystem | None = None) -> list[str]:
     """Hand a topic over as `cleaner handover` does, under the id the broker has for it; returns the warnings."""
     topic_id = read_topic_id(FileSystem(), broker.log_dir / f"{topic}-0" / "partition.metadata")
@@ -201,6 +207,11 @@ def story(
         for topic in WRITTEN:
             fill(manager, topic)
         in_transactions(manager.log(TRANSACTIONS))
+    for life in range(4):
+        (broker.log_dir / ".kafka_cleanshutdown").unlink()
+        with LogManager(broker.log_dir, cleaner=False) as manager:
+            for topic in WRITTEN:
+                manager.log(topic).append(records(8000 + life, 1)).durable.result()
     fill_elsewhere(home / "elsewhere")
     frame_id = read_topic_id(FileSystem(), broker.log_dir / f"{FRAME}-0" / "partition.metadata")
     assert frame_id is not None
@@ -209,6 +220,7 @@ def story(
         hand_over_to(broker, home / "elsewhere", ELSEWHERE, KilledAtRename())
     with broker:
         interrupted = broker.read([ELSEWHERE])[ELSEWHERE]
+        conflicts = conflicting_epochs(broker)
     warnings = [
         *hand_over_to(broker, home / "elsewhere", ELSEWHERE),
         *hand_over_to(broker, home / "frame", FRAME),
@@ -223,7 +235,7 @@ def story(
         brokers_committed = broker.read([TRANSACTIONS], committed=True)[TRANSACTIONS]
         broker.write(ELSEWHERE, [Outgoing("k", "more")])
         more = broker.read([ELSEWHERE])[ELSEWHERE]
-        conflicts = [line for line in broker.log.splitlines() if "conflicting" in line]
+        conflicts += conflicting_epochs(broker)
         broker.write(TRANSACTIONS, [Outgoing("k", "back", "commit")], {"transactional.id": "handover"})
         broker.write(TRANSACTIONS, [Outgoing("k", "gone", "abort")], {"transactional.id": "handover"})
         back = broker.read([TRANSACTIONS], committed=True)[TRANSACTIONS]
@@ -283,7 +295,7 @@ def test_handover_killed_before_its_end_leaves_an_empty_topic(story: Story) -> N
 
 
 def test_broker_appends_to_a_log_that_was_handed_over(story: Story) -> None:
-    """Behind our end, in leader epochs of its own that do not contradict those of our batches."""
+    """Behind our end, in leader epochs of its own that contradict those of no batch of ours, in any log."""
     end = story.brokers[ELSEWHERE][-1].offset
     assert [(record.offset, record.value) for record in story.more[-1:]] == [(end + 1, b"more")]
     assert story.more[:-1] == story.brokers[ELSEWHERE]

@@ -413,7 +413,7 @@ def replay(
 
     Args:
         before, after: as for `verify`.
-        kind: `groups`, `transactions`, `schemas`, `connect`, or `auto`: each topic by its usual name.
+        kind: `groups`, `share-state`, `transactions`, `schemas`, `connect`, or `auto`: each topic by its usual name.
         partitions: names of directories, of topics of any name; None: all of the kind.
         settings: as for `plan`.
         progress: called with phase, bytes done and total bytes.

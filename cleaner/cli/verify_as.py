@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleaner.settings.sources import Sources
     from cleaner.verification.replay.state import StateDifference
 
-KINDS = ("groups", "transactions", "schemas", "connect", "auto")
+KINDS = ("groups", "share-state", "transactions", "schemas", "connect", "auto")
 _MAX_SHOWN = 10
 _MAX_WORDS = 100
 _OF_PROOFS = ("end", "now", "since", "delete_retention_ms")

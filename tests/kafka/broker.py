@@ -315,6 +315,18 @@ class Broker:
             )
         return found
 
+    def share(self, group: str, topic: str, count: int, *, stays: bool = False) -> None:
+        """Take so many records in a share group, then leave it, or stay in it as long as the client lives."""
+        self._ask("share", [topic], {"group.id": group}, count=count, stays=stays)
+
+    def groups(self) -> dict[str, dict[str, Any]]:
+        """Return what the coordinator says of each group; `error` where it cannot."""
+        return {row.pop("group"): row for row in self._ask("groups", [], {})}
+
+    def delete_groups(self, kind: str, names: Sequence[str]) -> None:
+        """Delete share groups or streams groups."""
+        self._ask("delete", names, {"type": kind})
+
     def cleaner_offset(self, topic: str) -> int | None:
         """Return up to where the topic is clean, as the checkpoint on disk says."""
         return read_checkpoint(self.log_dir / OFFSET_CHECKPOINTS[0]).get(TopicPartition(topic, 0))
@@ -358,14 +370,16 @@ def started_without_recovery(broker: Broker) -> bool:
     return bool(re.search(r"Skipping recovery of \d+ logs from \S+ since clean shutdown file was found", broker.log))
 
 
-def install_partition(broker: Broker, topic: str, source_log_dir: Path, source: TopicPartition) -> None:
+def install_partition(
+    broker: Broker, topic: str, source_log_dir: Path, source: TopicPartition, partition: int = 0
+) -> None:
     """
-    Put a partition from another log dir in the place of the stopped broker's own partition 0 of `topic`.
+    Put a partition from another log dir in the place of one of the stopped broker's own, of `topic`.
 
     A broker sets a directory aside whose topic id it does not know (R-107), so its own `partition.metadata` and
     `meta.properties` stay; segments, snapshots and epochs come from the source, and so do its checkpoint lines.
     """
-    target = TopicPartition(topic, 0)
+    target = TopicPartition(topic, partition)
     directory = broker.log_dir / str(target)
     for path in directory.iterdir():
         if path.name != "partition.metadata":

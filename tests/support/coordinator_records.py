@@ -50,50 +50,111 @@ def classic_group(group: str, generation: int | None, members: Sequence[str] = (
     return key, value
 
 
-def group_epoch(group: str, epoch: int | None, number: int = 3) -> Pair:
-    """ConsumerGroupMetadata; number 11 is that of share groups, where the metadata hash is no tagged field."""
-    key = _key(number, group)
+CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
+# By the kind of group: group, member, target epoch, a member's target, its current assignment.
+_NUMBERS = {CONSUMER: (3, 5, 6, 7, 8), SHARE: (11, 10, 12, 13, 14), STREAMS: (17, 19, 20, 21, 22)}
+
+
+def group_epoch(group: str, epoch: int | None, kind: str = CONSUMER) -> Pair:
+    """A group's epoch; for consumer groups the metadata hash is a tagged field."""
+    key = _key(_NUMBERS[kind][0], group)
     if epoch is None:
         return key, None
-    return key, struct.pack(">hi", 0, epoch) + (struct.pack(">q", 0) if number == 11 else b"") + b"\0"
+    return key, struct.pack(">hi", 0, epoch) + (b"" if kind == CONSUMER else struct.pack(">q", 0)) + b"\0"
 
 
-def member(group: str, member_id: str, topics: Iterable[str] | None = ("t",)) -> Pair:
-    """ConsumerGroupMemberMetadata; topics None: a tombstone."""
-    key = _key(5, group, member_id)
+def member(group: str, member_id: str, topics: Iterable[str] | None = ("t",), kind: str = CONSUMER) -> Pair:
+    """What a member says of itself; topics None: a tombstone. Those of streams groups have none: their topology has."""
+    key = _key(_NUMBERS[kind][1], group, member_id)
     if topics is None:
         return key, None
-    names = [compact(name) for name in topics]
-    value = struct.pack(">h", 0) + compact(None) * 2 + compact("client") + compact("/127.0.0.1")
-    value += (
-        bytes([len(names) + 1]) + b"".join(names) + compact(None) + struct.pack(">i", 45_000) + compact(None) + b"\0"
+    # Without a rack id; all but those of share groups may have an instance id, and a timeout.
+    value = (
+        struct.pack(">h", 0) + compact(None) * (1 if kind == SHARE else 2) + compact("client") + compact("/127.0.0.1")
     )
-    return key, value
+    timeout = struct.pack(">i", 45_000)
+    if kind == STREAMS:
+        return key, value + timeout + struct.pack(">i", 1) + compact("process") + b"\xff" + b"\1" + b"\0"
+    names = [compact(name) for name in topics]
+    value += bytes([len(names) + 1]) + b"".join(names)
+    return key, value + (b"" if kind == SHARE else compact(None) + timeout + compact(None)) + b"\0"
 
 
-def target_epoch(group: str, epoch: int | None) -> Pair:
-    """ConsumerGroupTargetAssignmentMetadata."""
-    return _key(6, group), None if epoch is None else struct.pack(">hi", 0, epoch) + b"\0"
+def target_epoch(group: str, epoch: int | None, kind: str = CONSUMER) -> Pair:
+    """The epoch of a group's target assignment."""
+    return _key(_NUMBERS[kind][2], group), None if epoch is None else struct.pack(">hi", 0, epoch) + b"\0"
 
 
-def _partitions(partitions: Sequence[int]) -> bytes:
+def _partitions(partitions: Sequence[int], of: bytes = TOPIC_ID) -> bytes:
+    """One topic's, or one subtopology's; none of them: an empty array."""
     listed = b"".join(struct.pack(">i", each) for each in partitions)
-    return b"\1" if not partitions else b"\2" + TOPIC_ID + bytes([len(partitions) + 1]) + listed + b"\0"
+    return b"\1" if not partitions else b"\2" + of + bytes([len(partitions) + 1]) + listed + b"\0"
 
 
-def target(group: str, member_id: str, partitions: Sequence[int] | None) -> Pair:
-    """ConsumerGroupTargetAssignmentMember."""
-    return _key(7, group, member_id), None if partitions is None else struct.pack(">h", 0) + _partitions(
-        partitions
-    ) + b"\0"
+def _assigned(partitions: Sequence[int], kind: str) -> bytes:
+    """An assignment; of a streams group it is active tasks, without standby and warmup tasks."""
+    return _partitions(partitions, compact("0")) + b"\1\1" if kind == STREAMS else _partitions(partitions)
 
 
-def current(group: str, member_id: str, epoch: int, partitions: Sequence[int] | None) -> Pair:
-    """ConsumerGroupCurrentMemberAssignment."""
-    key = _key(8, group, member_id)
+def target(group: str, member_id: str, partitions: Sequence[int] | None, kind: str = CONSUMER) -> Pair:
+    """A member's target assignment."""
+    key = _key(_NUMBERS[kind][3], group, member_id)
+    return key, None if partitions is None else struct.pack(">h", 0) + _assigned(partitions, kind) + b"\0"
+
+
+def current(group: str, member_id: str, epoch: int, partitions: Sequence[int] | None, kind: str = CONSUMER) -> Pair:
+    """A member's current assignment; nothing of it is revoked."""
+    key = _key(_NUMBERS[kind][4], group, member_id)
     if partitions is None:
         return key, None
-    return key, struct.pack(">hiib", 0, epoch, epoch - 1, 0) + _partitions(partitions) + b"\1" + b"\0"
+    revoked = {CONSUMER: b"\1", SHARE: b"", STREAMS: b"\1\1\1"}[kind]
+    return key, struct.pack(">hiib", 0, epoch, epoch - 1, 0) + _assigned(partitions, kind) + revoked + b"\0"
+
+
+def share_partitions(group: str, partitions: Sequence[int] | None) -> Pair:
+    """Which partitions of a topic `t` a share group has begun to read."""
+    key = _key(15, group)
+    if partitions is None:
+        return key, None
+    begun = _partitions(partitions, TOPIC_ID + compact("t"))
+    return key, struct.pack(">h", 0) + b"\1" + begun + b"\1" + b"\0"
+
+
+def topology(group: str, epoch: int | None) -> Pair:
+    """The topology of a streams group: one subtopology, which reads `t`."""
+    key = _key(23, group)
+    if epoch is None:
+        return key, None
+    return key, struct.pack(">hi", 0, epoch) + b"\2" + compact("0") + b"\2" + compact("t") + b"\1" * 5 + b"\0" + b"\0"
+
+
+ShareBatch = tuple[int, int, int, int]
+"""Records of a share partition: first and last offset, state, deliveries."""
+
+
+def _share_key(number: int, group: str, partition: int) -> bytes:
+    return _key(number, group) + TOPIC_ID + struct.pack(">i", partition)
+
+
+def _batches(batches: Sequence[ShareBatch]) -> bytes:
+    return bytes([len(batches) + 1]) + b"".join(struct.pack(">qqbh", *each) + b"\0" for each in batches)
+
+
+def share_snapshot(
+    group: str, partition: int, start: int | None, batches: Sequence[ShareBatch] = (), epoch: int = 0, leader: int = 0
+) -> Pair:
+    """ShareSnapshot; start None: a tombstone. `epoch` is that of the snapshot."""
+    key = _share_key(0, group, partition)
+    if start is None:
+        return key, None
+    value = struct.pack(">hiiiqqq", 0, epoch, 0, leader, start, 7, 7)
+    return key, value + _batches(batches) + b"\0"
+
+
+def share_update(group: str, partition: int, start: int, batches: Sequence[ShareBatch] = (), leader: int = -1) -> Pair:
+    """ShareUpdate; a start offset or a leader epoch of -1: as before."""
+    value = struct.pack(">hiiq", 0, 0, leader, start) + _batches(batches) + b"\0"
+    return _share_key(1, group, partition), value
 
 
 def transaction(

@@ -81,9 +81,9 @@ class Groups:
         """Have a group for an offset that is committed."""
         self._groups.setdefault(name, Group(CLASSIC, is_simple=True))
 
-    def require(self, kind: str, name: str) -> None:
-        """Have a group of a type."""
-        self._group(kind, name, {})
+    def require(self, kind: str, name: str, value: Value | None) -> None:
+        """Have a group of a type; a tombstone does without, but not with one of another type."""
+        self._group(kind, name, value)
 
     def classic(self, name: str, value: Value | None) -> None:
         """Apply the record of a classic group."""

@@ -100,10 +100,10 @@ class GroupReplay:
         elif number in _CURRENT:
             groups.current(_CURRENT[number], key["groupId"], key["memberId"], value)
         elif number == _SHARE_PARTITIONS:
+            groups.require(SHARE, key["groupId"], value)
             if value is None:
                 self._share_partitions.pop(key["groupId"], None)
             else:
-                groups.require(SHARE, key["groupId"])
                 self._share_partitions[key["groupId"]] = value
         else:
             kind, what = _OTHERS[number]

@@ -11,18 +11,25 @@ from cleaner.verification.replay.connect import ConnectReplay
 from cleaner.verification.replay.groups import GroupReplay
 from cleaner.verification.replay.records import Marker, read_all
 from cleaner.verification.replay.schemas import SchemaReplay
+from cleaner.verification.replay.share_state import ShareStateReplay
 from cleaner.verification.replay.state import Replay
 from cleaner.verification.replay.transactions import TransactionReplay
 
 REPLAYS: Mapping[str, Callable[[], Replay]] = {
     "groups": GroupReplay,
+    "share-state": ShareStateReplay,
     "transactions": TransactionReplay,
     "schemas": SchemaReplay,
     "connect": ConnectReplay,
 }
 """By the name of the kind."""
 
-_KINDS = {CONSUMER_OFFSETS: "groups", TRANSACTION_STATE: "transactions", "_schemas": "schemas"}
+_KINDS = {
+    CONSUMER_OFFSETS: "groups",
+    "__share_group_state": "share-state",
+    TRANSACTION_STATE: "transactions",
+    "_schemas": "schemas",
+}
 _CONNECT = re.compile(r"(.*[-_.])?connect[-_.]?(offsets|configs?|status|statuses)")
 
 

@@ -1,6 +1,7 @@
-// A client of running brokers: makes and alters topics, writes and reads records. Each line of stdin is an order, a JSON
-// object with "verb", "bootstrap", "topics", "settings" and, for "write", "records"; its answer is lines of JSON, the
-// last of which has "failed": null or what went wrong. Bytes are hex, null is null. A topic has one partition.
+// A client of running brokers: makes and alters topics, writes and reads records, joins share groups, describes and
+// deletes groups. Each line of stdin is an order, a JSON object with "verb", "bootstrap", "topics", "settings" and, for
+// "write", "records", for "share" "count" and "stays"; its answer is lines of JSON, the last of which has "failed": null
+// or what went wrong. Bytes are hex, null is null. A topic has one partition.
 package rig;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -21,13 +22,21 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ConsumerGroupDescription;
+import org.apache.kafka.clients.admin.GroupListing;
+import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.ShareGroupDescription;
+import org.apache.kafka.clients.admin.StreamsGroupDescription;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.TopicPartition;
@@ -39,6 +48,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 public final class Client {
     private static final Duration PATIENCE = Duration.ofSeconds(60);
     private static final ObjectMapper JSON = new ObjectMapper();
+    private static final List<KafkaShareConsumer<byte[], byte[]>> STAYING = new ArrayList<>();
 
     private static String hex(byte[] bytes) { return bytes == null ? null : HexFormat.of().formatHex(bytes); }
     private static byte[] bytes(JsonNode hex) { return hex == null || hex.isNull() ? null : HexFormat.of().parseHex(hex.asText()); }
@@ -111,6 +121,88 @@ public final class Client {
         }
     }
 
+    /**
+     * Takes records in a share group, in several polls, and acknowledges them: of five one is rejected, one given back, and
+     * three accepted. Then it leaves, or stays a member as long as this process lives.
+     */
+    private static void share(String bootstrap, String topic, Map<String, String> settings, int count, boolean stays) throws Exception {
+        ConfigResource group = new ConfigResource(ConfigResource.Type.GROUP, settings.get("group.id"));
+        AlterConfigOp earliest = new AlterConfigOp(new ConfigEntry("share.auto.offset.reset", "earliest"), AlterConfigOp.OpType.SET);
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            admin.incrementalAlterConfigs(Map.of(group, List.of(earliest))).all().get();
+        }
+        Map<String, Object> config = new HashMap<>(Map.of("bootstrap.servers", bootstrap,
+            "share.acknowledgement.mode", "explicit", "max.poll.records", 7));
+        config.putAll(settings);
+        KafkaShareConsumer<byte[], byte[]> consumer = new KafkaShareConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+        consumer.subscribe(List.of(topic));
+        long deadline = System.nanoTime() + PATIENCE.toNanos();
+        for (int taken = 0; taken < count;) {
+            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
+                int turn = taken++ % 5;
+                consumer.acknowledge(record, turn == 0 ? AcknowledgeType.REJECT : turn == 1 ? AcknowledgeType.RELEASE : AcknowledgeType.ACCEPT);
+            }
+            consumer.commitSync();
+            if (System.nanoTime() > deadline) throw new IllegalStateException("a share group was given " + taken + " records of " + count);
+        }
+        if (stays) STAYING.add(consumer);
+        else consumer.close();
+    }
+
+    /** A line for each group: type, state, and for all but classic ones epochs and members; "error" where it has none. */
+    private static void groups(String bootstrap, PrintStream out) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            for (GroupListing listed : admin.listGroups().all().get()) {
+                String name = listed.groupId();
+                Map<String, Object> row = new LinkedHashMap<>();
+                Map<String, Object> members = new LinkedHashMap<>();
+                row.put("group", name);
+                row.put("type", listed.type().map(Object::toString).orElse(""));
+                row.put("state", listed.groupState().map(Object::toString).orElse(""));
+                try {
+                    switch (listed.type().orElseThrow()) {
+                        case SHARE -> {
+                            ShareGroupDescription found = admin.describeShareGroups(List.of(name)).all().get().get(name);
+                            row.put("epoch", found.groupEpoch());
+                            row.put("target_epoch", found.targetAssignmentEpoch());
+                            found.members().forEach(member -> members.put(member.consumerId(), member.memberEpoch()));
+                            Map<String, Long> starts = new LinkedHashMap<>();
+                            admin.listShareGroupOffsets(Map.of(name, new ListShareGroupOffsetsSpec())).partitionsToOffsetInfo(name).get()
+                                .forEach((partition, offset) -> { if (offset != null) starts.put(partition.toString(), offset.startOffset()); });
+                            row.put("start_offsets", starts);
+                        }
+                        case STREAMS -> {
+                            StreamsGroupDescription found = admin.describeStreamsGroups(List.of(name)).all().get().get(name);
+                            row.put("epoch", found.groupEpoch());
+                            row.put("target_epoch", found.targetAssignmentEpoch());
+                            row.put("topology_epoch", found.topologyEpoch());
+                            found.members().forEach(member -> members.put(member.memberId(), member.memberEpoch()));
+                        }
+                        case CONSUMER -> {
+                            ConsumerGroupDescription found = admin.describeConsumerGroups(List.of(name)).all().get().get(name);
+                            row.put("epoch", found.groupEpoch().orElseThrow());
+                            row.put("target_epoch", found.targetAssignmentEpoch().orElseThrow());
+                            found.members().forEach(member -> members.put(member.consumerId(), member.memberEpoch().orElseThrow()));
+                        }
+                        default -> { }
+                    }
+                    row.put("members", members);
+                } catch (ExecutionException error) {
+                    row.put("error", error.getCause().toString());
+                }
+                out.println(JSON.writeValueAsString(row));
+            }
+        }
+    }
+
+    /** Deletes share groups or streams groups by their names. */
+    private static void delete(String bootstrap, List<String> names, String type) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
+            if (type.equals("share")) admin.deleteShareGroups(names).all().get();
+            else admin.deleteStreamsGroups(names).all().get();
+        }
+    }
+
     private static Map<String, Object> asMap(ConsumerRecord<byte[], byte[]> record) {
         List<List<String>> headers = new ArrayList<>();
         for (Header header : record.headers()) headers.add(Arrays.asList(header.key(), hex(header.value())));
@@ -136,6 +228,9 @@ public final class Client {
             case "alter" -> alter(bootstrap, topics, settings);
             case "write" -> write(bootstrap, topics.get(0), settings, order.get("records"));
             case "read" -> read(bootstrap, topics, settings, out);
+            case "share" -> share(bootstrap, topics.get(0), settings, order.get("count").asInt(), order.get("stays").asBoolean());
+            case "groups" -> groups(bootstrap, out);
+            case "delete" -> delete(bootstrap, topics, settings.get("type"));
             default -> throw new IllegalArgumentException(order.get("verb").asText());
         }
     }

@@ -5,27 +5,50 @@ from __future__ import annotations
 import pytest
 
 from tests.support.coordinator_records import (
+    CONSUMER,
+    SHARE,
+    STREAMS,
+    Pair,
     classic_group,
     current,
     group_epoch,
     member,
     offset_commit,
+    share_partitions,
     target,
     target_epoch,
+    topology,
 )
 from tests.unit.verification_replay.replaying import facts, failures, replayed, told
 
 OFFSET = "offset: group g, topic t-0"
 GROUP = "group: group g"
-JOIN = [
-    group_epoch("g", 1),
-    member("g", "m"),
-    target_epoch("g", 1),
-    target("g", "m", [0]),
-    current("g", "m", 1, [0]),
-]
-LEAVE = [current("g", "m", 0, None), target("g", "m", None), member("g", "m", None)]
-END = [target_epoch("g", None), group_epoch("g", None)]
+
+
+def joined(kind: str = CONSUMER) -> list[Pair]:
+    """Return what makes a group with one member."""
+    return [
+        group_epoch("g", 1, kind),
+        member("g", "m", kind=kind),
+        target_epoch("g", 1, kind),
+        target("g", "m", [0], kind),
+        current("g", "m", 1, [0], kind),
+    ]
+
+
+def left(kind: str = CONSUMER) -> list[Pair]:
+    """Return the tombstones of the member."""
+    return [current("g", "m", 0, None, kind), target("g", "m", None, kind), member("g", "m", None, kind)]
+
+
+def ended(kind: str = CONSUMER) -> list[Pair]:
+    """Return the tombstones of a group without members."""
+    return [target_epoch("g", None, kind), group_epoch("g", None, kind)]
+
+
+JOIN, LEAVE, END = joined(), left(), ended()
+MORE = {SHARE: share_partitions("g", [0]), STREAMS: topology("g", 1)}
+NO_MORE = {SHARE: share_partitions("g", None), STREAMS: topology("g", None)}
 
 
 def test_offset_of_a_transaction_waits_for_its_marker() -> None:
@@ -64,7 +87,7 @@ def test_group_made_for_offsets_is_no_fact_and_gives_way() -> None:
     state = replayed("groups", offset_commit("g", "t", 0, 1), *JOIN)
     assert facts(state)[GROUP]["type"] == "consumer"
     assert failures(state) == []
-    state = replayed("groups", offset_commit("g", "t", 0, 1), group_epoch("g", 1, 11))
+    state = replayed("groups", offset_commit("g", "t", 0, 1), group_epoch("g", 1, SHARE))
     assert failures(state) == [(1, "group g", "a record of a share group where a classic group is")]
 
 
@@ -84,6 +107,49 @@ def test_consumer_group_comes_and_goes() -> None:
     for steps in ([*JOIN, *LEAVE, *END], [*LEAVE, *END]):
         state = replayed("groups", *steps)
         assert (facts(state), failures(state)) == ({}, [])
+
+
+@pytest.mark.parametrize("kind", [SHARE, STREAMS])
+def test_share_and_streams_groups_come_and_go(kind: str) -> None:
+    """With what only they have, which goes behind the group; in order nothing is left, and nothing fails."""
+    state = replayed("groups", *joined(kind), MORE[kind])
+    found = facts(state)
+    more = {SHARE: "share partitions: group g", STREAMS: "topology: group g, topology"}[kind]
+    assert found.keys() == {GROUP, "member: group g, member m", more, "target assignment: group g, member m"}
+    assert found[GROUP]["type"] == kind
+    assert found["member: group g, member m"]["epoch"] == 1
+    for steps in ([*joined(kind), MORE[kind], *left(kind), *ended(kind), NO_MORE[kind]], [*left(kind), NO_MORE[kind]]):
+        state = replayed("groups", *steps)
+        assert (facts(state), failures(state)) == ({}, [])
+
+
+@pytest.mark.parametrize("kind", [SHARE, STREAMS])
+def test_wrong_order_fails_the_load_of_share_and_streams_groups(kind: str) -> None:
+    """As that of consumer groups; but a streams group may end with a target assignment of a member that is gone."""
+    start, (no_current, no_target, no_member), (no_epoch, no_group) = joined(kind), left(kind), ended(kind)
+    assert failures(replayed("groups", *start, no_target, no_member)) == [
+        (6, "group g, member m", "the tombstone of a member without one of its current assignment")
+    ]
+    assert failures(replayed("groups", *start, no_current, no_member)) == [
+        (6, "group g, member m", "the tombstone of a member without one of its target assignment")
+    ]
+    assert failures(replayed("groups", *start, no_group)) == [
+        (5, "group g", "the tombstone of a group that still has 1 members")
+    ]
+    assert failures(replayed("groups", *start, no_current, no_epoch)) == [
+        (6, "group g", "the tombstone of a target assignment that still has 1 members")
+    ]
+    targets_alone = [group_epoch("g", 1, kind), no_epoch, target("g", "m", [0], kind), no_group]
+    reason = "the tombstone of a group whose target assignment still has 1 members"
+    assert failures(replayed("groups", *targets_alone)) == ([(3, "group g", reason)] if kind == SHARE else [])
+
+
+@pytest.mark.parametrize("kind", [SHARE, STREAMS])
+def test_records_of_share_and_streams_groups_fail_where_another_group_is(kind: str) -> None:
+    """Tombstones, too: those of share partitions and of a topology are no exception."""
+    reason = f"a record of a {kind} group where a consumer group is"
+    for step in (*joined(kind), *left(kind), *ended(kind), MORE[kind], NO_MORE[kind]):
+        assert [(offset, told) for offset, _, told in failures(replayed("groups", *JOIN, step))] == [(5, reason)]
 
 
 @pytest.mark.parametrize(

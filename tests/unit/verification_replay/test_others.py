@@ -1,17 +1,33 @@
-"""Transactions, schemas and Connect: rule by rule, what their readers make of records and of their order."""
+"""Share partitions, transactions, schemas and Connect: rule by rule, what readers make of records in their order."""
 
 from __future__ import annotations
 
 import json
 import random
+from base64 import urlsafe_b64encode
+from itertools import pairwise
 
 import pytest
 
 from cleaner.verification.replay.kinds import REPLAYS, kind_of
-from tests.support.coordinator_records import offset_commit, transaction
+from tests.support.coordinator_records import (
+    TOPIC_ID,
+    ShareBatch,
+    offset_commit,
+    share_snapshot,
+    share_update,
+    transaction,
+)
 from tests.unit.verification_replay.replaying import facts, failures, replayed, told
 
 Pair = tuple[bytes, bytes | None]
+TOPIC_WORD = urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")
+
+
+def batches(*rows: ShareBatch) -> list[dict[str, int]]:
+    """Batches of a share partition by their names."""
+    names = ("firstOffset", "lastOffset", "deliveryState", "deliveryCount")
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def of_json(key: object, value: object = None) -> Pair:
@@ -163,6 +179,68 @@ def test_source_offsets_and_states() -> None:
     assert facts(replayed("connect", *status, of_json("status-connector-c"))) == {}
 
 
+def test_share_partition_is_its_last_snapshot_and_the_updates_behind_it() -> None:
+    """An update leaves what it does not say; a snapshot begins anew; a tombstone ends it."""
+    snapshot = share_snapshot("g", 0, 5, [(5, 9, 0, 1)], epoch=3, leader=4)
+    name = f"share partition: group g, topic id {TOPIC_WORD}, partition 0"
+    state = replayed("share-state", snapshot, share_update("g", 0, -1, [(7, 7, 2, 1)]), share_update("g", 0, 6))
+    assert facts(state)[name] == {
+        "start offset": 6,
+        "batches": batches((6, 6, 0, 1), (7, 7, 2, 1), (8, 9, 0, 1)),
+        "snapshot epoch": 3,
+        "state epoch": 0,
+        "leader epoch": 4,
+        "highest state epoch": 0,
+        "highest leader epoch": 4,
+        "delivered": -1,
+        "create time": 7,
+        "write time": 7,
+    }
+    again = facts(replayed("share-state", snapshot, share_update("g", 0, 6), share_snapshot("g", 0, 7)))[name]
+    assert (again["start offset"], again["batches"], again["highest leader epoch"]) == (7, [], 4)
+    assert facts(replayed("share-state", snapshot, share_snapshot("g", 0, None))) == {}
+    alone = facts(replayed("share-state", share_update("g", 0, 6, [(6, 6, 2, 1)], leader=2)))[name]
+    assert (alone["start offset"], alone["batches"], alone["leader epoch"]) == (6, batches((6, 6, 2, 1)), 2)
+
+
+def test_share_partitions_without_an_update_or_with_another_order_differ() -> None:
+    """As after a compaction, which keeps the last update of each partition."""
+    snapshot, first, second = share_snapshot("g", 0, 5), *(share_update("g", 0, -1, [(n, n, 2, 1)]) for n in (5, 9))
+    name = f"group g, topic id {TOPIC_WORD}, partition 0"
+    told_of = [each[:3] for each in told("share-state", [snapshot, first, second], [snapshot, second])]
+    assert told_of == [("share partition", name, "batches")]
+    assert told("share-state", [snapshot, first, second], [snapshot, second, first]) == []
+    assert [each[2] for each in told("share-state", [snapshot, first], [first, snapshot])] == ["batches"]
+    state = replayed("share-state", snapshot, (share_update("g", 0, 5)[0], None), (b"\0\x07", None))
+    assert failures(state) == [(1, name, "the tombstone of an update")]
+    assert dict(state.notes.passed_over) == {"unknown record type 7": 1}
+
+
+def test_batches_of_a_share_partition_say_the_most_of_each_offset() -> None:
+    """The higher delivery count wins, then the higher state, in whatever order they come; told by offset, slowly."""
+    numbers = random.Random(3)
+    for _ in range(300):
+        truth: dict[int, tuple[int, int]] = {}
+        steps, start = [share_snapshot("g", 0, 0)], 0
+        for _ in range(numbers.randrange(1, 6)):
+            said: list[ShareBatch] = []
+            for _ in range(numbers.randrange(4)):
+                first = numbers.randrange(20)
+                said.append((first, first + numbers.randrange(6), numbers.choice((0, 2, 4)), numbers.randrange(1, 4)))
+            start = max(start, numbers.randrange(12))
+            steps.append(share_update("g", 0, start, said))
+            for first, last, delivery_state, count in said:
+                for offset in range(first, last + 1):
+                    truth[offset] = max(truth.get(offset, (0, 0)), (count, delivery_state))
+            truth = {offset: what for offset, what in truth.items() if offset >= start}
+        ((_, found),) = replayed("share-state", *steps).things()
+        listed = found["batches"]
+        assert isinstance(listed, list)
+        rows = [[*each.values()] for each in listed if isinstance(each, dict)]
+        assert {n: (count, what) for a, b, what, count in rows for n in range(a, b + 1)} == truth
+        assert all(a[1] < b[0] and (a[1] + 1 < b[0] or a[2:] != b[2:]) for a, b in pairwise(rows))
+
+
 @pytest.mark.parametrize("kind", REPLAYS)
 def test_no_bytes_whatever_end_a_replay(kind: str) -> None:
     """Every record is applied, passed over, or a failure."""
@@ -192,5 +270,21 @@ def test_no_bytes_whatever_end_a_replay(kind: str) -> None:
 
 def test_kind_of_a_topic_by_its_usual_name() -> None:
     """Other topics are none's."""
-    names = ["__consumer_offsets", "__transaction_state", "_schemas", "connect-offsets", "my-connect-configs", "prices"]
-    assert [kind_of(name) for name in names] == ["groups", "transactions", "schemas", "connect", "connect", None]
+    names = [
+        "__consumer_offsets",
+        "__share_group_state",
+        "__transaction_state",
+        "_schemas",
+        "connect-offsets",
+        "my-connect-configs",
+        "prices",
+    ]
+    assert [kind_of(name) for name in names] == [
+        "groups",
+        "share-state",
+        "transactions",
+        "schemas",
+        "connect",
+        "connect",
+        None,
+    ]

@@ -73,24 +73,6 @@ def callers_who_join_are_never_woken() -> Iterator[None]:
         yield
 
 
-@breaks(work_threads.WorkThreads, "_run")
-def threads_look_again_after_a_timeout_of_their_queue(_: Any, self: work_threads.WorkThreads) -> None:
-    """Each looks at what it has postponed itself; CPython's queue may lose the timeout where another was quicker."""
-    postponed: list[work_threads.Work] = []
-    while True:
-        asked: list[work_threads.Work] = []
-        try:
-            work = self._asked.get(timeout=work_threads._LOOK_SECONDS if postponed else None)
-            if work is None:
-                break
-            asked = [work]
-        except concurrency.Empty:
-            pass
-        postponed = [work for work in (*asked, *postponed) if self._is_postponed(work)]
-    while postponed:
-        postponed = [work for work in postponed if self._is_postponed(work)]
-
-
 @breaks(flusher.LogFlusher, "_flush_in_background")
 def postponed_requests_never_begin(real: Any, self: flusher.LogFlusher, request: Any) -> bool:
     """A flush is left to the caller who flushed by itself before, whether it comes again or not."""

@@ -8,6 +8,7 @@ so a summary gives an upper bound of the dirty bytes that may be cleaned.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -209,7 +210,7 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         before: an earlier listing; unchanged segments are taken over with the timestamps already read.
     Raises:
         FileNotFoundError: the directory has gone.
-        OSError: it cannot be listed.
+        LogDirOfflineError: it cannot be listed, or a segment is a link or another file that is never opened.
     """
     known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
     files: dict[str, dict[int, DirectoryEntry]] = {suffix: {} for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT)}
@@ -220,6 +221,10 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         elif found.name.endswith((CLEANED, SWAP)):
             unfinished += 1
         elif (file := parse_file_name(found.name)) is not None:
+            if not found.is_regular:
+                if file.suffix == LOG:
+                    raise disk_error(directory / found.name, OSError(errno.EINVAL, "not a regular file"))
+                continue
             files[file.suffix][file.offset] = found
     segments = []
     for offset, found in sorted(files[LOG].items()):

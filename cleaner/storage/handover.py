@@ -58,7 +58,7 @@ def is_log_file(name: str) -> bool:
 def is_same_log(fs: FileSystem, one: Path, other: Path) -> bool:
     """Tell whether two directories hold the same segments, by names, sizes and times (ns)."""
     first, second = (
-        {name: (state.size, state.mtime_ns) for name, state in fs.scan_dir(where, (names.LOG,))}
+        {name: (state.size, state.mtime_ns) for name, state, _ in fs.scan_dir(where, (names.LOG,))}
         for where in (one, other)
     )
     return first == second

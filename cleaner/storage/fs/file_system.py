@@ -72,10 +72,11 @@ class FileState(NamedTuple):
 
 
 class DirectoryEntry(NamedTuple):
-    """A file of a directory."""
+    """A name in a directory, of no other directory; not a regular file: of a link, a pipe, a socket or a device."""
 
     name: str
     state: FileState
+    is_regular: bool = True
 
 
 class Space(NamedTuple):
@@ -267,7 +268,7 @@ class FileSystem:
 
     def scan_dir(self, directory: Path, suffixes: tuple[str, ...]) -> list[DirectoryEntry]:
         """
-        List the regular files with one of these suffixes, unordered, without links and files that vanish during this.
+        List what is no directory and has one of these suffixes, unordered, without files that vanish during this.
 
         Cheap enough for thousands of directories: other files cost only the read of their names.
         """
@@ -275,12 +276,12 @@ class FileSystem:
         missing = disk_errors(directory, may_be_missing=True)
         with missing, self._listed(directory) as listed, os.scandir(listed) as entries:
             for entry in entries:
-                if entry.name.endswith(suffixes) and entry.is_file(follow_symlinks=False):
+                if entry.name.endswith(suffixes) and not entry.is_dir(follow_symlinks=False):
                     try:
                         about = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:
                         continue
-                    found.append(DirectoryEntry(entry.name, FileState.of(about)))
+                    found.append(DirectoryEntry(entry.name, FileState.of(about), stat.S_ISREG(about.st_mode)))
         return found
 
     def list_dirs(self, path: Path) -> list[str]:

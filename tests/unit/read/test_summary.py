@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.errors import NotCleanlyShutDownError
+import cleaner
+from cleaner.errors import LogDirOfflineError, NotCleanlyShutDownError
+from cleaner.policy.reasons import Reason
 from cleaner.read.summary import TemporaryFiles, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
-from tests.support.log_builder import LogBuilder
+from tests.integration.log_dirs import keyed_log
+from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.unit.daemon.watching import Watch
 
 FS = FileSystem()
 
@@ -27,11 +31,11 @@ def written(tmp_path: Path, segments: int = 3) -> Path:
 
 
 def test_listing_finds_segments_snapshots_and_leavings(tmp_path: Path) -> None:
-    """Only names Kafka writes count; links and directories do not."""
+    """Only names Kafka writes count; directories and links beside segments do not."""
     directory = written(tmp_path)
     for name in ("5.log", "notes.log", f"{0:020d}.log.cleaned", f"{0:020d}.log.swap", f"{5:020d}.snapshot.deleted"):
         (directory / name).touch()
-    (directory / f"{90:020d}.log").symlink_to(directory / "5.log")
+    (directory / f"{90:020d}.index").symlink_to(directory / "5.log")
     (directory / f"{91:020d}.log").mkdir()
     files = list_log_files(FS, directory)
     assert [(s.base_offset, s.size) for s in files.segments] == [
@@ -39,6 +43,28 @@ def test_listing_finds_segments_snapshots_and_leavings(tmp_path: Path) -> None:
     ]
     assert [offset for offset, _ in files.snapshots] == [5, 10, 15]
     assert files.temporary_files == TemporaryFiles(unfinished=2, deleted=1)
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])
+def test_segment_that_is_no_regular_file_is_refused_by_all(tmp_path: Path, kind: str) -> None:
+    """A load, readers and `check` cannot open it; a listing that left it out would find a log with a hole."""
+    log = keyed_log()
+    path = write_log_dir(tmp_path / "logs", log) / "topic-0" / f"{20:020d}.log"
+    path.rename(tmp_path / "moved")
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / ("moved" if kind == "link" else "nowhere"))
+    with pytest.raises(LogDirOfflineError, match=f"{path.name}: not a regular file"):
+        list_log_files(FS, path.parent)
+    settings = {"cleanup.policy": "compact"}
+    (entry,) = cleaner.plan(tmp_path / "logs", settings)
+    assert (entry.why, path.name in entry.error) == (Reason.UNREADABLE, True)
+    looked = Watch(tmp_path / "logs").log()
+    assert (looked.held_by, path.name in looked.error) == (Reason.UNREADABLE, True)
+    assert not cleaner.check([tmp_path / "logs"]).is_sound
+    with pytest.raises(LogDirOfflineError, match=path.name):
+        cleaner.clean(tmp_path / "logs", "topic-0", settings)
 
 
 def test_listing_keeps_segments_that_are_the_same(tmp_path: Path) -> None:

@@ -349,8 +349,8 @@ def _answer_of(check: str, question: Callable[[], Answer], path: Path, list_agai
 def examine_conflicts(fs: FileSystem, log_dirs: Sequence[Path]) -> Iterator[Answer]:
     """Check for partitions that several log dirs of one broker contain."""
     try:
-        found = find_conflicts([LogDir(fs, path) for path in log_dirs if why_no_log_dir(fs, path) is None])
+        family = [LogDir(fs, path) for path in log_dirs if why_no_log_dir(fs, path) is None]
     except (CleanerError, OSError):
         return  # reported for each of them
-    for conflict in found:
+    for conflict in find_conflicts(family, lambda _: None):  # likewise
         yield failed("directories", str(conflict), "`cleaner check` with all of them says which can go")

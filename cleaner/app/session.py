@@ -210,12 +210,22 @@ def _one_at_a_time(check_done: Callable[[], None]) -> Callable[[], None]:
 
 
 def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
-    """Return conflicts with other log dirs of the same broker (D-14), if the configuration names this one."""
+    """
+    Return conflicts with other log dirs of the same broker (D-14), if the configuration names this one.
+
+    One that cannot be read keeps no other from being worked on.
+    """
     paths = [real_path(path) for path in once_each(map(Path, settings.cleaner.log_dirs))]
     if log_dir.path not in paths:
         return []
-    family = [LogDir(log_dir.fs, path) for path in paths if path.is_dir()]
-    return [str(conflict) for conflict in find_conflicts(family)]
+    faults: list[str] = []
+
+    def note(error: CleanerError | OSError) -> None:
+        if not isinstance(getattr(error, "cause", error), FileNotFoundError | NotADirectoryError):
+            faults.append(f"not searched for the same partitions: {error}")
+
+    conflicts = find_conflicts([LogDir(log_dir.fs, path) for path in paths], note)
+    return [*faults, *map(str, conflicts)]
 
 
 def require_unlocked(fs: FileSystem, log_dir: Path) -> None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cleaner.base import concurrency
 from cleaner.base.mistakes import did_you_mean
 from cleaner.base.model import TopicPartition
-from cleaner.errors import UncleanableError, UsageError
+from cleaner.errors import CleanerError, UncleanableError, UsageError
 from cleaner.storage.files.checkpoint import (
     CHECKPOINT_LIMIT_BYTES,
     parse_offset_checkpoint,
@@ -383,16 +383,31 @@ class Conflict(NamedTuple):
         return f"{self.topic_partition} has {thing} in {places}"
 
 
-def find_conflicts(log_dirs: Sequence[LogDir]) -> list[Conflict]:
+def find_conflicts(
+    log_dirs: Sequence[LogDir], on_fault: Callable[[CleanerError | OSError], None] | None = None
+) -> list[Conflict]:
     """
     List the partitions that are in more than one of a broker's log dirs (D-14). Changes nothing.
 
+    Args:
+        log_dirs: all of them.
+        on_fault: called for each one that cannot be read, which is then left out; None raises.
     Raises:
         CorruptCheckpointError, UncleanableError: as `LogDir.offsets` and `LogDir.listing`.
     """
-    homes = {log_dir.path: log_dir.listing() for log_dir in log_dirs}
-    directories = {path: found.current.keys() | found.linked.keys() for path, found in homes.items()}
-    return conflicts_of(directories, {log_dir.path: log_dir.cleaner_offsets.keys() for log_dir in log_dirs})
+    directories: dict[Path, Set[TopicPartition]] = {}
+    lines: dict[Path, Set[TopicPartition]] = {}
+    for log_dir in log_dirs:
+        try:
+            found, cleaned = log_dir.listing(), log_dir.cleaner_offsets
+        except (CleanerError, OSError) as error:
+            if on_fault is None:
+                raise
+            on_fault(error)
+            continue
+        directories[log_dir.path] = found.current.keys() | found.linked.keys()
+        lines[log_dir.path] = cleaned.keys()
+    return conflicts_of(directories, lines)
 
 
 def conflicts_of(

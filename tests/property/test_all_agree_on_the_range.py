@@ -243,3 +243,26 @@ def test_log_dir_without_logs_needs_no_recovery(tmp_path: Path) -> None:
     assert answers["marker"] is Grade.PASS
     assert Watch(log_dir, now_ms=NOW_MS).look(0).facts.condition is DirCondition.ONLINE
     assert list(clean_log_dir(log_dir, None, Sources(), CleanOptions(), CallContext.of(now_ms=NOW_MS))) == []
+
+
+@pytest.mark.parametrize("fault", ["checkpoint", "directory"])
+def test_fault_of_one_log_dir_keeps_no_command_from_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    """As the daemon cleans the others; the fault is named, and what the others share is found all the same (D-14)."""
+    bad, *good = (write_log_dir(tmp_path / name, keyed_log()) for name in ("bad", "one", "two"))
+    if fault == "checkpoint":
+        (bad / "cleaner-offset-checkpoint").write_text("nonsense")
+    else:
+        (bad / "foreign").mkdir()
+    config = tmp_path / "server.properties"
+    config.write_text(f"log.dirs={bad},{good[0]},{good[1]},{tmp_path}/gone\ncleanup.policy=compact\n")
+    twice = f"topic-0 has a directory in {good[0]} and {good[1]}"
+    for command in (["plan", str(good[0])], ["gaps", str(good[0])], ["clean", str(good[0]), "topic-0"]):
+        assert main([*command, "--config", str(config)]) == 0, command
+        err = capsys.readouterr().err
+        assert f"not searched for the same partitions: {bad}" in err
+        assert twice in err
+    assert main(["plan", str(bad), "--config", str(config)]) == 1
+    assert main(["doctor", "--config", str(config)]) == 1
+    assert twice in "".join(capsys.readouterr().out)

@@ -91,6 +91,7 @@ def copy_out(log_dir: Path, scratch: Path, copy: NewCopy, place: RemotePath, con
         LogDirOfflineError: the service refuses, does not answer, or has other bytes than were put.
     """
     fs, done = context.fs, []
+    copy.check_done = context.check_done
     for name in _files_below(fs, real_path(scratch)):
         context.check_done()
         with fs.open(real_path(scratch) / name) as file:

@@ -18,7 +18,7 @@ from cleaner.base.listening import Address, listen
 from cleaner.base.remote_path import refuse_remote
 from cleaner.config.forms import parse_address
 from cleaner.config.table import TOPIC_SETTINGS
-from cleaner.errors import UsageError
+from cleaner.errors import CleaningAborted, UsageError
 from cleaner.serve.api import Parts, load_apis
 from cleaner.serve.catalog import Catalog
 from cleaner.serve.coordinator import Coordinator
@@ -33,7 +33,7 @@ from cleaner.settings.given import Given
 from cleaner.settings.sources import Sources
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
-from cleaner.storage.fs.remote import files_for
+from cleaner.storage.fs.remote import RemoteFiles, files_for
 from cleaner.storage.fs.store import Limits as BucketLimits
 from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
@@ -83,7 +83,8 @@ class ServedLogDirs(Closing):
         scratch: Path | None = None,
     ) -> None:
         at = Address(*listen_at)
-        fs, access = context.fs, access or Access
+        self._fs = fs = context.fs
+        access = access or Access
         if not at.is_loopback:
             _require_guarded(at, access())
             access = partial(_still_guarded, access, context.warn)
@@ -96,7 +97,9 @@ class ServedLogDirs(Closing):
         with contextlib.ExitStack() as attempt:
             listener, self.address = listen(at, _BACKLOG, "--listen ")  # first: copies take long
             self._listener = attempt.enter_context(listener)
-            self.catalog = Catalog(fs, directories, context.clock, context.warn)
+            self._is_over = False
+            self._warn = context.warn
+            self.catalog = Catalog(fs, directories, context.clock, self._say)
             attempt.callback(self.catalog.close)
             self.compacted = 0
             if compacted:
@@ -125,10 +128,26 @@ class ServedLogDirs(Closing):
 
         async def serve() -> None:
             stopped = asyncio.Event()
-            started(asyncio.get_running_loop(), stopped.set)
+
+            def stop() -> None:
+                self._is_over = True
+                stopped.set()
+
+            started(asyncio.get_running_loop(), stop)
             await self._server.run(self._listener, stopped)
 
+        if isinstance(self._fs, RemoteFiles):
+            self._fs.check_done = self._check_done
         asyncio.run(serve())
+
+    def _check_done(self) -> None:
+        """Raise CleaningAborted at the end, so that no thread waits for a bucket then."""
+        if self._is_over:
+            raise CleaningAborted("stopped")
+
+    def _say(self, sentence: str) -> None:
+        if not self._is_over:  # what fails then was not asked for any more
+            self._warn(sentence)
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:

@@ -104,7 +104,7 @@ def clean_copy(arguments: argparse.Namespace, clean: Callable[[], int]) -> int:
     if not isinstance(place, RemotePath) or scratch is None or arguments.dry_run:
         raise UsageError("--to s3://BUCKET/PREFIX needs --scratch DIR, and does not go with --dry-run")
     bar = prepare_work(log_dir, stay_root=arguments.as_root)
-    copy = run_work(lambda _: NewCopy(place), bar)
+    copy = run_work(lambda context: NewCopy(place, context.check_done), bar)
     run_work(lambda context: copy_in(log_dir, scratch, context), bar)
     arguments.log_dir = scratch
     if code := clean():

@@ -14,6 +14,7 @@ from cleaner.cli.progress import ProgressBar
 from cleaner.cli.stop import StopFlag, run_interruptibly
 from cleaner.errors import ForeignDirectoryError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.fs.remote import RemoteFiles
 from cleaner.storage.which_dir import require_existing
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def run_work(
         work: called with the command's context.
         bar: shows the progress, and makes room for warnings.
         now_ms: the moment to work by; None: the clock's.
-        fs: None: the local disk.
+        fs: None: the local disk. What is asked of a bucket is given up when a signal comes.
     """
     from cleaner.app.options import CallContext
 
     def with_flag(flag: StopFlag) -> Result:
+        if isinstance(fs, RemoteFiles):
+            fs.check_done = flag.check_done
         warn = bar.speaking(log_warning)
         return work(CallContext.of(fs, now_ms=now_ms, progress=bar, check_done=flag.check_done, warn=warn))
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from cleaner.base.clock import Clock
 from cleaner.base.model import TopicPartition
-from cleaner.errors import MAY_PASS, CleanerError, UsageError
+from cleaner.errors import MAY_PASS, CleanerError, CleaningAborted, UsageError
 from cleaner.serve.codes import Code, code_of
 from cleaner.serve.partition import Partition
 from cleaner.storage.files.kafka_uuid import format_uuid
@@ -81,6 +81,8 @@ class Catalog:
             self._looked_at_ns = self._clock.monotonic_ns()
             try:
                 self._look(is_first=False)
+            except CleaningAborted:
+                raise
             except CleanerError as error:
                 # What is known stays: a bucket that does not answer now has it all the same.
                 self.say(str(error))
@@ -144,6 +146,8 @@ class Catalog:
         for each in partitions.values():
             try:
                 found = read_topic_id(self._fs, each.directory / PARTITION_METADATA)
+            except CleaningAborted:
+                raise
             except CleanerError as error:
                 self.say(str(error))
                 # The made-up id is not kept for what only cannot be read now.

@@ -21,7 +21,7 @@ from cleaner.base.remote_path import RemotePath, any_path
 from cleaner.errors import LogChangedError, LogDirOfflineError, UsageError
 from cleaner.storage.fs.hdfs import Hdfs
 from cleaner.storage.fs.remote import RemoteFiles
-from cleaner.storage.fs.store import Again, Limits
+from cleaner.storage.fs.store import Limits
 from tests.support.manual_clock import ManualClock
 
 LIMITS = Limits(attempts=2, silence_seconds=0.3, least_ahead=1 << 10, most_ahead=8 << 10)
@@ -223,8 +223,8 @@ def test_library_itself_is_given_up_where_nothing_answers() -> None:
             (f"127.0.0.1:{silent.getsockname()[1]}", "TimeoutError"),
             ("127.0.0.1:1", "TimeoutError|ConnectionRefusedError|OSError"),
         ):
-            with pytest.raises(Again, match=rf"no answer \(({words})\)"):
-                Hdfs(LIMITS).list(_path(node=node))
+            with pytest.raises(LogDirOfflineError, match=rf"no answer \(({words})\)"):
+                RemoteFiles(LIMITS, ManualClock()).list_dir(_path(node=node))
     with pytest.raises(LogDirOfflineError, match="answered InvalidArgument"):
         RemoteFiles(LIMITS, ManualClock()).list_dir(_path(node="without-a-port"))
 

@@ -84,7 +84,7 @@ def test_credentials_are_in_no_log(rig: Rig, caplog: pytest.LogCaptureFixture) -
 def _etag_not_compared(patch: pytest.MonkeyPatch) -> None:
     def read(self: S3, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         answer = self._client.get_object(Bucket=path.bucket, Key=path.key, Range=f"bytes={start}-{start + size - 1}")
-        return bytes(answer["Body"].read())
+        return b"".join(answer["Body"].iter_chunks())
 
     patch.setattr(S3, "read", read)
 
@@ -93,7 +93,7 @@ def _etag_of_the_answer_not_compared(patch: pytest.MonkeyPatch) -> None:
     def read(self: S3, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         wanted = f"bytes={start}-{start + size - 1}"
         answer = self._client.get_object(Bucket=path.bucket, Key=path.key, Range=wanted, IfMatch=about.etag)
-        return bytes(answer["Body"].read())
+        return b"".join(answer["Body"].iter_chunks())
 
     patch.setattr(S3, "read", read)
 
@@ -186,10 +186,10 @@ def _refusals_are_repeated(patch: pytest.MonkeyPatch) -> None:
 def _generation_not_compared(patch: pytest.MonkeyPatch) -> None:
     real = http.Http.get
 
-    def get(self: Any, url: str, query: Any, headers: Any, *, is_read: bool = False) -> Any:
+    def get(self: Any, url: str, query: Any, *more: Any, **named: Any) -> Any:
         if "generation" in query:
             query = {"alt": "media", "generation": "1"}
-        return real(self, url, query, headers, is_read=is_read)
+        return real(self, url, query, *more, **named)
 
     patch.setattr(http.Http, "get", get)
 
@@ -211,7 +211,7 @@ def _status_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
 def _condition_of_azure_left_out(patch: pytest.MonkeyPatch) -> None:
     def read(self: AzureStorage, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         headers = {"Range": f"bytes={start}-{start + size - 1}", "If-Match": f'"{about.etag}"'}
-        return bytes(self._get(path, f"/{path.key}", {}, headers, is_read=True).data)
+        return self._get(path, f"/{path.key}", {}, headers, is_read=True).body or b""
 
     patch.setattr(AzureStorage, "read", read)
 

@@ -19,10 +19,21 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from xml.etree import ElementTree
 
 from cleaner.base.remote_path import RemotePath
-from cleaner.storage.fs.http import Http, Missing, require_range
-from cleaner.storage.fs.store import Again, Limits, Refused, RemoteObject, Replaced
+from cleaner.storage.fs.http import Answered, Http, Missing, listing_of
+from cleaner.storage.fs.store import (
+    MOST_LISTING_BYTES,
+    Again,
+    Limits,
+    Listed,
+    Refused,
+    RemoteObject,
+    Replaced,
+    require_plain_xml,
+    require_range,
+)
 
 _VERSION = "2021-08-06"  # of the service's interface
+_PAGE = "1000"  # names in an answer, a fifth of what it may have
 _SCOPE = "https://storage.azure.com/.default"
 # Headers of a signature in their order; the others of a GET are empty.
 _SIGNED = ("If-Match", "If-None-Match", "If-Unmodified-Since", "Range")
@@ -52,44 +63,44 @@ class AzureStorage:
     def list(self, path: RemotePath) -> dict[str, RemoteObject]:
         """Return the objects and directories directly below a path, by name."""
         prefix = f"{path.key}/" if path.key else ""
-        query = {"restype": "container", "comp": "list", "prefix": prefix, "delimiter": "/"}
-        found: dict[str, RemoteObject] = {}
+        query = {"restype": "container", "comp": "list", "prefix": prefix, "delimiter": "/", "maxresults": _PAGE}
+        listed = Listed(prefix)
         while True:
-            answer = self._get(path, "", query, {})
-            try:
-                page = ElementTree.fromstring(answer.data)  # noqa: S314 - expat bounds what entities may become
-                for each in page.iterfind("Blobs/Blob"):
-                    name = _text(each, "Name")[len(prefix) :]
-                    time = parsedate_to_datetime(_text(each, "Properties/Last-Modified"))
-                    size, etag = int(_text(each, "Properties/Content-Length")), _text(each, "Properties/Etag")
-                    about = RemoteObject(size, etag.strip('"'), int(time.timestamp()) * 1_000_000_000)
-                    found.setdefault(name, about)
-                for each in page.iterfind("Blobs/BlobPrefix"):
-                    # Where directories are things of their own there is also a blob of this name.
-                    found[_text(each, "Name")[len(prefix) : -1]] = RemoteObject(0, "", 0)
-                marker = page.findtext("NextMarker")
-            except (ElementTree.ParseError, ValueError, TypeError) as error:
-                raise Again(f"its listing cannot be read ({type(error).__name__})") from None
+            page = ElementTree.fromstring(require_plain_xml(listing_of(self._get(path, "", query, {}))))  # noqa: S314
+            for each in page.iterfind("Blobs/Blob"):
+                time = parsedate_to_datetime(_text(each, "Properties/Last-Modified"))
+                size, tag = int(_text(each, "Properties/Content-Length")), _text(each, "Properties/Etag").strip('"')
+                listed.add(_text(each, "Name"), size, tag, int(time.timestamp()) * 1_000_000_000)
+            for each in page.iterfind("Blobs/BlobPrefix"):
+                # Where directories are things of their own there is also a blob of this name.
+                listed.add_directory(_text(each, "Name")[:-1])
+            marker = page.findtext("NextMarker")
             if not marker:
-                break
+                return listed.found
             query["marker"] = marker
-        found.pop("", None)
-        return found
+            listed.next_page(marker)
 
     def read(self, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         """Return `size` bytes of an object from `start`, which are there by its listing."""
         headers = {"Range": f"bytes={start}-{start + size - 1}", "If-Match": f'"{about.etag}"'}
-        answer = self._get(path, f"/{quote(path.key)}", {}, headers, is_read=True)
+        answer = self._get(path, f"/{quote(path.key)}", {}, headers, size, is_read=True)
         # Not every service knows the condition, nor ranges: what it sent decides.
         if answer.headers.get("ETag", "").strip('"') != about.etag:
             raise Replaced("was replaced since it was listed (another ETag)")
         if answer.headers.get("Content-Range", "") != f"bytes {start}-{start + size - 1}/{about.size}":
             raise Again("the service sent another range than was asked for")
-        return require_range(answer.data, size)
+        return require_range(answer.body, size)
 
     def _get(
-        self, path: RemotePath, blob: str, query: dict[str, str], headers: dict[str, str], *, is_read: bool = False
-    ) -> Any:
+        self,
+        path: RemotePath,
+        blob: str,
+        query: dict[str, str],
+        headers: dict[str, str],
+        most_bytes: int = MOST_LISTING_BYTES,
+        *,
+        is_read: bool = False,
+    ) -> Answered:
         container, _, host = path.bucket.partition("@")
         account = host.partition(".")[0]
         if self._endpoint and self._account != account:
@@ -104,7 +115,7 @@ class AzureStorage:
         else:
             headers["Authorization"] = f"Bearer {self._token()}"
         try:
-            return self._http.get(url, query, headers, is_read=True)
+            return self._http.get(url, query, headers, most_bytes, is_read=True)
         except Missing:
             if is_read:
                 raise

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from cleaner.base.remote_path import RemotePath
-from cleaner.storage.fs.http import Http, require_range
-from cleaner.storage.fs.store import Again, Limits, Refused, RemoteObject, Replaced
+from cleaner.storage.fs.http import Http, listing_of
+from cleaner.storage.fs.store import Again, Limits, Listed, Refused, RemoteObject, Replaced, require_range
 
 _GOOGLE = "https://storage.googleapis.com"
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_only"
@@ -43,39 +43,32 @@ class GoogleStorage:
         """Return the objects and directories directly below a path, by name."""
         prefix = f"{path.key}/" if path.key else ""
         query = {"prefix": prefix, "delimiter": "/", "fields": _FIELDS}
-        found: dict[str, RemoteObject] = {}
+        listed = Listed(prefix)
         while True:
-            answer = self._http.get(
-                f"{self._base}/storage/v1/b/{quote(path.bucket, safe='')}/o", query, self._headers()
-            )
-            try:
-                page = json.loads(answer.data)
-                for each in page.get("prefixes", ()):
-                    found[each[len(prefix) : -1]] = RemoteObject(0, "", 0)
-                for each in page.get("items", ()):
-                    mtime_ns = int(datetime.fromisoformat(each["updated"]).timestamp()) * 1_000_000_000
-                    about = RemoteObject(int(each["size"]), str(int(each["generation"])), mtime_ns)
-                    found.setdefault(each["name"][len(prefix) :], about)
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise Again(f"its listing cannot be read ({type(error).__name__})") from None
+            url = f"{self._base}/storage/v1/b/{quote(path.bucket, safe='')}/o"
+            page = json.loads(listing_of(self._http.get(url, query, self._headers())))
+            for each in page.get("prefixes", ()):
+                listed.add_directory(each[:-1])
+            for each in page.get("items", ()):
+                mtime_ns = int(datetime.fromisoformat(each["updated"]).timestamp()) * 1_000_000_000
+                listed.add(each["name"], int(each["size"]), str(int(each["generation"])), mtime_ns)
             if not page.get("nextPageToken"):
-                break
+                return listed.found
             query["pageToken"] = page["nextPageToken"]
-        found.pop("", None)  # the object that some tools make to show an empty directory
-        return found
+            listed.next_page(query["pageToken"])
 
     def read(self, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         """Return `size` bytes of an object from `start`, which are there by its listing."""
         url = f"{self._base}/storage/v1/b/{quote(path.bucket, safe='')}/o/{quote(path.key, safe='')}"
         headers = {**self._headers(), "Range": f"bytes={start}-{start + size - 1}", "Accept-Encoding": "gzip"}
         query = {"alt": "media", "generation": about.etag, "ifGenerationMatch": about.etag}
-        answer = self._http.get(url, query, headers, is_read=True)
+        answer = self._http.get(url, query, headers, size, is_read=True)
         # Not every service knows the conditions, nor ranges: what it sent decides.
         if answer.headers.get("x-goog-generation", about.etag) != about.etag:
             raise Replaced("was replaced since it was listed (another generation)")
         if answer.headers.get("Content-Range", "") != f"bytes {start}-{start + size - 1}/{about.size}":
             raise Again("the service sent another range than was asked for")
-        return require_range(answer.data, size)
+        return require_range(answer.body, size)
 
     def _headers(self) -> dict[str, str]:
         """Return the headers that say who asks."""

@@ -29,10 +29,10 @@ from typing import Any, NoReturn, TypeVar, cast
 from cleaner.base import concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.remote_path import RemotePath, is_remote, refuse_remote, tiered_place
-from cleaner.errors import LogChangedError, LogDirOfflineError, UsageError
+from cleaner.errors import CleanerError, LogChangedError, LogDirOfflineError, UsageError
 from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem, Space
 from cleaner.storage.fs.open_file import File
-from cleaner.storage.fs.store import LIMITS, Again, Limits, Refused, RemoteObject, Replaced, Store
+from cleaner.storage.fs.store import LIMITS, Again, Limits, Refused, RemoteObject, Replaced, Store, pause, wait_for
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Result = TypeVar("_Result")
@@ -66,6 +66,10 @@ def files_for(fs: FileSystem | None, *paths: object, limits: Limits | None = Non
     return RemoteFiles(limits) if any(map(is_remote, paths)) else FileSystem()
 
 
+def _go_on() -> None:
+    """Raise nothing."""
+
+
 def _local_only(method: _Method) -> _Method:
     """Refuse a call that would change something if it names a path in a bucket."""
 
@@ -89,6 +93,7 @@ class RemoteFiles(FileSystem):
 
     Attributes:
         limits: of requests.
+        check_done: called while an answer is waited for, by any thread; what it raises ends the wait.
         requests, received_bytes: how many requests were made, repeats included, and what came of reads.
     """
 
@@ -96,6 +101,7 @@ class RemoteFiles(FileSystem):
         self.requests = 0
         self.received_bytes = 0
         self.limits = limits or LIMITS
+        self.check_done: Callable[[], None] = _go_on
         self._clock = clock or SystemClock()
         self._begin(store)
 
@@ -106,15 +112,17 @@ class RemoteFiles(FileSystem):
         self._pieces: OrderedDict[tuple[RemotePath, str], list[tuple[int, bytes]]] = OrderedDict()
         self._kept_bytes = 0
         self._guard = concurrency.RLock()
+        self._making = concurrency.Lock()
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state for a copy in another process: its own connections, listings and pieces."""
-        own = ("_given_store", "_stores", "_listings", "_pieces", "_kept_bytes", "_guard")
+        own = ("check_done", "_given_store", "_stores", "_listings", "_pieces", "_kept_bytes", "_guard", "_making")
         return {name: value for name, value in super().__getstate__().items() if name not in own}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Take over such a state."""
         vars(self).update(state)
+        self.check_done = _go_on
         self._begin()
 
     # ---- directories -----------------------------------------------------------------------------------------------
@@ -128,7 +136,11 @@ class RemoteFiles(FileSystem):
         if found is None:
             found = self._ask(path, lambda store: store.list(path))
             with self._guard:
+                self._listings.pop(path, None)
                 self._listings[path] = (self._clock.monotonic_ns(), found)
+                # The oldest come first. A log dir may have more directories than there is memory for their listings.
+                while self._fresh(oldest := next(iter(self._listings))) is None and oldest != path:
+                    del self._listings[oldest]
         return found
 
     def _fresh(self, path: RemotePath) -> dict[str, RemoteObject] | None:
@@ -275,13 +287,17 @@ class RemoteFiles(FileSystem):
         words = ""
         for attempt in range(self.limits.attempts):
             if attempt:
-                self._clock.sleep(self.limits.pause_seconds * 2 ** (attempt - 1))
+                pause(self.limits.pause_seconds * 2 ** (attempt - 1), self._clock.sleep, self.check_done)
             with self._guard:
                 self.requests += 1
             try:
-                return request(self._store_of(path))
+                return wait_for(
+                    lambda: request(self._store_of(path)), self.limits.silence_seconds, lambda: self.check_done()
+                )
+            except (CleanerError, FileNotFoundError, MemoryError):
+                raise
             except Again as failure:
-                words = f"{failure}; given up after {self.limits.attempts} attempts"
+                words = str(failure)
             except Refused as failure:
                 words = str(failure)
                 break
@@ -290,13 +306,17 @@ class RemoteFiles(FileSystem):
                 with self._guard:
                     self._listings.clear()  # the next look finds what is there now
                 raise LogChangedError(f"{path}: {words}") from None
+            except Exception as failure:  # noqa: BLE001 - whatever a library or a parser makes of a hostile answer
+                words = f"its answer cannot be read ({type(failure).__name__})"
+        else:
+            words = f"{words}; given up after {self.limits.attempts} attempts"
         # Outside of the handler, so that the service's own error, which knows the request, hangs on nothing.
         raise LogDirOfflineError(path, OSError(errno.EIO, words))
 
     def _store_of(self, path: RemotePath) -> Store:
-        with self._guard:
-            if self._given_store is not None:
-                return self._given_store
+        if self._given_store is not None:
+            return self._given_store
+        with self._making:  # which may ask for credentials, and that may take long
             if path.scheme not in self._stores:
                 self._stores[path.scheme] = _store_of(path.scheme, self.limits)
             return self._stores[path.scheme]
@@ -335,8 +355,8 @@ class RemoteFile(File):
         return _status(self.path, self._about)
 
     def fileno(self) -> NoReturn:
-        """Raise: there is no descriptor."""
-        raise LogDirOfflineError(self.path, OSError(errno.ENOTSUP, "an object in a bucket has no descriptor"))
+        """Raise OSError: there is no descriptor, so the system itself can copy nothing from it."""
+        raise OSError(errno.EOPNOTSUPP, "an object in a bucket has no descriptor", str(self.path))
 
     def _read_some(self, buffer: memoryview, position: int) -> int:
         if position >= self._about.size or not len(buffer):

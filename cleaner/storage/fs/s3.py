@@ -8,6 +8,7 @@ at. A message about a failed request has the service's code in it and none of it
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import re
 from collections.abc import Iterator
@@ -15,11 +16,26 @@ from typing import Any
 
 from cleaner.base.remote_path import RemotePath
 from cleaner.errors import UsageError
-from cleaner.storage.fs.store import Again, Limits, Refused, RemoteObject, Replaced
+from cleaner.storage.fs.store import (
+    MOST_LISTING_BYTES,
+    TOO_LONG,
+    Again,
+    Limits,
+    Listed,
+    Refused,
+    RemoteObject,
+    Replaced,
+    heard,
+    read_body,
+    require_plain_xml,
+    require_range,
+)
 
 _TRANSIENT = (408, 429, 500, 502, 503, 504, 509)
+_GOOD = (200, 206)
 _REPLACED = (404, 412, 416)  # gone; another ETag; shorter than the range
-_CODE = re.compile(r"[A-Za-z0-9.]{1,64}\Z")
+# Words without digits: an ID of a key, or a signature, has some.
+_CODE = re.compile(r"(?=.{1,64}\Z)([A-Z]{1,4}[a-z]+\.?)+\Z")
 _BAD_SETTINGS = (
     "ConfigNotFound",
     "ConfigParseError",
@@ -61,24 +77,41 @@ class S3:
         )
         with failures():
             self._client = botocore.session.get_session().create_client("s3", config=config)
+        # The library reads all of an answer to a listing, and all that an error has to say.
+        self._send = self._client._endpoint.http_session.send
+        self._client.meta.events.register("before-send.s3", self._send_within_bounds)
+
+    def _send_within_bounds(self, request: Any, **_: Any) -> Any:
+        """Return an answer; that to a read is not read yet."""
+        is_read, request.stream_output = request.stream_output, True
+        answer = self._send(request)
+        heard()
+        if is_read and answer.status_code in _GOOD:
+            answer.raw = _Piecewise(answer.raw)
+            return answer
+        with contextlib.closing(answer.raw) as body:
+            data = read_body(body.read1, MOST_LISTING_BYTES)
+        if data is None:
+            raise Refused(TOO_LONG)
+        answer.raw = _Body(require_plain_xml(data))
+        return answer
 
     def list(self, path: RemotePath) -> dict[str, RemoteObject]:
         """Return the objects and directories directly below a path, by name."""
         prefix = f"{path.key}/" if path.key else ""
-        found = {}
-        with failures():
-            pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=path.bucket, Prefix=prefix, Delimiter="/"):
-                for each in page.get("CommonPrefixes", ()):
-                    found[each["Prefix"][len(prefix) : -1]] = RemoteObject(0, "", 0)
-                for each in page.get("Contents", ()):
-                    if not each.get("ETag"):
-                        raise Refused("the service lists objects without ETags, so a replaced one would not be noticed")
-                    mtime_ns = int(each["LastModified"].timestamp()) * 1_000_000_000
-                    about = RemoteObject(int(each["Size"]), each["ETag"], mtime_ns)
-                    found.setdefault(each["Key"][len(prefix) :], about)
-        found.pop("", None)  # the object that some tools make to show an empty directory
-        return found
+        listed, token = Listed(prefix), dict[str, str]()
+        while True:
+            with failures():
+                page = self._client.list_objects_v2(Bucket=path.bucket, Prefix=prefix, Delimiter="/", **token)
+            for each in page.get("CommonPrefixes", ()):
+                listed.add_directory(each["Prefix"][:-1])
+            for each in page.get("Contents", ()):
+                mtime_ns = int(each["LastModified"].timestamp()) * 1_000_000_000
+                listed.add(each["Key"], int(each["Size"]), each.get("ETag", ""), mtime_ns)
+            if not page.get("IsTruncated"):
+                return listed.found
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+            listed.next_page(page["NextContinuationToken"])
 
     def read(self, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         """Return `size` bytes of an object from `start`, which are there by its listing."""
@@ -91,16 +124,30 @@ class S3:
                     raise Replaced("was replaced since it was listed (another ETag)")
                 if answer.get("ContentRange", "") != f"bytes {start}-{start + size - 1}/{about.size}":
                     raise Again("the service sent another range than was asked for")
-                data: bytes = body.read()
-        if len(data) != size:
-            raise Again(f"{len(data)} bytes came instead of {size}")
-        return data
+                return require_range(read_body(body.read, size), size)
+
+
+class _Body(io.BytesIO):
+    """A body that has been read, as botocore wants it."""
+
+    def stream(self) -> Iterator[bytes]:
+        """Yield it."""
+        yield self.read()
+
+
+class _Piecewise:
+    """A body of which a read returns what has come, so that slow ones can be told from silent ones."""
+
+    def __init__(self, body: Any) -> None:
+        self.read = body.read1
+        self.close = body.close
 
 
 @contextlib.contextmanager
 def failures(*, is_read: bool = False) -> Iterator[None]:
     """Turn botocore's errors into `Again`, `Refused` and `Replaced`; an error's own text may show the request."""
     from botocore.exceptions import BotoCoreError, ClientError
+    from urllib3.exceptions import HTTPError
 
     failure: Exception
     try:
@@ -110,7 +157,7 @@ def failures(*, is_read: bool = False) -> Iterator[None]:
         failure = _answered(error.response, is_read=is_read)
     except BotoCoreError as error:
         failure = _unanswered(type(error).__name__)
-    except OSError as error:
+    except (HTTPError, OSError) as error:
         failure = Again(f"no answer ({type(error).__name__})")
     raise failure
 

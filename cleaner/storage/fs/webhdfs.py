@@ -14,8 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from cleaner.base.remote_path import RemotePath
-from cleaner.storage.fs.http import Http, Missing, require_range
-from cleaner.storage.fs.store import Again, Limits, RemoteObject, Replaced
+from cleaner.storage.fs.http import Http, Missing, listing_of
+from cleaner.storage.fs.store import Limits, Listed, RemoteObject, Replaced, require_range
+
+_REDIRECTS = 3  # a data node has the bytes
 
 
 class WebHdfs:
@@ -35,18 +37,23 @@ class WebHdfs:
         listed = self._ask(path, "LISTSTATUS")
         if listed is None:
             return {}
-        rows = listed["FileStatuses"]["FileStatus"]
-        # Of a file: itself, without a name.
-        return {row["pathSuffix"]: _object(row) for row in rows if row["pathSuffix"]}
+        found = Listed()
+        for row in listed["FileStatuses"]["FileStatus"]:
+            about = _object(row)  # of a file: itself, without a name
+            if about.is_directory:
+                found.add_directory(row["pathSuffix"])
+            else:
+                found.add(row["pathSuffix"], *about)
+        return found.found
 
     def read(self, path: RemotePath, about: RemoteObject, start: int, size: int) -> bytes:
         """Return `size` bytes of a file from `start`, which are there by its listing."""
         query = {"op": "OPEN", "user.name": self._user, "offset": str(start), "length": str(size)}
-        answer = self._http.get(self._url(path), query, {}, is_read=True)
+        answer = self._http.get(self._url(path), query, {}, size, is_read=True, redirects=_REDIRECTS)
         now = self._ask(path, "GETFILESTATUS")
         if now is None or _object(now["FileStatus"]) != about:
             raise Replaced("was replaced or changed since it was listed")
-        return require_range(answer.data, size)
+        return require_range(answer.body, size)
 
     def _url(self, path: RemotePath) -> str:
         scheme = {"webhdfs": "http", "swebhdfs": "https"}[path.scheme]
@@ -54,21 +61,17 @@ class WebHdfs:
 
     def _ask(self, path: RemotePath, operation: str) -> dict[str, Any] | None:
         """Return what is said of a path; None if it is not there."""
+        query = {"op": operation, "user.name": self._user}
         try:
-            answer = self._http.get(self._url(path), {"op": operation, "user.name": self._user}, {}, is_read=True)
-            found: dict[str, Any] = json.loads(answer.data)
+            answer = self._http.get(self._url(path), query, {}, is_read=True, redirects=_REDIRECTS)
         except Missing:
             return None
-        except ValueError as error:
-            raise Again(f"its answer cannot be read ({type(error).__name__})") from None
+        found: dict[str, Any] = json.loads(listing_of(answer))
         return found
 
 
 def _object(row: dict[str, Any]) -> RemoteObject:
-    try:
-        if row["type"] == "DIRECTORY":
-            return RemoteObject(0, "", 0)
-        time_ms = int(row["modificationTime"])
-        return RemoteObject(int(row["length"]), f"{int(row['fileId'])}-{time_ms}", time_ms * 1_000_000)
-    except (ValueError, KeyError, TypeError) as error:
-        raise Again(f"its answer cannot be read ({type(error).__name__})") from None
+    if row["type"] == "DIRECTORY":
+        return RemoteObject(0, "", 0)
+    time_ms = int(row["modificationTime"])
+    return RemoteObject(int(row["length"]), f"{int(row['fileId'])}-{time_ms}", time_ms * 1_000_000)

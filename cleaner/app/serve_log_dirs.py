@@ -15,7 +15,6 @@ from cleaner.base import arguments, concurrency
 from cleaner.base.arguments import Settings
 from cleaner.base.closing import Closing
 from cleaner.base.listening import Address, listen
-from cleaner.base.remote_path import refuse_remote
 from cleaner.config.forms import parse_address
 from cleaner.config.table import TOPIC_SETTINGS
 from cleaner.errors import CleaningAborted, UsageError
@@ -90,8 +89,6 @@ class ServedLogDirs(Closing):
             access = partial(_still_guarded, access, context.warn)
         directories = once_each(directories)
         for directory in directories:
-            if compacted:
-                refuse_remote(directory, "--compacted needs a directory of this machine")
             require_log_dir(fs, directory)
         settings = {path: SettingsResolver(fs, path, sources) for path in map(real_path, directories)}
         with contextlib.ExitStack() as attempt:

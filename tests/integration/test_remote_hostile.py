@@ -472,6 +472,7 @@ _COMPACT = ("--set", "topic:cleanup.policy=compact")
         (("verify", "{}", "{}", *_COMPACT, "--as-root"), 1),
         (("prove-erased", "{}", "--key-prefix", "k"), 1),
         (("export", "{}", "topic", "--to", "{tmp}/export"), 1),
+        (("serve", "{}", "--compacted", *_COMPACT, "--listen", "127.0.0.1:0"), 1),
     ],
     ids=lambda each: each[0] if isinstance(each, tuple) else "",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -315,15 +317,200 @@ def test_joined_log_dir(bucket: tuple[str, S3Server], tmp_path: Path) -> None:
 
 @only_s3
 def test_library_and_refusals(bucket: tuple[str, S3Server], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A `with` block serves a bucket; cleaned copies are refused with the way around."""
+    """A `with` block serves a bucket; copies are not put into one."""
     bucket[1].upload(write_log_dir(tmp_path / "logs", keyed_log()), "kafka")
     url = f"s3://{BUCKET}/kafka"
     with cleaner.serve_log_dirs([url]) as address:
         assert len(all_of(int(address.rpartition(":")[2]), committed=False)) == keyed_log().next_offset
-    with pytest.raises(UsageError, match=r"--compacted needs a directory of this machine; .* `rclone copy`"):
+    with pytest.raises(UsageError, match="--compacted: no topic here is known to be compacted"):
         cleaner.serve_log_dirs(url, compacted=True).__enter__()
-    assert main(["serve", url, "--compacted", "--listen", "127.0.0.1:0", "--as-root"]) == 2
-    assert "copy the log dir to a disk first" in capsys.readouterr().err
+    command = ["serve", url, "--compacted", "--listen", "127.0.0.1:0", "--as-root", "--scratch", url]
+    assert main([*command, "--set", "topic:cleanup.policy=compact"]) == 2
+    assert "a bucket is only read" in capsys.readouterr().err
+
+
+COMPACTED: dict[str, Any] = {"settings": {"log.cleanup.policy": "compact"}, "compacted": True}
+
+
+def records_at(port: int, *, committed: bool) -> list[tuple[int, bytes | None, bytes | None, int]]:
+    """Return offset, key, value and time of all records that a client gets."""
+    level = "read_committed" if committed else "read_uncommitted"
+    with contextlib.closing(
+        KafkaConsumer(bootstrap_servers=f"127.0.0.1:{port}", isolation_level=level, check_crcs=True)
+    ) as consumer:
+        place = TopicPartition("topic", 0)
+        consumer.assign([place])
+        consumer.seek(place, 0)
+        end, found = consumer.end_offsets([place])[place], []
+        until = time.monotonic() + 30
+        while consumer.position(place) < end and time.monotonic() < until:
+            for each in consumer.poll(timeout_ms=200).get(place, ()):
+                found.append((each.offset, each.key, each.value, each.timestamp))
+        assert consumer.position(place) == end
+        return found
+
+
+def a_packed_log(*codecs: str) -> LogBuilder:
+    """A segment of each codec, with transactions, one of them open, and tombstones."""
+    log = LogBuilder()
+    for codec in codecs:
+        for number in range(12):
+            log.append(*((f"k{(number + each) % 9}", f"{codec}{number}" * 30) for each in range(3)), codec=codec)
+        log.append((f"gone-{codec}", "v"), codec=codec)
+        log.append((f"gone-{codec}", None), codec=codec)
+        for number, commits in enumerate((True, False)):
+            log.append((f"t{number}", codec), producer=Producer(7 + number, 0, 0, transactional=True), codec=codec)
+            log.end_transaction(7 + number, 0, commit=commits)
+        log.roll()
+    log.append(("k0", "open"), producer=Producer(9, 0, 0, transactional=True))
+    log.append(("k1", "behind it"))
+    return log
+
+
+@pytest.mark.parametrize("fault", [None, faults.busy, faults.cut, faults.short, faults.silent, faults.trickling])
+def test_compacted_bucket_is_served_as_a_compacted_disk_is(
+    bucket: tuple[str, S3Server], tmp_path: Path, fault: Callable[[Answer], None] | None
+) -> None:
+    """The same records, of compressed and transactional data, and each key once; whatever comes between."""
+    url, server = bucket
+    if fault is not None and not url.startswith("s3:"):
+        return
+    log_dir, scratch = write_log_dir(tmp_path / "logs", a_packed_log("gzip", "none")), tmp_path / "scratch"
+    scratch.mkdir()
+    server.upload(log_dir, tmp_path.name)
+    server.faults[:] = [] if fault is None else [first(1, fault)]
+    warnings: list[str] = []
+    try:
+        with (
+            running(log_dir, **COMPACTED) as disk,
+            running(
+                any_path(f"{url}/{tmp_path.name}"),
+                fs=RemoteFiles(LIMITS),
+                scratch=scratch,
+                warn=warnings.append,
+                **COMPACTED,
+            ) as served,
+        ):
+            for committed in (True, False):
+                found = records_at(served.address[1], committed=committed)
+                assert found == records_at(disk.address[1], committed=committed)
+                assert found
+            keys = [key for _, key, _, _ in records_at(served.address[1], committed=True)]
+            assert len(keys) == len(set(keys))
+            asked = len(server.requests)
+            assert all_of(served.address[1], committed=True)
+            assert len(server.requests) == asked, "clients are served from the copies"
+            assert served.compacted == 1
+        assert warnings == []
+        assert list(scratch.iterdir()) == []
+    finally:
+        server.faults.clear()
+
+
+@only_s3
+def test_compacted_bucket_of_each_codec(bucket: tuple[str, S3Server], tmp_path: Path) -> None:
+    """The same batches, but for those that get a horizon: it is in the times of their records."""
+    url, server = bucket
+    log_dir = write_log_dir(tmp_path / "logs", a_packed_log("snappy", "lz4", "zstd"))
+    server.upload(log_dir, tmp_path.name)
+    found = []
+    for place in (log_dir, any_path(f"{url}/{tmp_path.name}")):
+        with running(place, fs=RemoteFiles(LIMITS), **COMPACTED) as served, WireClient(served.address[1]) as client:
+            data, batches = bytes(client.fetch("topic", 0).records), []
+            while data:
+                size = 12 + int.from_bytes(data[8:12], "big")
+                batches.append((data[:8], data[61:size] if not data[22] & 0x40 else b""))
+                data = data[size:]
+            found.append(batches)
+    assert found[0] == found[1]
+    assert len(found[0]) > 6
+
+
+def check_no_copy_of_two_objects(bucket: tuple[str, S3Server], tmp_path: Path, change: str) -> None:
+    """An object that changes while it is copied: the partition is not served, and named; the other one is."""
+    url, server = bucket
+    log_dir = write_log_dir(tmp_path / "logs", a_log(), keyed_log("other-0"))
+    server.upload(log_dir, tmp_path.name)
+    later = sorted(path.name for path in (log_dir / "topic-0").glob("*.log"))[1]  # read when the first one is copied
+    data = (log_dir / "topic-0" / later).read_bytes()
+    left = [1]
+
+    def strike(answer: Answer) -> None:
+        if left[0] and answer.is_read and f"topic-0/{LOG}" in unquote(answer.path):
+            left[0] = 0
+            if change == "removed":
+                server.remove(f"{tmp_path.name}/topic-0/{later}")
+            else:
+                server.put(f"{tmp_path.name}/topic-0/{later}", data.replace(b"v", b"w"))
+
+    server.faults[:] = [strike]
+    warnings: list[str] = []
+    try:
+        with (
+            running(
+                any_path(f"{url}/{tmp_path.name}"), fs=RemoteFiles(LIMITS), warn=warnings.append, **COMPACTED
+            ) as served,
+            WireClient(served.address[1]) as client,
+        ):
+            assert served.compacted == 1
+            assert [each.name for each in client.ask("Metadata", 9, topics=None).topics] == ["other"]
+    finally:
+        server.faults.clear()
+        if change == "removed":
+            server.put(f"{tmp_path.name}/topic-0/{later}", data)
+    words = "was (removed|replaced|replaced or changed) since it was listed"
+    assert any(re.search(f"topic-0 is not served, because .*{words}", each) for each in warnings), warnings
+    assert faults.SECRET not in str(warnings)
+
+
+@pytest.mark.parametrize("change", ["replaced", "removed"])
+def test_object_that_changes_while_it_is_copied(bucket: tuple[str, S3Server], tmp_path: Path, change: str) -> None:
+    check_no_copy_of_two_objects(bucket, tmp_path, change)
+
+
+@only_s3
+def test_service_that_stays_away_while_copies_are_made(bucket: tuple[str, S3Server], tmp_path: Path) -> None:
+    """Its partitions are named and not served; nothing is left, and nothing of its text is shown."""
+    url, server = bucket
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    server.upload(write_log_dir(tmp_path / "logs", a_log()), tmp_path.name)
+    server.faults[:] = [lambda answer: faults.busy(answer) if answer.is_read and LOG in answer.path else None]
+    warnings: list[str] = []
+    with running(
+        any_path(f"{url}/{tmp_path.name}"), fs=RemoteFiles(LIMITS), scratch=scratch, warn=warnings.append, **COMPACTED
+    ) as served:
+        server.faults.clear()
+        assert served.compacted == 0
+        with WireClient(served.address[1]) as client:
+            assert client.ask("Metadata", 9, topics=None).topics == []
+    assert any("topic-0 is not served, because" in each and "SlowDown (HTTP 503)" in each for each in warnings)
+    assert faults.SECRET not in str(warnings)
+    assert list(scratch.iterdir()) == []
+
+
+@only_s3
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_ends_while_the_bucket_is_silent(bucket: tuple[str, S3Server], tmp_path: Path, number: int) -> None:
+    """While a client waits for records, and another for the list of topics: exit code 0, at once, without a word."""
+    url, server = bucket
+    server.upload(write_log_dir(tmp_path / "logs", a_log()), "kafka")
+    with started(f"cleaner serve {url}/kafka --listen 127.0.0.1:0 --as-root") as (process, line):
+        port = int(line.partition("127.0.0.1:")[2].partition(",")[0])
+        with WireClient(port) as client, WireClient(port) as other:
+            time.sleep(1.1)  # the catalog is looked at again once a second
+            server.requests.clear()
+            server.faults[:] = [lambda answer: setattr(answer, "silent_seconds", 60)]
+            client.socket.sendall(frame_of("Fetch", 12, fetch_values()))
+            other.socket.sendall(frame_of("Metadata", 9, {"topics": None}))
+            wait_until(lambda: bool(server.requests), "a request")
+            began = time.monotonic()
+            process.send_signal(number)
+            assert process.wait(30) == 0
+            assert time.monotonic() - began < 5, "on an idle machine it is half a second; silence is borne for 24"
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
+    server.faults.clear()
 
 
 @only_s3

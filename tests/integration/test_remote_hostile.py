@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import pytest
 from cleaner.base.remote_path import RemotePath, any_path
 from cleaner.cli.main import main
 from cleaner.errors import CleanerError, CleaningAborted, LogDirOfflineError
+from cleaner.storage.fs import abfs, remote, s3
 from cleaner.storage.fs import store as bounds
 from cleaner.storage.fs.remote import RemoteFiles
 from cleaner.storage.fs.store import Limits, RemoteObject
@@ -497,3 +499,68 @@ def test_command_that_waits_for_a_silent_service_ends_at_once(
             assert command.process.stderr.read() == (b"cleaner: stopped by SIGTERM\n" if code == 1 else b"")
     assert list(scratch.iterdir()) == []
     assert not [path for path in tmp_path.rglob("export/*") if path.name != ".lock"]
+
+
+# ---- planted defects ---------------------------------------------------------------------------------------------
+
+
+def _any_name_is_taken(patch: pytest.MonkeyPatch) -> None:
+    def add(self: bounds.Listed, name: str, about: RemoteObject) -> None:
+        self.found[name[len(self._prefix) :]] = about
+
+    patch.setattr(bounds.Listed, "_add", add)
+
+
+def _every_page_is_followed(patch: pytest.MonkeyPatch) -> None:
+    def next_page(self: bounds.Listed, _: str) -> None:
+        self._tokens.add(str(len(self._tokens)))
+        assert len(self._tokens) < 100, "no end"
+
+    patch.setattr(bounds.Listed, "next_page", next_page)
+
+
+def _entities_are_expanded(patch: pytest.MonkeyPatch) -> None:
+    for each in (s3, abfs):
+        patch.setattr(each, "require_plain_xml", bytes)
+
+
+def _numbers_are_believed(patch: pytest.MonkeyPatch) -> None:
+    def add(self: bounds.Listed, name: str, size: int, tag: str, mtime_ns: int) -> None:
+        self._add(name, RemoteObject(size, tag, mtime_ns))
+
+    patch.setattr(bounds.Listed, "add", add)
+
+
+def _waits_to_the_end(patch: pytest.MonkeyPatch) -> None:
+    real = bounds.wait_for
+    patch.setattr(remote, "wait_for", lambda work, silence, _: real(work, silence, lambda: None))
+
+
+def _pages(bucket: tuple[str, S3Server], files: RemoteFiles) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test_pages_that_never_end(bucket, files, patch)
+
+
+@pytest.mark.parametrize("bucket", ["s3", "abfs"], indirect=True)
+@pytest.mark.parametrize(
+    ("plant", "check"),
+    [
+        (_any_name_is_taken, test_names_that_lead_elsewhere),
+        (_every_page_is_followed, _pages),
+        (_entities_are_expanded, partial(test_entities_are_not_expanded, encoding="utf-8")),
+        (_numbers_are_believed, partial(test_numbers_that_are_none, named={"size": -1})),
+        (_waits_to_the_end, lambda bucket, files: test_wait_for_a_silent_service_can_be_ended(bucket)),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_planted_defect_is_found(
+    bucket: tuple[str, S3Server],
+    files: RemoteFiles,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    check: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The check above fails with it."""
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check(bucket, files)

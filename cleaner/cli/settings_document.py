@@ -26,7 +26,8 @@ setting but not the files it describes, a value out of bounds only draws a warni
 key. [config/cleaner.properties](../config/cleaner.properties) is a sample with every setting.
 
 `cleaner config check` names every mistake at once, one a line, and ends with 78 when there is one; `cleaner config
-show` lists what is in force and where it comes from, with `--topic` for one topic.
+show` lists what is in force and where it comes from, with `--topic` for one topic, and with `--changed-only` without
+the defaults.
 
 ## Where the settings of the process come from
 

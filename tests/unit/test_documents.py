@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.cli.main import make_parser
+from cleaner.cli.parser import Parser
 from cleaner.daemon.control.verbs import VERBS
 from tests.forked import cleaner_command
 from tests.golden.archive import DATA, unpack
@@ -216,6 +218,22 @@ def test_make_keeps_kernels_in_the_clone_where_no_home_can_be_written(
     words = ["make", "-s", "--eval", "show: ; @echo $$NUMBA_CACHE_DIR", "show"]
     done = subprocess.run(words, cwd=ROOT, env=given, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == kept.format(tmp_path)
+
+
+def _options(parser: Parser, name: str) -> Iterator[tuple[str, list[str]]]:
+    for action in parser._actions:
+        if isinstance(action.choices, dict):  # a command of two words
+            yield from (each for word, below in action.choices.items() for each in _options(below, f"{name} {word}"))
+        elif action.help != argparse.SUPPRESS and (spelt := [word for word in action.option_strings if word[1] == "-"]):
+            yield name, spelt
+
+
+def test_documents_name_every_option() -> None:
+    """A page says what each is for, or that it is Kafka's and does nothing; `--help` is for those who know its name."""
+    told = "".join(document.read_text() for document in DOCUMENTS if document.name != "CHANGELOG.md")
+    options = [each for name, parser in make_parser().commands().items() for each in _options(parser, name)]
+    assert len(options) > 200
+    assert [each for each in options if not any(re.search(rf"{word}(?![\w-])", told) for word in each[1])] == []
 
 
 def test_documents_name_every_command() -> None:

@@ -22,7 +22,7 @@ import pytest
 from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main, make_parser
 from cleaner.spark.clean.available import why_not_available
-from tests.integration.forked import forked_commands
+from tests.integration.forked_commands import forked_commands
 from tests.integration.log_dirs import keyed_log
 from tests.support.coordinator_records import offset_commit
 from tests.support.log_builder import LogBuilder, write_log_dir

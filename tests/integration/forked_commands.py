@@ -4,7 +4,7 @@ Runs `cleaner` commands of a shell in forks of one process that has loaded every
 Loading Python, numba and the kernels takes most commands longer than their work. Pages have hundreds of them; how a
 process of its own begins is tested in `test_start.py`, and pages with daemons have such processes.
 
-    python -m tests.integration.forked SOCKET     serves until it is ended
+    python -m tests.integration.forked_commands SOCKET     serves until it is ended
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def forked_commands(home: Path) -> Iterator[Path]:
     program.parent.mkdir(parents=True)
     program.write_text(_CLIENT.format(python=sys.executable, path=str(path)))
     program.chmod(0o755)
-    server = subprocess.Popen([sys.executable, "-m", "tests.integration.forked", str(path)])
+    server = subprocess.Popen([sys.executable, "-m", "tests.integration.forked_commands", str(path)])
     try:
         while not path.exists():
             if server.poll() is not None:

@@ -136,6 +136,13 @@ def _replace_directory(new: Path, target: Path) -> None:
     new.rename(target)
 
 
+def maven_error(output: str) -> str:
+    """Return the line of Maven's output that says what is wrong: its advice comes behind it, in colours."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", output).strip().splitlines()
+    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
+    return next(filter(None, errors), "\n".join(lines)[-600:])
+
+
 def _fetch(version: str, root: Path, pom: Path) -> Path:
     stamp = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     jars = root / f"jars-{version}-{stamp}"
@@ -147,7 +154,7 @@ def _fetch(version: str, root: Path, pom: Path) -> Path:
     command = ["mvn", "-q", "-B", "-f", str(pom), goal, "-DincludeScope=runtime", f"-DoutputDirectory={new}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
-        raise Unavailable(f"Maven could not fetch Kafka {version}: {(done.stdout + done.stderr).strip()[-600:]}")
+        raise Unavailable(f"Maven could not fetch Kafka {version}: {maven_error(done.stdout + done.stderr)}")
     _replace_directory(new, jars)
     return jars
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,28 +44,47 @@ class KeptKernels:
     warnings: tuple[str, ...]
 
 
-def warm_kernels() -> WarmReport:
+_REMEDY = "let NUMBA_CACHE_DIR name a directory that only you can write to"
+
+
+def warm_kernels(announce: Callable[[Path], None] | None = None) -> WarmReport:
     """
     Compile or load every kernel; see `cleaner.warm`.
 
+    Args:
+        announce: called once before the first is compiled, with the directory in which they will be kept.
     Raises:
-        CleanerError: some were compiled and could not be kept: every start would compile them again.
+        CleanerError: some would be compiled, or were, and cannot be kept: every start would compile them again.
     """
     began = time.monotonic()
 
     from cleaner.cleaning.round.warm_up import warm_up
     from cleaner.kernels.compile import kernel_statistics
+    from cleaner.kernels.places import make_place
 
     before = kernel_statistics()
-    before_compiling(None)  # the caller expects it
-    warm_up()
+
+    def begin(kept_in: Path | None) -> None:
+        if kept_in is None:
+            raise CleanerError(f"there is no directory to keep compiled kernels in: {_REMEDY}")
+        try:
+            make_place(kept_in)
+        except OSError as error:
+            raise CleanerError(
+                f"compiled kernels cannot be kept in {kept_in}: {error.strerror or error}: {_REMEDY}"
+            ) from error
+        if announce is not None:
+            announce(kept_in)
+
+    before_compiling(begin)
+    try:
+        warm_up()
+    finally:
+        before_compiling(None)
     done = kernel_statistics()
     unkept = done.compiled - done.saved
     if unkept:
-        raise CleanerError(
-            f"{unkept} kernels were compiled and could not be kept: "
-            f"let NUMBA_CACHE_DIR name a directory that only you can write to"
-        )
+        raise CleanerError(f"{unkept} kernels were compiled and could not be kept: {_REMEDY}")
     compiled = done.compiled - before.compiled
     return WarmReport(compiled, done.kept_in if compiled else None, time.monotonic() - began)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cleaner.cli.output import say
+from cleaner.cli.output import print_error, say
 
 SUMMARY = "compile the kernels now, so that later runs start at once"
 
@@ -35,10 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     """Compile or load every kernel, print where they are and how long it took; returns the exit code."""
-    from cleaner.app import warm
+    from cleaner.app.warm_kernels import warm_kernels
+    from cleaner.kernels.announce import ABOUT_SECONDS
     from cleaner.kernels.compile import kernel_statistics
 
-    report = warm()
+    report = warm_kernels(
+        lambda kept_in: print_error(f"compiling kernels into {kept_in}, about {ABOUT_SECONDS} seconds")
+    )
     done = kernel_statistics()
 
     what = f"{report.compiled} kernels compiled" if report.compiled else "all kernels were compiled already"

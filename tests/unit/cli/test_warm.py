@@ -216,3 +216,20 @@ def test_warm_that_keeps_nothing_fails(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(kernels, "kernel_statistics", lambda: kernels.KernelStatistics(71, 1, 0, (), None, "x86-64-v2"))
     assert main(["warm"]) == 1
     assert "70 kernels were compiled and could not be kept" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [
+        (Path("/proc/none"), "cannot be kept in /proc/none/kernels-"),
+        (Path("/proc/version/none"), "no directory to keep"),
+    ],
+    ids=["cannot-be-made", "below-a-file"],
+)
+def test_warm_without_a_place_compiles_nothing(cache: Path, said: str) -> None:
+    """It compiled all of them, for minutes, warned at each, and said then that none could be kept."""
+    done = run(cache, "warm")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stderr.splitlines()[-1].endswith("let NUMBA_CACHE_DIR name a directory that only you can write to")
+    assert "about 30 seconds" not in done.stderr

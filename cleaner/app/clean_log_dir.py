@@ -85,6 +85,8 @@ def clean_log_dir(
             )
         if not is_clean and named is None:
             recovered = recover_partitions(session, todo, allow_truncate=options.allow_truncate)
+            if recovered.note:
+                context.warn(recovered.note)
             yield from recovered.refused
             refused = {refusal.partition for refusal in recovered.refused}
             todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}

@@ -138,6 +138,17 @@ def test_all_with_recover_recovers_the_whole_directory_and_marks_it(
     assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
+def test_all_with_recover_says_why_there_is_no_marker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `recover` does: the next command would refuse the log dir, and a broker recover it, with nothing said."""
+    write_log_dir(tmp_path, keyed_log(), clean_shutdown=False)
+    stray = f"gone-0.{'0' * 32}-stray"
+    keyed_log("gone-0").write(tmp_path).rename(tmp_path / stray)
+    code, [report], err = run(capsys, tmp_path, "--all", "--recover", *COMPACT)
+    assert (code, report["end_offset"]) == (0, 60)
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert f"{stray} is never touched by this command: no clean-shutdown marker is written" in err
+
+
 def test_log_dir_in_use_is_refused_with_75(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Another holder of the lock keeps the command out before it touches anything."""
     write_log_dir(tmp_path, keyed_log())

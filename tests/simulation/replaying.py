@@ -2,17 +2,17 @@
 `verify --as` around the rounds of a service's internal topics, in a log dir that is cut and killed (`serving.py`).
 
 Beside what the service itself commits, coordinators, a registry and a worker write their topics: offsets, generations,
-transactional ids, schemas, offsets of sources, each of them now and then a tombstone. A copy of all logs is kept before
-a round. After it, whether it has ended or was broken off, both have to come to one state, and a round that has ended to
-the state that was written; where a swap is left, that is told, and the state asked for again once the logs were opened.
-Then copies are spoiled: what differs must be told by name, and nothing else.
+transactional ids, schemas, offsets of sources, each of them now and then a tombstone; consumer, share and streams
+groups, and what share groups have read (`replayed_groups.py`). A copy of all logs is kept before a round. After it,
+whether it has ended or was broken off, both have to come to one state, and a round that has ended to the state that was
+written; where a swap is left, that is told, and the state asked for again once the logs were opened. Then copies are
+spoiled: what differs must be told by name, and nothing else.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,28 +37,41 @@ from tests.reference.batches import Batch, read_batches, read_records
 from tests.simulation.bench import Bench
 from tests.simulation.found import Wrong
 from tests.simulation.processes import Process
+from tests.simulation.replayed_groups import (
+    Facts,
+    Members,
+    Shared,
+    changed,
+    facts_of,
+    joined,
+    left,
+    next_shared,
+    rebalanced,
+    sharing,
+    state_of,
+)
 from tests.support.batch_reader import without_room
 from tests.support.coordinator_records import (
-    TOPIC_ID,
+    CONSUMER,
+    SHARE,
+    STREAMS,
     Pair,
     classic_group,
-    current,
     group_epoch,
-    member,
     offset_commit,
-    target,
-    target_epoch,
 )
 
-SCHEMAS, SOURCES = "_schemas", "connect-offsets"
+SCHEMAS, SOURCES, SHARE_STATE = "_schemas", "connect-offsets", "__share_group_state"
 TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SCHEMAS, SOURCES)
+_REPLAYED = (*TOPICS, SHARE_STATE)
 _PLACES = 2  # of each kind
-_TOPIC_ID = urlsafe_b64encode(TOPIC_ID).decode().rstrip("=")  # as Kafka prints it
 _TOMBSTONE_SHARE = 0.2
 _GROUP_SHARE = 0.2
 _LEAVE_SHARE = 0.3
 _WAIT_SHARE = 0.2
 _ACCIDENT_SHARE = 0.4
+_MEMBERS_SHARE = 0.7
+_SHARING_SHARE = 0.4
 _CHANGES_OF_A_ROUND = 60
 _SPOILED_COPIES = 3
 _SPOILED = ("cut", "exchanged", "damaged")
@@ -117,25 +130,6 @@ class _Written(NamedTuple):
     number: int
 
 
-def _joined(name: str, number: int) -> list[Pair]:
-    """What a coordinator writes when a member joins a consumer group, at once."""
-    return [group_epoch(name, number), member(name, "m"), *_assigned(name, number)]
-
-
-def _assigned(name: str, number: int) -> list[Pair]:
-    return [target_epoch(name, number), target(name, "m", [number]), current(name, "m", number, [number])]
-
-
-def _rebalanced(name: str, number: int) -> list[Pair]:
-    return [group_epoch(name, number), *_assigned(name, number)]
-
-
-def _left(name: str) -> list[Pair]:
-    """Tombstones in the order in which a coordinator accepts them."""
-    gone = [current(name, "m", 0, None), target(name, "m", None), member(name, "m", None)]
-    return [*gone, target_epoch(name, None), group_epoch(name, None)]
-
-
 class ReplayedTopics:
     """
     The internal topics of one log dir, and what was written to them.
@@ -144,10 +138,11 @@ class ReplayedTopics:
         bench: what all share.
         path: the log dir.
         rng: what is written, and how copies are spoiled.
+        of_members: likewise, of share and streams groups and of what share groups read.
     """
 
-    def __init__(self, bench: Bench, path: Path, rng: Random) -> None:
-        self._bench, self._path, self._rng = bench, path, rng
+    def __init__(self, bench: Bench, path: Path, rng: Random, of_members: Random) -> None:
+        self._bench, self._path, self._rng, self._of_members = bench, path, rng, of_members
         self._number = 0
         # By topic, thing and key: what may be there, the latest last.
         self._written = {
@@ -155,6 +150,10 @@ class ReplayedTopics:
         }
         # Likewise the epochs of consumer groups, whose records are written together.
         self._groups: dict[str, list[int | None]] = {f"new {at}": [None] for at in range(_PLACES)}
+        self._members = {(kind, f"{kind} {at}"): [Members(None)] for kind in (SHARE, STREAMS) for at in range(_PLACES)}
+        # All that was said of share partitions, and how much of it is on disk for sure.
+        self._shared: list[list[Shared]] = [[] for _ in range(_PLACES)]
+        self._durable_shared = [0] * _PLACES
         # Outside of the disk, which knows nothing of it.
         self._home = bench.world.disk.root.with_name("replayed")
         self._before, self._spoiled = self._home / "before", self._home / "spoiled"
@@ -165,11 +164,19 @@ class ReplayedTopics:
 
     def write(self, manager: LogManager) -> None:
         """Write a record or a tombstone, or a group's, and perhaps wait until it is durable."""
-        rng = self._rng
         self._number += 1
-        if rng.random() < _GROUP_SHARE:
+        if self._rng.random() < _GROUP_SHARE:
             self._write_group(manager)
-            return
+        else:
+            self._write_record(manager)
+        if self._of_members.random() < _MEMBERS_SHARE:
+            if self._of_members.random() < _SHARING_SHARE:
+                self._write_shared(manager)
+            else:
+                self._write_members(manager)
+
+    def _write_record(self, manager: LogManager) -> None:
+        rng = self._rng
         (writer, at, key), may_be = rng.choice([*self._written.items()])
         value = None if rng.random() < _TOMBSTONE_SHARE else writer.record(at, self._number)[1]
         may_be.append(_Written(value, self._number))
@@ -183,19 +190,43 @@ class ReplayedTopics:
         name, may_be = rng.choice([*self._groups.items()])
         epoch: int | None = self._number
         if may_be[-1] is None:
-            pairs = _joined(name, self._number)
+            pairs = joined(name, self._number)
         elif rng.random() < _LEAVE_SHARE:
-            pairs, epoch = _left(name), None
+            pairs, epoch = left(name), None
         else:
-            pairs = _rebalanced(name, self._number)
+            pairs = rebalanced(name, self._number)
         may_be.append(epoch)
         appended = manager.log(CONSUMER_OFFSETS).append([Record(*pair) for pair in pairs])
         if rng.random() < _WAIT_SHARE:
             appended.durable.result()
             del may_be[:-1]
 
+    def _write_members(self, manager: LogManager) -> None:
+        rng = self._of_members
+        (kind, name), may_be = rng.choice([*self._members.items()])
+        pairs, now = changed(kind, name, may_be[-1], self._number, rng)
+        may_be.append(now)
+        appended = manager.log(CONSUMER_OFFSETS).append([Record(*pair) for pair in pairs])
+        if rng.random() < _WAIT_SHARE:
+            appended.durable.result()
+            del may_be[:-1]
+
+    def _write_shared(self, manager: LogManager) -> None:
+        rng = self._of_members
+        at = rng.randrange(_PLACES)
+        said = self._shared[at]
+        for _ in range(rng.randrange(1, 4)):
+            said.append(next_shared(said, self._number, rng))
+            appended = manager.log(SHARE_STATE).append(Record(*said[-1].pair(at)))
+        if rng.random() < _WAIT_SHARE:
+            appended.durable.result()
+            self._durable_shared[at] = len(said)
+
     def closed(self) -> None:
         """Note that all of it is on disk: the log dir was closed in order."""
+        for members in self._members.values():
+            del members[:-1]
+        self._durable_shared = [len(said) for said in self._shared]
         for may_be in self._written.values():
             del may_be[:-1]
         for epochs in self._groups.values():
@@ -218,6 +249,19 @@ class ReplayedTopics:
             if epoch not in epochs:
                 raise Wrong(f"group {name} is at epoch {epoch}, written were {epochs}")
             epochs[:] = [epoch]
+        for (kind, name), groups in self._members.items():
+            value = _last(self._path, CONSUMER_OFFSETS, group_epoch(name, None, kind)[0])
+            epoch = None if value is None else int.from_bytes(value[2:6], "big")
+            found = [each for each in groups if each.epoch == epoch]
+            if not found:
+                raise Wrong(f"group {name} is at epoch {epoch}, written were {groups}")
+            groups[:] = found[-1:]
+        for at, said in enumerate(self._shared):
+            pairs = [*_pairs(self._path / str(TopicPartition(SHARE_STATE, 0)), {each.pair(at)[0] for each in said})]
+            durable = self._durable_shared[at]
+            if len(pairs) < durable or pairs != [each.pair(at) for each in said][: len(pairs)]:
+                raise Wrong(f"of share partition {at} there is {pairs}, written was {said}, {durable} durable")
+            del said[len(pairs) :]
 
     # ---- around a round --------------------------------------------------------------------------------------------
 
@@ -238,32 +282,34 @@ class ReplayedTopics:
         Args:
             known: what the service itself has committed.
         """
-        expected: dict[Thing, tuple[str, Collection[str]]] = {
-            Thing(writer.kind, writer.name.format(at)): (writer.field, [str(may_be[-1].number)])
+        expected: dict[Thing, Facts] = {
+            Thing(writer.kind, writer.name.format(at)): {writer.field: [str(may_be[-1].number)]}
             for (writer, at, _), may_be in self._written.items()
             if may_be[-1].value is not None
         }
         for name, epochs in self._groups.items():
-            if (epoch := epochs[-1]) is not None:
-                words, assigned = (
-                    f"group {name}, member m",
-                    [{"topicId": _TOPIC_ID, "partitions": [epoch]}],
-                )
-                expected[Thing("group", f"group {name}")] = ("epoch", [str(epoch)])
-                expected[Thing("member", words)] = ("epoch", [str(epoch)])
-                expected[Thing("target assignment", words)] = ("topicPartitions", [str(assigned)])
-        expected |= {
-            thing: ("state" if thing.kind == "transaction" else thing.kind, one_of) for thing, one_of in known.items()
-        }
+            expected |= facts_of(CONSUMER, name, Members(epochs[-1], frozenset("m")))
+        for (kind, name), groups in self._members.items():
+            expected |= facts_of(kind, name, groups[-1])
+        for at, said in enumerate(self._shared):
+            if (state := state_of(said)) is not None:
+                fields = "firstOffset", "lastOffset", "deliveryState", "deliveryCount"
+                listed = [dict(zip(fields, row, strict=True)) for row in state[1]]
+                facts = {"start offset": [str(state[0])], "batches": [str(listed)]}
+                expected[Thing("share partition", sharing(at))] = facts
+        for thing, one_of in known.items():
+            expected[thing] = {"state" if thing.kind == "transaction" else thing.kind: one_of}
         if self._must_be_the_same(is_over=True):
             found = dict(self._state())
             for thing in sorted(found.keys() | expected.keys()):
-                field, one_of = expected.get(thing, ("", ()))
-                value = str(found.get(thing, {}).get(field))
-                if value not in one_of:
-                    raise Wrong(f"replay: of {thing} {field} is {value}, written was {one_of}")
+                for field, one_of in expected.get(thing, {"": ()}).items():
+                    value = str(found.get(thing, {}).get(field))
+                    if value not in one_of:
+                        raise Wrong(f"replay: of {thing} {field} is {value}, written was {one_of}")
             for _ in range(_SPOILED_COPIES):
                 self._spoil()
+            self._spoil_members()
+            self._spoil_shared()
             self._bench.count("replay: judged")
         shutil.rmtree(self._home)
 
@@ -296,7 +342,7 @@ class ReplayedTopics:
         return [*replay_log_dirs(before, after, AUTO, sources, context, [*partitions])]
 
     def _state(self) -> Iterator[tuple[Thing, Mapping[str, object]]]:
-        for topic in TOPICS:
+        for topic in _REPLAYED:
             side = LogSide(FileSystem(), self._path / str(TopicPartition(topic, 0)))
             state, _ = replay(kind_of(topic) or "", side, _LIMIT_BYTES, lambda _: None)
             yield from state.things()
@@ -330,6 +376,42 @@ class ReplayedTopics:
         expected = {(writer.kind, writer.name.format(at))} if differs else set()
         if {(each.kind, each.name) for each in told.differences} != expected or told.is_same == differs:
             raise Wrong(f"replay: with one record {how}, {expected} should differ; it says {told.differences}")
+
+    def _spoil_members(self) -> None:
+        """Cut out of a copy what a share or streams group wrote last: it is told of that group, and of no other."""
+        kind, name = self._of_members.choice([*self._members])
+        key = group_epoch(name, None, kind)[0]
+        if (told := self._told_without(CONSUMER_OFFSETS, key)) is None:
+            return
+        differs = _last(self._path, CONSUMER_OFFSETS, key) != _last(self._spoiled, CONSUMER_OFFSETS, key)
+        found = {each.name.partition(",")[0] for each in told.differences}
+        if found != ({f"group {name}"} if differs else set()) or told.is_same == differs:
+            raise Wrong(f"replay: without the last batch of group {name} it says {told.differences}")
+
+    def _spoil_shared(self) -> None:
+        """Cut the last record of a share partition out of a copy."""
+        at = self._of_members.randrange(_PLACES)
+        said = self._shared[at]
+        told = self._told_without(SHARE_STATE, said[-1].pair(at)[0]) if said else None
+        if told is None:
+            return
+        differs = state_of(said) != state_of(said[:-1])
+        found = {each.name for each in told.differences}
+        if found != ({sharing(at)} if differs else set()) or told.is_same == differs:
+            raise Wrong(f"replay: without the last of {said} it says {told.differences}")
+
+    def _told_without(self, topic: str, key: bytes) -> ReplayReport | None:
+        """Return what is told of a copy without the last batch that has a key; None: there is none."""
+        partition = str(TopicPartition(topic, 0))
+        shutil.rmtree(self._spoiled, ignore_errors=True)
+        shutil.copytree(self._path, self._spoiled)
+        if spoil(self._spoiled / partition, key, "cut") is None:
+            return None
+        (told,) = self._told(self._path, self._spoiled, [partition])
+        if isinstance(told, Refusal):
+            raise told.error
+        self._bench.count(f"replay: cut of {topic}")
+        return told
 
 
 def spoil(directory: Path, key: bytes, how: str) -> Path | None:
@@ -366,3 +448,10 @@ def _last(log_dir: Path, topic: str, key: bytes) -> bytes | None:
     """Return the last value of a key, as the tests' own reader finds it."""
     found = [batch for _, batch in _batches(log_dir / str(TopicPartition(topic, 0)), key)]
     return [record.value for record in read_records(found[-1]) if record.key == key][-1] if found else None
+
+
+def _pairs(directory: Path, keys: Collection[bytes | None]) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield the records of some keys in order."""
+    for path in sorted(directory.glob(f"*{names.LOG}")):
+        for batch in read_batches(without_room(path.read_bytes())):
+            yield from ((each.key, each.value) for each in read_records(batch) if each.key in keys)

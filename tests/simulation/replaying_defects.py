@@ -9,15 +9,24 @@ from cleaner.app import replay_log_dirs, rounds
 from cleaner.errors import CorruptBatchError
 from cleaner.format.coordinator_records import CONSUMER_OFFSETS
 from cleaner.verification.proof.side import LogSide
-from cleaner.verification.replay import kinds
+from cleaner.verification.replay import kinds, share_state
 from cleaner.verification.replay.connect import ConnectReplay
 from cleaner.verification.replay.group_types import Groups
+from cleaner.verification.replay.groups import GroupReplay
 from cleaner.verification.replay.offsets import CommittedOffsets
 from cleaner.verification.replay.schemas import SchemaReplay
+from cleaner.verification.replay.share_state import ShareStateReplay
 from cleaner.verification.replay.transactions import TransactionReplay
 from tests.simulation.planting import breaks
 from tests.simulation.replaying import spoil
-from tests.support.coordinator_records import classic_group, group_epoch, offset_commit
+from tests.support.coordinator_records import (
+    SHARE,
+    STREAMS,
+    classic_group,
+    group_epoch,
+    offset_commit,
+    share_partitions,
+)
 
 
 @breaks(CommittedOffsets, "delete")
@@ -89,6 +98,78 @@ def rounds_drop_what_a_group_wrote_last(real: Any, work: Any, *args: Any) -> Any
     report = real(work, *args)
     if work.log.topic_partition.topic == CONSUMER_OFFSETS:
         spoil(work.log.directory, group_epoch("new 0", 0)[0], "cut")
+    return report
+
+
+@breaks(Groups, "member")
+def replays_take_a_tombstone_for_that_of_another_member(
+    real: Any, groups: Any, kind: str, name: str, member_id: str, value: Any
+) -> None:
+    """Whoever else is in the group leaves it."""
+    group = groups._groups.get(name)
+    others = sorted({*group.members} - {member_id}) if group is not None and value is None else []
+    real(groups, kind, name, *others[:1] or [member_id], value)
+
+
+@breaks(Groups, "target_epoch")
+def replays_let_the_epoch_of_an_assignment_go_back(real: Any, groups: Any, kind: str, name: str, value: Any) -> None:
+    """To the first one of a share or streams group."""
+    group = groups._groups.get(name)
+    if value is not None and kind in (SHARE, STREAMS) and group is not None and group.assignment_epoch > 1:
+        value |= {"assignmentEpoch": group.assignment_epoch}
+    real(groups, kind, name, value)
+
+
+@breaks(Groups, "target")
+def replays_keep_targets_of_streams_groups(
+    real: Any, groups: Any, kind: str, name: str, member_id: str, value: Any
+) -> None:
+    """Though their members have left."""
+    if value is not None or kind != STREAMS:
+        real(groups, kind, name, member_id, value)
+
+
+@breaks(Groups, "other")
+def replays_lose_topologies(real: Any, groups: Any, kind: str, *record: Any) -> None:
+    """Those of streams groups."""
+    if kind != STREAMS:
+        real(groups, kind, *record)
+
+
+@breaks(GroupReplay, "_apply")
+def replays_keep_share_partitions_without_a_group(
+    real: Any, replay: Any, offset: int, producer_id: int, number: int, key: Any, value: Any
+) -> None:
+    """The tombstone of what a share group has begun to read is passed over."""
+    if number != share_partitions("", None)[0][1] or value is not None:
+        real(replay, offset, producer_id, number, key, value)
+
+
+@breaks(ShareStateReplay, "_update")
+def replays_pass_over_updates_of_share_partitions(_real: Any, *_: Any) -> None:
+    """A snapshot is all there is."""
+
+
+@breaks(ShareStateReplay, "_snapshot")
+def replays_keep_what_was_before_a_snapshot(real: Any, replay: Any, partition: Any, value: Any) -> None:
+    """Batches of before are there still."""
+    before = replay._partitions.get(partition, {}).get("batches", [])
+    real(replay, partition, None if value is None else value | {"stateBatches": [*before, *value["stateBatches"]]})
+
+
+@breaks(share_state, "_combined")
+def replays_let_the_lower_delivery_count_win(real: Any, batches: Any, start: int) -> Any:
+    """Where updates lie over each other."""
+    turned = [each | {"deliveryCount": -each["deliveryCount"]} for each in batches]
+    return [each | {"deliveryCount": -each["deliveryCount"]} for each in real(turned, start)]
+
+
+@breaks(rounds, "_clean_here")
+def rounds_take_a_share_group_back(real: Any, work: Any, *args: Any) -> Any:
+    """To the epoch it had before, or to none."""
+    report = real(work, *args)
+    if work.log.topic_partition.topic == CONSUMER_OFFSETS:
+        spoil(work.log.directory, group_epoch("share 0", 0, SHARE)[0], "cut")
     return report
 
 

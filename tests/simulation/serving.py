@@ -34,7 +34,7 @@ from tests.simulation.disk import SimFiles
 from tests.simulation.found import Wrong
 from tests.simulation.plan import Rest
 from tests.simulation.processes import Process
-from tests.simulation.replaying import SCHEMAS, SOURCES, TOPICS, Known, ReplayedTopics
+from tests.simulation.replaying import SCHEMAS, SHARE_STATE, SOURCES, TOPICS, Known, ReplayedTopics
 
 _LINES, _ANSWERS, _TOTALS = "lines", "answers", "totals"
 _LOGS = (TopicPartition(_ANSWERS, 0), TopicPartition(_ANSWERS, 1), TopicPartition(_TOTALS, 0))
@@ -70,7 +70,8 @@ class Serving:
         self._unanswered: tuple[int, int] | None = None  # first line and end of an append without an answer
         self._asked_place = self._durable_place = 0
         self._has_answered = False  # in this life
-        self._replayed = ReplayedTopics(bench, self._path, Random(f"{rest.number}/replay"))
+        seeds = (Random(f"{rest.number}/{what}") for what in ("replay", "members"))
+        self._replayed = ReplayedTopics(bench, self._path, *seeds)
 
     def run(
         self,
@@ -109,7 +110,7 @@ class Serving:
         try:
             settings = bench.settings | {"cleanup.policy": "delete"}
             manager = LogManager(self._path, settings, create=True, cleaner=False, clock=bench.clock, fs=fs)
-            for name, count in ((_LINES, 1), (_ANSWERS, 2), (_TOTALS, 1), (SCHEMAS, 1), (SOURCES, 1)):
+            for name, count in ((_LINES, 1), (_ANSWERS, 2), (_TOTALS, 1), (SCHEMAS, 1), (SOURCES, 1), (SHARE_STATE, 1)):
                 if name not in manager.topics():
                     policy = {"cleanup.policy": "compact" if name in TOPICS else "delete"}
                     manager.create_topic(name, count, settings=policy)

@@ -82,6 +82,15 @@ _FOUND = {
     "numbers of files are given again": 1640,
     "replays leave a member at its first epoch": 137,
     "rounds drop what a group wrote last": 137,
+    "replays keep targets of streams groups": 21,
+    "replays take a tombstone for that of another member": 35,
+    "replays let the epoch of an assignment go back": 35,
+    "replays lose topologies": 35,
+    "replays pass over updates of share partitions": 35,
+    "replays keep what was before a snapshot": 35,
+    "replays let the lower delivery count win": 35,
+    "rounds take a share group back": 35,
+    "replays keep share partitions without a group": 166,
 }
 
 

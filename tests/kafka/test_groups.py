@@ -60,6 +60,8 @@ PARTITION = f"{GROUPS}-0"
 SHARE_STATE = "__share_group_state"
 INPUT = "readings"
 TOPOLOGY = 23
+CURRENT_OF = {10: 14, 19: 22}  # the record of a share or streams member, and that of its current assignment
+EPOCHS = (11, 17)
 PROGRAM = Path(__file__).parent / "streams" / "StreamsStore.java"
 SETTINGS = {
     "share.coordinator.state.topic.replication.factor": "1",
@@ -399,6 +401,31 @@ def test_each_last_tombstone_is_missed(story_of_groups: Story) -> None:
         assert {each.name.partition(",")[0] for each in told} == (
             set() if key[1] == TOPOLOGY else {f"group {group_in(key)}"}
         )
+
+
+def test_order_of_records_is_missed(story_of_groups: Story) -> None:
+    """Tombstones of a member in front of that of its assignment, and an epoch that goes back."""
+    pairs = [each for each in pairs_in(story_of_groups.before / PARTITION) if each[0][1] > 2]
+    whole = replayed("groups", pairs)
+    moved, back = [], []
+    for at, (key, value) in enumerate(pairs):
+        if value is None and key[1] in CURRENT_OF:
+            assignment = bytes([0, CURRENT_OF[key[1]]]) + key[2:]
+            first = pairs.index((assignment, None))
+            assert first < at
+            wrong = [*pairs[:first], pairs[at], *pairs[first:at], *pairs[at + 1 :]]
+            told = [*differences(whole, replayed("groups", wrong))]
+            assert {(each.kind, each.name.partition(",")[0]) for each in told} >= {("replay", f"group {group_in(key)}")}
+            moved.append(key)
+    for name in story_of_groups.told:
+        epochs = [at for at, (key, _) in enumerate(pairs) if key[1] in EPOCHS and group_in(key) == name]
+        *_, before, last = epochs
+        wrong = [*pairs]
+        wrong[before], wrong[last] = pairs[last], pairs[before]
+        told = [*differences(whole, replayed("groups", wrong))]
+        assert {(each.name, each.field) for each in told} >= {(f"group {name}", "epoch")}
+        back.append(name)
+    assert (len(moved) > 3, len(back)) == (True, 4)
 
 
 def test_share_partition_is_what_was_said_from_its_last_snapshot_on(story_of_groups: Story) -> None:

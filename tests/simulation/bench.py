@@ -38,6 +38,7 @@ class Bench:
         lacks_descriptors: nothing else has happened in this life that makes calls fail.
         index_dir: of key indexes; None: rounds read everything.
         is_served: readers ask `cleaner serve`.
+        reads_within: see `Plan`.
         cleaned: the topics that the last round has cleaned.
         stopping: clients are to end.
         writer: whose log is open and loaded now.
@@ -45,8 +46,9 @@ class Bench:
         holds_accidents: none may come now; they come later.
         begun: called with each operation's place in the plan when it begins.
         has_read: called when a reader has seen records.
-        has_noted: called when checkpoints were written.
+        is_noting, has_noted: called before checkpoints are written, and when they were.
         has_deleted: called when a topic was deleted.
+        has_failed: called when an operation of a client has failed.
         kept: each client's last append with a sequence, to be repeated in the next life.
         rounds_began: what was there when the last round began, of each topic.
     """
@@ -57,6 +59,7 @@ class Bench:
         self.settings = dict(plan.settings)
         self.index_dir = log_dir.parent / "index" if plan.has_index else None
         self.is_served = plan.is_served
+        self.reads_within = plan.reads_within
         self.topics = Topics(log_dir, plan.topics, self.settings, self.clock.now_ms)
         self.kept: dict[int, Kept] = {}
         self._has_errors = False
@@ -74,8 +77,10 @@ class Bench:
         self.stops_clock = plan.stops_clock
         self.begun: Any = lambda _place: None
         self.has_read: Any = lambda: None
+        self.is_noting: Any = lambda: None
         self.has_noted: Any = lambda: None
         self.has_deleted: Any = lambda: None
+        self.has_failed: Any = lambda: None
         self.rounds_began: dict[str, RoundBegun] = {}
         self.cleaned: set[str] = set()
 

@@ -47,7 +47,7 @@ from cleaner.storage.segment.names import PUBLISHED
 from tests.simulation.bench import Bench, Kept
 from tests.simulation.disk import SimFiles
 from tests.simulation.fetching import Shown, fetched
-from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, left_overs, number_of
+from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of, epochs_of, left_overs, number_of
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import Operation
 from tests.simulation.retained import LOG_STARTS
@@ -57,9 +57,12 @@ from tests.simulation.topics import MAIN, SETTINGS
 _PATIENCE_SECONDS = 600.0
 _PAUSE_SECONDS = 6.0
 _BEFORE_READ_SECONDS = 0.025
+_BEFORE_CUT_SECONDS = (0.0, 0.04, 0.05, 0.06)
 _TRIES = 8
 _ANY_OFFSET = 1 << 62
 _OF_STATES = 2  # a read with this number takes the last values alone
+_SHORTLY = 3  # one with this number pauses for less time than `serve` believes what it has found
+_SHORT_PAUSE_SECONDS = 0.06
 
 Reads = Callable[[Bench, SimFiles, str, float], Iterator[Shown]]
 """Reads a log as a process that sees its files only: bench, disk, topic and a pause in seconds."""
@@ -116,9 +119,12 @@ class Client:
                 raise Wrong(f"a durable future did not end in {_PATIENCE_SECONDS:.0f} s: {operation}") from error
             except (CleanerError, OSError, KeyboardInterrupt, MemoryError) as error:
                 self._bench.count(f"{operation.kind}: {type(error).__name__}")
+                self._bench.has_failed()
                 if self._bench.topics.is_remade(self._topic) and isinstance(error, LogClosedError | TopicError):
                     continue
                 is_damaged = self._bench.topics.is_damaged(self._topic)
+                # A cut has to open files in its middle.
+                is_damaged |= operation.kind == "cut"
                 if self._bench.lacks_descriptors and not is_damaged and isinstance(error, LogClosedError):
                     raise Wrong(f"a lack of descriptors has closed the log for good: {error}") from error
                 if not self._bench.is_troubled(self._topic) and not self._bench.stopping:
@@ -182,7 +188,7 @@ class Client:
             transaction.asked = before
             self._give_up()
             return
-        transaction.answered = commit
+        transaction.answered, transaction.end = commit, self._log.log_end_offset
         self._transaction = None
         if operation.is_waited:
             future.result(self._patience_seconds)
@@ -225,6 +231,7 @@ class Client:
         self._bench.clock.sleep(operation.number)
 
     def _note(self, _operation: Operation) -> None:
+        self._bench.is_noting()
         self._manager.upkeep.note_all()
         self._bench.has_noted()
 
@@ -240,8 +247,38 @@ class Client:
         self._bench.has_deleted()
         make_topic(self._bench, self._manager, self._topic)
 
+    def _cut(self, operation: Operation) -> None:
+        """Cut the log at the beginning of one of its last appends; no other client may work on it."""
+        truth, log = self._oracle, self._log
+        directory = self._bench.directory(self._topic)
+        # Into the pause of a reader that began before, or not.
+        self._bench.clock.sleep(_BEFORE_CUT_SECONDS[operation.number % len(_BEFORE_CUT_SECONDS)])
+        offset = truth.begin_of_append(operation.number // len(_BEFORE_CUT_SECONDS))
+        if offset is None or offset < log.log_start_offset:
+            return
+        self._give_up()
+        self._idempotent = None
+        self._bench.kept.pop(self._number, None)
+        before = epochs_of(directory)
+        truth.begin_cut(offset)
+        try:
+            log.truncate_to(offset)
+        except (CleanerError, OSError, KeyboardInterrupt, MemoryError):
+            # Of one that was not done, or closed the log, nobody knows more until the log is judged.
+            if log.is_closed or epochs_of(directory) == before:
+                raise
+            truth.end_cut(list(epochs_of(directory).values())[-1])
+            raise
+        # Within a batch, or behind what a round has removed, the log ends below the offset.
+        truth.end_cut(list(epochs_of(directory).values())[-1])
+
     def _read(self, operation: Operation) -> None:
         pause = _PAUSE_SECONDS if operation.number >= _OF_STATES else 0
+        if operation.number == _SHORTLY:
+            pause = _SHORT_PAUSE_SECONDS
+        if self._bench.reads_within:
+            read_committed(self._bench, None, self._topic, pause, _within(self._log))
+            return
 
         def read(fs: SimFiles) -> None:
             if operation.number:
@@ -265,11 +302,12 @@ def make_topic(bench: Bench, manager: LogManager, name: str) -> None:
         manager.create_topic(name, settings=SETTINGS[name], topic_id=topic_id)
 
 
-def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, how: Reads | None = None) -> None:
+def read_committed(bench: Bench, fs: SimFiles | None, topic: str, pause: float, how: Reads | None = None) -> None:
     """
-    Read a log from its start, as another process that only sees its files.
+    Read a log from its start, as another process that only sees its files, or in the writer's.
 
     Args:
+        fs: of that process; None: `how` needs none.
         pause: seconds, behind some records.
         how: one of the functions below; None: as columns.
     """
@@ -277,21 +315,22 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, how: Re
     (expected, stable), start = oracle.must_be_shown(), _log_start(bench, topic, oracle)
     # Without a writer readers know an older high watermark, and so they do while he has written half of a new one.
     writer = bench.writer if _are_whole(bench.log_dir / PUBLISHED) else None
-    torn = bench.world.disk.torn_entries
+    torn, cuts = bench.world.disk.torn_entries, oracle.cuts
     shown: list[Shown] = []
     try:
-        read = fetched if bench.is_served else how or _columns
-        shown.extend(read(bench, fs, topic, pause))
+        read = fetched if bench.is_served and fs is not None else how or _columns
+        shown.extend(read(bench, fs, topic, pause))  # type: ignore[arg-type]  # `how` needs none
     except (CleanerError, OSError) as error:
         bench.count(f"read: {type(error).__name__}")
         has_expired = isinstance(error, OffsetOutOfRangeError) and _log_start(bench, topic, oracle) > start
-        is_expected = oracle.is_deleted_soon or has_expired or bool(oracle.rots.names)
+        is_expected = oracle.is_deleted_soon or has_expired or bool(oracle.rots.names) or oracle.cuts != cuts
         if bench.is_calm_since(calm) and not is_expected:
             raise
         return
-    require_closed(fs)
+    if fs is not None:
+        require_closed(fs)
     is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.has_errors
-    is_up = is_up and bench.world.disk.torn_entries == torn
+    is_up = is_up and bench.world.disk.torn_entries == torn and oracle.cuts == cuts
     if oracle.is_deleted_soon:
         is_up = False
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
@@ -299,7 +338,11 @@ def read_committed(bench: Bench, fs: SimFiles, topic: str, pause: float, how: Re
         return  # nothing but these says what is aborted, and from where to where the log is
     if read is _latest and is_up:  # else the truth may be that of a topic made since
         expected = _last_values(oracle, expected)
-    oracle.shown(shown, expected if is_up else {}, stable)
+    is_told = fs is not None and read in (
+        _columns,
+        _followed,
+    )  # of a cut; nobody tells a consumer that does not send leader epochs
+    oracle.shown(shown, expected if is_up else {}, stable, was_cut=oracle.cuts != cuts, is_told=is_told)
     bench.count("fetched" if bench.is_served else "shown")
     bench.has_read()
 
@@ -309,6 +352,19 @@ def _are_whole(published: Path) -> bool:
     data = published.read_bytes() if published.exists() else b""
     entries = [data[at : at + ENTRY_BYTES] for at in range(0, len(data), ENTRY_BYTES)]
     return all(zlib.crc32(each[:-8]).to_bytes(8, "little") == each[-8:] for each in entries)
+
+
+def _within(log: Any) -> Reads:
+    """Return what reads a log by the writer's own calls."""
+
+    def read(bench: Bench, _fs: SimFiles, _topic: str, pause: float) -> Iterator[Shown]:
+        for some in log.columns(log.log_start_offset, isolation="read_committed"):
+            yield from map(_shown, some)
+            if pause:
+                bench.clock.sleep(pause)
+                pause = 0
+
+    return read
 
 
 def _columns(bench: Bench, fs: SimFiles, topic: str, pause: float) -> Iterator[Shown]:

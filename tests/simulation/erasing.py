@@ -54,6 +54,12 @@ class Erasure:
         self._keys = rng.sample(KEYS, rng.choice((1, 1, 2, 4)))
         self._offsets: tuple[int, int] | None = None
         truth = self._truth
+        # All of an open transaction, more often than by chance.
+        begun = [each for each in truth.sent.values() if each.transaction and each.transaction.asked is None]
+        begun = [each for each in begun if each.offset is not None and not each.is_lost]
+        if begun and Random(f"{rest.number}/begun").random() < 0.5:
+            first = min(begun, key=lambda each: each.offset or 0).transaction
+            self._keys += [each.key for each in begun if each.transaction is first and each.key not in self._keys]
         placed = sorted(sent.offset for sent in truth.sent.values() if sent.offset is not None and not sent.is_lost)
         if placed and rng.random() < 0.25:
             last = rng.choice((placed[-1], rng.choice(placed)))  # the end of the log more often than by chance

@@ -70,3 +70,9 @@ def shredding_overwrites_the_next_file(real: Any, self: Any, fs: Any, path: Any)
     successor = path.with_name(path.name.removesuffix(".deleted"))
     if path.name.endswith(".log.deleted") and successor.exists():
         real(self, fs, successor)
+
+
+@breaks(Kept, "of")
+def erase_drops_the_first_batch_of_a_transaction(real: Any, log: Any) -> Any:
+    """Where an open transaction begins is in a snapshot alone."""
+    return replace(real(log), starts=set())

@@ -54,3 +54,15 @@ def fetches_forget_to_close_what_they_opened(real: Any, *args: Any, **named: Any
 @breaks(Partition, "_require_same")
 def fetches_go_on_in_the_next_topic_of_the_name(_real: Any, *_args: Any) -> None:
     """A topic is deleted and made again between two answers: a consumer gets the records of both."""
+
+
+@breaks(Partition, "extent")
+def fetches_keep_an_end_from_before_a_cut(
+    real: Any, self: Any, offset: int, reach: Any, *args: Any, **named: Any
+) -> Any:
+    """What has the offsets of what was cut off is taken for it: a consumer is shown what is undecided."""
+    self._files.generation = lambda: reach.generation
+    try:
+        return real(self, offset, reach, *args, **named)
+    finally:
+        del self._files.generation

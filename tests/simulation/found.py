@@ -48,6 +48,9 @@ class Found:
         producers: of each record: its producer's id, and whether it is in a transaction.
         markers: offset, producer id, and whether it commits.
         in_transactions: of each batch in a transaction, empty ones too: last offset and producer id.
+        last_ends: of each producer outside of transactions: the last offset of its last batch.
+        bases: base offsets of all batches.
+        open_from: of each producer with an open transaction: the base offset of that one's first batch.
         aborts: the entries of transaction indexes: segment, producer id, first offset and last.
         segment_of: the segment of each marker.
         epochs: leader epoch and base offset of each batch.
@@ -60,6 +63,9 @@ class Found:
     producers: dict[int, tuple[int, bool]] = field(default_factory=dict)
     markers: list[tuple[int, int, bool]] = field(default_factory=list)
     in_transactions: list[tuple[int, int]] = field(default_factory=list)
+    last_ends: dict[int, int] = field(default_factory=dict)
+    bases: set[int] = field(default_factory=set)
+    open_from: dict[int, int] = field(default_factory=dict)
     aborts: list[tuple[str, int, int, int]] = field(default_factory=list)
     segment_of: dict[int, str] = field(default_factory=dict)
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -114,7 +120,12 @@ class Found:
         self.epochs.append((batch.leader_epoch, batch.base_offset))
         if batch.transactional and not batch.control:
             self.in_transactions.append((batch.last_offset, batch.producer_id))
+            self.open_from.setdefault(batch.producer_id, batch.base_offset)
+        self.bases.add(batch.base_offset)
+        if not batch.transactional and batch.producer_id >= 0:
+            self.last_ends[batch.producer_id] = batch.last_offset
         if batch.control:
+            self.open_from.pop(batch.producer_id, None)
             if batch.count:
                 self.segment_of[batch.base_offset] = segment
                 self.horizons[batch.base_offset] = batch.delete_horizon
@@ -139,12 +150,10 @@ class Found:
 
     def judge_epochs(self, directory: Path, log_start: int) -> None:
         """Judge the leader epochs: the file has each batch's, from its offset or the log start on or earlier."""
-        path = directory / "leader-epoch-checkpoint"
-        lines = path.read_text().splitlines()[2:] if path.exists() else []
-        starts = {int(epoch): int(start) for epoch, start in (line.split() for line in lines)}
+        starts = epochs_of(directory)
         for epoch, offset in self.epochs:
             if offset >= log_start and (epoch not in starts or starts[epoch] > offset):
-                raise Wrong(f"leader epoch {epoch} of the batch at {offset} is not in {path.name}: {starts}")
+                raise Wrong(f"leader epoch {epoch} of the batch at {offset} is not among {starts}")
 
     def outcome(self, offset: int) -> bool | None:
         """Tell how the transaction of a record ended: committed, aborted, or not yet (None)."""
@@ -180,6 +189,13 @@ class Found:
         aborting = {(self.segment_of[at], producer, at) for at, producer, commit in self.markers if not commit}
         if not ends.keys() <= aborting:
             raise Wrong(f"indexes name aborted transactions without a marker: {ends.keys() - aborting}")
+
+
+def epochs_of(directory: Path) -> dict[int, int]:
+    """Return where the leader epochs of a log begin, by its `leader-epoch-checkpoint`, in its order."""
+    path = directory / "leader-epoch-checkpoint"
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return {int(epoch): int(start) for epoch, start in (line.split() for line in lines)}
 
 
 def number_of(headers: object) -> int:
@@ -275,7 +291,8 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
     Raises:
         Wrong: the phases are mixed.
     """
-    there = {path.name for path, _ in state.files if path.parent == directory}
+    dates = {path.name: file.mtime_ns for path, file in state.files if path.parent == directory}
+    there = set(dates)
     names = there - begun.left_overs
     unfinished = sorted(name for name in names if name.endswith((".cleaned", ".swap")))
     for path, file in state.files:
@@ -295,6 +312,10 @@ def judge_cut_swap(state: DiskState, directory: Path, begun: RoundBegun) -> None
         # Of a swap that was interrupted after its logs had their names, a power cut may bring the logs' suffixes back.
         if ".log.swap" in has and is_decided and not {f"{stem}.index.swap", f"{stem}.timeindex.swap"} <= there:
             raise Wrong(f"{stem}.log.swap without its indexes: {sorted(has)}")
+        if ".log.swap" in has and is_decided:
+            new = [dates[f"{stem}{suffix}.swap"] for suffix in (".log", ".index", ".timeindex")]
+            if len(set(new)) > 1:
+                raise Wrong(f"the new files of {stem} have the times {new}: one was set and not forced to disk")
         if ".log" in has and f"{stem}.log.deleted" not in there and is_decided and unfinished:
             retired = [name for name in has if name.endswith("index.deleted")]
             if retired:

@@ -35,6 +35,7 @@ _OTHER_STATES = 1
 _RAW_STATES = 10
 _TROUBLE_STEPS = 400
 _LATER_STEPS = 500
+_STALLS_NS = (1_000_000, 10_000_000, 100_000_000, 3_000_000_000)
 _FREEZE_NS = 150_000_000_000
 _LONGEST_JUMP_MS = 3_600_000
 
@@ -56,12 +57,16 @@ class Life:
         self._bench.begun = self._operation_begins
         self._bench.has_read = lambda: self._comes("read")
         self._bench.has_noted = lambda: self._comes("note")
+        self._bench.is_noting = lambda: self._comes("noting")
         self._bench.has_deleted = lambda: self._comes("delete")
+        self._bench.has_failed = lambda: self._comes("error")
         self._later: dict[str, list[tuple[int, Callable[[], None]]]] = {
             "read": [],
             "close": [],
             "note": [],
             "delete": [],
+            "error": [],
+            "noting": [],
         }
         self._accidents = list(plan.accidents)
         self._rounds = list(plan.rounds)
@@ -278,7 +283,7 @@ class Life:
                 scheduler.at_step(scheduler.step + 1 + accident.steps, happen)
 
     def _comes(self, place: str) -> None:
-        """Begin the accidents that waited for the end of a read, a close, a note or a deletion."""
+        """Begin the accidents that waited for a note, or for what has come to its end or failed."""
         scheduler = self._world.scheduler
         for steps, happen in self._later[place]:
             scheduler.at_step(scheduler.step + 1 + steps, happen)
@@ -326,6 +331,8 @@ class Life:
                 self._trouble(Trouble.failing(share) if share else Trouble.failing_once())
             case "read only":
                 self._trouble(Trouble.read_only())
+            case "stall":
+                self._stall(accident.number)
             case "rot":
                 bench.topics.strike(world.disk, accident.number)
             case "descriptors":
@@ -365,6 +372,13 @@ class Life:
 
     def _stop(self) -> None:
         self._bench.stopping = not self._is_healing
+
+    def _stall(self, number: int) -> None:
+        """Have the thread that is at a step stand still, as one that gets no processor."""
+        scheduler = self._world.scheduler
+        task = scheduler.current
+        if task is not None and task.owner is not self._supervisor and not task.owner.is_dead:
+            scheduler.block("stands still", scheduler.now_ns() + _STALLS_NS[number % len(_STALLS_NS)])
 
     def _cut_power(self) -> None:
         self._has_power = False

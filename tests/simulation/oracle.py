@@ -33,7 +33,8 @@ class Oracle:
         is_made: its topic was made, as far as anybody was answered.
         is_deleted_soon: somebody has asked to delete its topic.
         is_deleted: that was answered.
-        has_shrunk: records were erased since the log was last judged.
+        has_shrunk: records were erased, or the log was cut, since it was last judged.
+        cuts: how many cuts have begun, and how many have ended.
         known_end: up to here the checkpoints said that all is on disk, at an opening since the log was last judged: no
             damage lets one cut below.
     """
@@ -65,9 +66,13 @@ class Oracle:
         self._round_ms = (1 << 62, -1)
         self._horizons: dict[int, int | None] = {}  # of tombstones and markers, as the log was last judged
         self._appends: list[list[Sent]] = []  # since the log was last judged
+        self._last_ends: dict[int, int] = {}  # as `Found` has it, when the log was last judged
+        self._open_from: dict[int, int] = {}
         self.sent: dict[int, Sent] = {}
         self._by_offset: dict[int, Sent] = {}
         self._cleaned_to = 0  # up to where rounds may have removed something
+        self.cuts = 0
+        self._cut_from: int | None = None  # a cut has begun there, and nobody was answered since
 
     # ---- what clients do -------------------------------------------------------------------------------------------
 
@@ -147,6 +152,40 @@ class Oracle:
             sent.erasure = "done"
         self.has_shrunk = True
 
+    def begin_of_append(self, number: int) -> int | None:
+        """Return where one of the last appends begins, most often of the last three; None: none is known."""
+        begins = [sent.offset for append in self._appends[-8:] for sent in append[:1] if sent.offset in self._by_offset]
+        begins = begins if number % 8 == 0 else begins[-3:]
+        return begins[number // 8 % len(begins)] if begins else None
+
+    def begin_cut(self, offset: int) -> None:
+        """Note that the client of the log, who has no call under way, cuts it: what is at an offset or above may go."""
+        self._note_cleaned()
+        self.cuts += 1
+        self.has_shrunk, self._cut_from = True, offset
+        gone = [sent for at, sent in self._by_offset.items() if at >= offset]
+        superseded = {sent.key: sent.offset or 0 for sent in gone if (sent.offset or 0) < self._cleaned_to}
+        for sent in self._by_offset.values():
+            transaction = sent.transaction
+            if transaction is not None and not (transaction.answered is not None and transaction.end <= offset):
+                transaction.answered, transaction.is_durable = None, False  # its marker may go, and it is aborted then
+            if sent.key in superseded:
+                sent.was_compacted = True  # by a record that goes
+        for sent in gone:
+            sent.is_answered = sent.is_durable = False
+
+    def end_cut(self, end: int) -> None:
+        """Note that a cut was answered, or is known to be done: the log went on at this offset."""
+        self._note_cleaned()
+        self.cuts += 1
+        self._cut_from = None
+        self._cleaned_to = min(self._cleaned_to, end)
+        self._horizons = {at: horizon for at, horizon in self._horizons.items() if at < end}
+        self._last_ends = {producer: last for producer, last in self._last_ends.items() if last < end}
+        self._open_from = {producer: first for producer, first in self._open_from.items() if first < end}
+        for offset in [offset for offset in self._by_offset if offset >= end]:
+            self._by_offset.pop(offset).is_lost = True
+
     def _note_cleaned(self) -> None:
         directory = self._directory
         if self.is_deleted_soon and topic_id_of(directory) != self._topic_id:
@@ -186,7 +225,13 @@ class Oracle:
         }, stable
 
     def shown(
-        self, records: list[tuple[int, str, bytes | None, int]], expected: dict[int, Sent], stable: int = 1 << 62
+        self,
+        records: list[tuple[int, str, bytes | None, int]],
+        expected: dict[int, Sent],
+        stable: int = 1 << 62,
+        *,
+        was_cut: bool = False,
+        is_told: bool = False,
     ) -> None:
         """
         Judge what a committed reader in another process was shown: offset, key, value and number of each record.
@@ -194,11 +239,13 @@ class Oracle:
         Args:
             expected, stable: as `must_be_shown` returned when it began. What is at `stable` or above may supersede a
                 record, in a round that ran while it read, and not be shown.
+            was_cut: since it began: what it was shown before is lost.
+            is_told: of a cut below what it was shown, before anything else is.
         Raises:
             Wrong: it must not have been shown, or something is missing.
         """
         self._note_cleaned()
-        last = -1
+        last, cut_off = -1, None
         for offset, key, value, number in records:
             sent = self.sent.get(number)
             if sent is None or (sent.key, sent.value) != (key, value):
@@ -208,12 +255,20 @@ class Oracle:
             last = offset
             if sent.is_answered and sent.offset != offset:
                 raise Wrong(f"a reader was shown record {number} at {offset}, it was answered with {sent.offset}")
+            if was_cut and (sent.is_lost or (self._cut_from is not None and offset >= self._cut_from)):
+                cut_off = sent
+                continue
+            if cut_off is not None and is_told:
+                raise Wrong(f"a reader was shown record {number} after {cut_off.number}, which had been cut off")
             if sent.has_failed or sent.is_lost:
                 raise Wrong(f"a reader was shown record {number}, which was answered with an error or lost")
             if sent.transaction is not None and sent.transaction.asked is not True:
                 raise Wrong(f"a committed reader was shown record {number} of a transaction that was not committed")
             self._place(sent, offset)
             sent.is_durable = True
+            if sent.transaction is not None and not was_cut:
+                # Its marker is below the end of committed readers, and thereby on disk.
+                sent.transaction.answered = sent.transaction.is_durable = True
         seen = {offset for offset, *_ in records}
         last_of_keys = self._last_of_keys(seen | {offset for offset in self._by_offset if offset >= stable})
         for offset, sent in expected.items():
@@ -258,8 +313,11 @@ class Oracle:
             if None in offsets and whole and min(whole) >= least_whole and not rots.has_hit(".log"):
                 raise Wrong(f"an append of {len(append)} records is there in part, at {whole}")
         self._appends.clear()
-        least = 0
+        least, cut_from = 0, self._cut_from
+        superseded = {} if cut_from is None else self._last_of_keys(found.records.keys())
         for offset, sent in self._by_offset.items():
+            if cut_from is not None and self._may_be_gone(sent, superseded):
+                continue  # a cut may end the log below what a round has removed
             if sent.is_durable or (sent.is_answered and not only_durable):
                 least = max(least, offset + 1)
         # The opening may have put markers, of transactions that it has aborted, where lost records were.
@@ -301,6 +359,8 @@ class Oracle:
             if not rots.has_hit(".txnindex"):
                 found.judge_aborts(self.start.offset)
             self._judge_horizons(found)
+            self._judge_producers(found)
+        self._cut_from = None
         if not rots.has_hit("leader-epoch-checkpoint"):
             found.judge_epochs(self._directory, self.start.offset)
         self._judge_checkpoints(found, {name: at for name, at in checkpoints.items() if name not in rots.names})
@@ -325,8 +385,9 @@ class Oracle:
         self.note_time()
         first, last = self._round_ms
         last_of_keys = self._last_of_keys(set(found.records))
+        cut_from = 1 << 62 if self._cut_from is None else self._cut_from
         for offset, horizon in self._horizons.items():
-            if offset >= found.end or offset < self.start.offset:
+            if offset >= min(found.end, cut_from) or offset < self.start.offset:
                 continue
             sent = self._by_offset.get(offset)
             is_superseded = sent is not None and (not may_count(sent) or offset < last_of_keys.get(sent.key, -1))
@@ -343,11 +404,25 @@ class Oracle:
                 raise Wrong(f"the horizon of {offset} was {horizon}, and is {now}; rounds ran from {first} to {last}")
         for offset, horizon in found.horizons.items():
             is_new = offset not in self._horizons and horizon is not None
-            if is_new and not first <= horizon - self._retention_ms <= last:
+            if is_new and offset < cut_from and not first <= horizon - self._retention_ms <= last:
                 raise Wrong(f"the horizon of {offset} is {horizon}; rounds ran from {first} to {last}")
         self._horizons = dict(found.horizons)
         if not self._rounds:
             self._round_count, self._round_ms = 0, (1 << 62, -1)
+
+    def _judge_producers(self, found: Found) -> None:
+        """Judge that no round or erasure has removed a batch that tells of a producer, if it lost its records."""
+        there = range(self.start.offset, found.end if self._cut_from is None else min(found.end, self._cut_from))
+        for producer, last in self._last_ends.items():
+            if last in there and found.last_ends.get(producer, -1) < last:
+                raise Wrong(f"the last batch of producer {producer}, which ended at {last}, is gone")
+        for producer, first in self._open_from.items():
+            is_open = producer in found.open_from
+            # What a round has removed with its marker was open once, too.
+            is_open |= first >= self._cleaned_to and found.marker_after(first, producer) is None
+            if first in there and is_open and first not in found.bases:
+                raise Wrong(f"the first batch of the open transaction of producer {producer}, at {first}, is gone")
+        self._last_ends, self._open_from = found.last_ends, found.open_from
 
     def copy(self) -> Oracle:
         """Return an independent copy, to judge files that may not be the ones that stay."""
@@ -364,7 +439,8 @@ class Oracle:
         other.sent = {number: sent.copy(transactions.get(id(sent.transaction))) for number, sent in self.sent.items()}
         other._appends = [[other.sent[sent.number] for sent in append] for append in self._appends]
         other._by_offset = {offset: other.sent[sent.number] for offset, sent in self._by_offset.items()}
-        other._cleaned_to = self._cleaned_to
+        other._last_ends, other._open_from = self._last_ends, self._open_from
+        other._cleaned_to, other.cuts, other._cut_from = self._cleaned_to, self.cuts, self._cut_from
         return other
 
     def _judge_presence(self, found: Found) -> None:

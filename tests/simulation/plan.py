@@ -30,7 +30,7 @@ ACCIDENTS = (
 )
 OF_DAEMONS = ("second daemon", "state lost", "lock lost", "steer", "steer", "freeze")
 RESTS = ("wait", "recover", "repair", "undo")
-PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note", "delete")
+PLACES = ("operation", "change", "change of the writer", "fence", "read", "close", "note", "delete", "error", "noting")
 _WEIGHTS = {
     "append": 50,
     "repeat": 8,
@@ -64,6 +64,10 @@ _LATER_RESTS = {
     "table": 0.04,
 }
 _SERVED_SHARE = 0.05  # of the worlds have readers that ask `cleaner serve`
+_ERROR_SHARE = 0.1  # of the worlds without operators have power cuts right after calls that failed
+_STALL_SHARE = 0.1  # of them have threads that stand still for a while
+_WITHIN_SHARE = 0.1  # of them have readers in the writer's process
+_CUT_SHARE = 0.25  # of them have clients that cut their logs
 _FREEING_SHARE = 0.1  # of the worlds free removed files behind the caller
 _SCENE_SHARE = 0.4  # of the worlds have a scene
 _MEDIAN_OPERATIONS = 200
@@ -105,8 +109,8 @@ class Accident:
         steps: how many.
         number: its size.
         place: instead, so many changes of files or fences after the round of that operation has begun, or so many
-            changes of the writer after the operation has, or so many steps after the next read, close, note or
-            deletion of a topic.
+            changes of the writer after the operation has, or so many steps after the next read, close, note, deletion
+            of a topic or call that fails, or after the next note has begun.
     """
 
     kind: str
@@ -150,6 +154,7 @@ class Plan:
         has_retention: the daemon removes what has expired, where the writer does not.
         has_index: rounds have key indexes.
         is_served: readers ask `cleaner serve` (`fetching.py`).
+        reads_within: clients read their logs themselves, in the writer's process.
         frees_behind: the blocks of removed files are freed behind the caller, whatever their size.
     """
 
@@ -166,6 +171,7 @@ class Plan:
     has_index: bool = False
     is_served: bool = False
     frees_behind: bool = False
+    reads_within: bool = False
 
     @staticmethod
     def of(seed: int | str) -> Plan:
@@ -210,7 +216,13 @@ class Plan:
         plan = replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
         plan = replace(plan, is_served=Random(f"{seed}/served").random() < _SERVED_SHARE)
         plan = replace(plan, frees_behind=Random(f"{seed}/freeing").random() < _FREEING_SHARE)
-        return _with_later_rests(seed, plan)
+        plan = _with_later_rests(seed, plan)
+        if plan.rests:
+            return plan  # the books of some of them know of no cuts
+        plan = _with_errors(Random(f"{seed}/errors"), plan)
+        plan = _with_stalls(Random(f"{seed}/stalls"), plan)
+        plan = replace(plan, reads_within=Random(f"{seed}/within").random() < _WITHIN_SHARE)
+        return _with_cuts(Random(f"{seed}/cuts"), plan)
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -270,6 +282,84 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
         accidents += [Accident("stop", rng.randrange(count), 0) for _ in rests]
     accidents.sort(key=lambda accident: accident.after_operation)
     return replace(plan, accidents=tuple(accidents), rests=rests)
+
+
+def _with_errors(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, calls fail in their middle, and the power is cut soon after."""
+    if rng.random() >= _ERROR_SHARE:
+        return plan
+    accidents, kinds = list(plan.accidents), ("append", "roll", "transact", "end", "retain")
+    places = [place for place, each in enumerate(plan.operations) if each.kind in kinds]
+    place, steps = rng.choice(places or [0]), rng.randrange(rng.choice((2, 8)))
+    kind = rng.choice(("failing", "failing", "failing", "interrupt"))
+    # A number that four divides: it is one change that fails.
+    accidents.append(Accident(kind, place, steps, 4 * rng.randrange(1 << 14), "change of the writer"))
+    accidents.append(Accident("power", place, rng.choice((0, 1, 4, 20)), rng.randrange(1 << 16), "error"))
+    accidents.sort(key=lambda accident: accident.after_operation)
+    return replace(plan, accidents=tuple(accidents))
+
+
+def _with_cuts(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, each topic has one client, who cuts its log, also beside a reader."""
+    if rng.random() >= _CUT_SHARE or any(each.kind == "rot" for each in plan.accidents):
+        return plan
+    operations = [replace(each, client=each.client % len(plan.topics)) for each in plan.operations]
+    accidents = list(plan.accidents)
+    for _ in range(rng.choice((2, 3, 4))):
+        place = rng.randrange(len(operations) // 4, len(operations) - 8)
+        if rng.random() < 0.3:
+            place = max(0, rng.choice(plan.rounds) - rng.randrange(5))  # while the round runs
+        client = operations[place].client
+        scene = [
+            *(Operation(client, "append", rng.choice(KEYS), is_waited=rng.random() < 0.8) for _ in range(2)),
+            Operation(client, "read", number=rng.choice((1, 3, 3, 6))),
+            *(Operation(client, "append", rng.choice(KEYS), is_waited=True) for _ in range(rng.choice((0, 2)))),
+            Operation(client, "cut", number=rng.randrange(1 << 16)),
+            *_after_a_cut(rng, client),
+            Operation(client, "flush"),
+        ]
+        at = place + next(number for number, each in enumerate(scene) if each.kind == "cut")
+        operations[place : place + len(scene)] = scene
+        if rng.random() < 0.4:
+            kind, steps = rng.choice(("power", "kill")), rng.randrange(25)
+            accidents.append(Accident(kind, at, steps, rng.randrange(1 << 16), "change of the writer"))
+    accidents.sort(key=lambda accident: accident.after_operation)
+    is_served = plan.is_served or rng.random() < 0.5
+    operations = operations[: len(plan.operations)]
+    return replace(plan, operations=tuple(operations), accidents=tuple(accidents), is_served=is_served)
+
+
+def _after_a_cut(rng: Random, client: int) -> list[Operation]:
+    """Draw what gets the offsets of what a reader was shown or waits for: it is undecided, or is shown, too."""
+    if rng.random() < 0.5:
+        return [Operation(client, "transact", rng.choice(KEYS), is_waited=rng.random() < 0.5) for _ in range(2)]
+    return [Operation(client, "append", rng.choice(KEYS), is_waited=True) for _ in range(5)]
+
+
+def _with_stalls(rng: Random, plan: Plan) -> Plan:
+    """Return a plan in which, in some worlds, threads stand still between two steps, and others overtake them."""
+    if rng.random() >= _STALL_SHARE:
+        return plan
+    operations, accidents = list(plan.operations), list(plan.accidents)
+    kinds = ("note", "retain", "read", "roll", "flush", "end", "remake")
+    places = [place for place, each in enumerate(operations) if each.kind in kinds] or [0]
+    for place in rng.choices(places, k=rng.choice((1, 2, 3))):
+        accidents.append(Accident("stall", place, rng.randrange(25), rng.randrange(1 << 16)))
+    clients = sorted({each.client for each in operations})
+    pairs = [(one, two) for one in clients for two in clients if one != two and (one - two) % len(plan.topics) == 0]
+    if pairs and rng.random() < 0.6:
+        # A topic is made again while somebody notes how far its log is.
+        one, two = rng.choice(pairs)
+        place = rng.randrange(len(operations) // 2)
+        later = range(place, len(operations))
+        for number in [number for number in later if operations[number].client == one][:2]:
+            operations[number] = Operation(one, "note")
+        for number in [number for number in later if operations[number].client == two][1:6:2]:
+            operations[number] = Operation(two, "remake")
+        accidents.append(Accident("stall", place, rng.randrange(40), rng.randrange(1 << 16) | 2, "noting"))
+        accidents.append(Accident("kill", place, rng.randrange(40), 0, "note"))
+    accidents.sort(key=lambda accident: accident.after_operation)
+    return replace(plan, operations=tuple(operations), accidents=tuple(accidents))
 
 
 def _with_later_rests(seed: int | str, plan: Plan) -> Plan:

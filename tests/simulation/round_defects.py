@@ -295,3 +295,21 @@ def ends_outlive_an_interrupt(_: Any, thread: Any) -> BaseException | None:
     except BaseException as error:  # noqa: BLE001 - returned
         return error
     return None
+
+
+@breaks(CleanedSegment, "_write")
+def times_of_indexes_are_set_behind_the_fsync(
+    real: Any, self: CleanedSegment, extension: str, content: Any, mtime_ns: int | None
+) -> None:
+    """A power cut may leave new indexes with the time of the round."""
+    real(self, extension, content, None)
+    if mtime_ns is not None:
+        self._fs.set_mtime_ns(self._name(extension), mtime_ns)
+
+
+@defect
+def rounds_forget_producers() -> Iterator[None]:
+    """The last batch of an active producer goes if its records do."""
+    active = batch_retention.ActiveProducers({})
+    with replaced(cleaning_round, "ActiveProducers", lambda _: active):
+        yield

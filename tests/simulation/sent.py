@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass
 class Transaction:
-    """A transaction: what its client asked for, and was answered."""
+    """A transaction: what its client asked for, and was answered; `end`: its marker is below this offset."""
 
     asked: bool | None = None  # True: to commit; False: to abort; None: nothing yet
     answered: bool | None = None
     is_durable: bool = False
+    end: int = 1 << 62
 
 
 @dataclass

@@ -389,3 +389,33 @@ def room_is_cut_off_behind_the_fsync() -> Iterator[None]:
     real = active_segment.ActiveSegment.fsync_all
     with DEFECTS["room stays behind closed logs"](), replaced(active_segment.ActiveSegment, "fsync_all", fsync_all):
         yield
+
+
+@breaks(dir_state.DirState, "note")
+def lines_are_worked_out_too_early(real: Any, self: dir_state.DirState, kind: Any, offsets: Any) -> None:
+    """Of a topic that is made again before the checkpoint is written, they are of the log before."""
+    early = offsets()
+    real(self, kind, lambda: early)
+
+
+@breaks(active_segment.ActiveSegment, "go_back")
+def undone_appends_are_not_forced_to_disk(
+    real: Any, self: active_segment.ActiveSegment, mark: active_segment.AppendMark
+) -> None:
+    """What a failed append has written is cut off in the page cache alone."""
+    with replaced(active_segment.ActiveSegment, "fsync_log", lambda _: None):
+        real(self, mark)
+
+
+@breaks(directory_view._FollowedTransactions, "first_open")
+def transactions_are_followed_beyond_a_cut(real: Any, self: Any, *args: Any) -> int:
+    """A log that was cut and has grown to the same end again counts as unchanged."""
+    self._generation = self._files.generation()
+    found: int = real(self, *args)
+    return found
+
+
+@breaks(writable_log.WritableLog, "_set_flushed")
+def cuts_leave_the_flushed_offset(real: Any, self: writable_log.WritableLog, offset: int) -> None:
+    """Until it has grown again, a log says that more of it is on disk than it has."""
+    real(self, max(offset, getattr(self, "flushed_offset", 0)))

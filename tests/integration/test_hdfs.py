@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import NamedTuple
 
 import hdfs_native
@@ -233,3 +234,31 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "hdfs_native", None)
     with pytest.raises(UsageError, match=r"hdfs:// needs hdfs-native: pip install 'kafka-log-cleaner\[remote\]'"):
         RemoteFiles(LIMITS).list_dir(_path())
+
+
+def _endless(path: str) -> Iterator[_Status]:
+    for number in count():
+        yield _Status(f"{path}/{number}", 1, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (_endless, "it has more than 250000 names"),
+        (lambda _: iter([_Status("/kafka/a/b", 1, False, 1)]), "it lists other names than were asked for"),
+        (lambda _: iter([_Status("/kafka/a", -1, False, 1)]), "its listing cannot be read"),
+        (lambda _: iter([7]), "answered AttributeError"),
+    ],
+    ids=["endless", "below", "size", "no row"],
+)
+def test_listing_that_is_none(
+    rows: Callable[[str], Iterator[_Status]],
+    words: str,
+    cluster: _Cluster,
+    files: RemoteFiles,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ends with an error, as that of any other kind (`test_remote_hostile.py`)."""
+    monkeypatch.setattr(cluster, "list_status", rows)
+    with pytest.raises(LogDirOfflineError, match=words):
+        files.list_files(_path("/kafka"))

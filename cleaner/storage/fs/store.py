@@ -90,7 +90,9 @@ class _Request:
 
     def __init__(self) -> None:
         self.was_heard = False
-        self.came: concurrency.SimpleQueue[tuple[Any, BaseException | None]] = concurrency.SimpleQueue()
+        self.has_ended = concurrency.Event()
+        self.found: Any = None
+        self.error: BaseException | None = None
 
 
 def heard() -> None:
@@ -120,26 +122,23 @@ def wait_for(work: Callable[[], _Result], silence_seconds: float, check_done: Ca
     def run() -> None:
         _here.request = request
         try:
-            request.came.put((work(), None))
+            request.found = work()
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
-            request.came.put((None, error))
+            request.error = error
+        request.has_ended.set()
 
     concurrency.Thread(target=run, name="cleaner-request", daemon=True).start()
     silent_seconds = 0.0
-    while True:
-        try:
-            found, error = request.came.get(timeout=_POLL_SECONDS)
-            break
-        except concurrency.Empty:
-            check_done()
+    while not request.has_ended.wait(_POLL_SECONDS):
+        check_done()
         heard()  # this may be a request's thread itself, of a kind that is made of others
         silent_seconds = 0.0 if request.was_heard else silent_seconds + _POLL_SECONDS
         request.was_heard = False
         if silent_seconds > silence_seconds:
             raise Again("no answer (TimeoutError)")
-    if error is not None:
-        raise error
-    return found  # type: ignore[no-any-return]
+    if request.error is not None:
+        raise request.error
+    return request.found  # type: ignore[no-any-return]
 
 
 def pause(seconds: float, sleep: Callable[[float], None], check_done: Callable[[], None]) -> None:

@@ -40,7 +40,7 @@ def run(_arguments: argparse.Namespace) -> int:
     from cleaner.kernels.compile import kernel_statistics
 
     report = warm_kernels(
-        lambda kept_in: print_error(f"compiling kernels into {kept_in}, about {ABOUT_SECONDS} seconds")
+        lambda kept_in: print_error(f"compiling kernels into {kept_in}: about {ABOUT_SECONDS} seconds for all")
     )
     done = kernel_statistics()
 

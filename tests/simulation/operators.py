@@ -38,6 +38,7 @@ from cleaner.errors import LogDirOfflineError, NoSpaceError, UndoRefusedError
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import GROUP_DIGITS
 from cleaner.storage.segment import names
+from tests.simulation.clients import records_of
 from tests.simulation.disk import SimFiles
 from tests.simulation.erasing import Erasure
 from tests.simulation.exporting import EXPORTS, Exporting
@@ -48,8 +49,9 @@ from tests.simulation.packing import LIMITS, TARGETS, PackedLog
 from tests.simulation.plan import Rest
 from tests.simulation.questions import Questions
 from tests.simulation.quiet import QuietLog
+from tests.simulation.sent import Transaction
 from tests.simulation.serving import Serving
-from tests.simulation.topics import Topics
+from tests.simulation.topics import MAIN, Topics
 from tests.simulation.viewing import SET, ViewedRound
 
 _ZEROS = 240  # of whole entries of either index
@@ -248,6 +250,9 @@ class Operators(Questions):
             options = CleanOptions(keep_old=kept, index_dir=bench.index_dir)
             if not self._carry_out(Rest(rest.kind), lambda fs: self._clean(self._sources, fs, options)):
                 return
+        if truth is None and rest.number % 4 < 3:
+            self._leave_a_transaction_open()
+            self._judge(bench.topics.names)
         erasure = Erasure(bench, rest, self._sources, kept)
         self._by_hand(erasure.leave_behind)
         erasure.begin()
@@ -262,6 +267,23 @@ class Operators(Questions):
             return
         if truth is not None and kept.exists() and not rest.accident:
             self._undo_erased(rest, kept, erasure, truth)
+
+    def _leave_a_transaction_open(self) -> None:
+        """Have a writer killed in a transaction of several batches, and the logs recovered: nobody has ended it."""
+        bench = self._bench
+
+        def write(fs: SimFiles) -> None:
+            manager = bench.open(fs)
+            self._judge(bench.loaded(manager))
+            truth, log, transaction = bench.topics.now[MAIN], manager.log(MAIN), Transaction()
+            producer = log.producer("left open")
+            producer.begin()
+            for key in "aba":
+                sent = truth.send(key, 0, transaction)
+                truth.answered(sent, producer.append(records_of(sent)).base_offset)
+
+        self._by_hand(write)
+        self._by_hand(lambda fs: recover_log_dir(bench.log_dir, None, self._sources, self._context(fs)))
 
     def _undo_erased(self, rest: Rest, kept: Path, erasure: Erasure, truth: Topics) -> None:
         """Undo the round before: what it has removed is back, and what was erased is not."""

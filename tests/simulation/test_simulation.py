@@ -92,6 +92,7 @@ _FOUND = {
     "rounds take a share group back": 35,
     "replays keep share partitions without a group": 166,
     "rounds forget producers": 2,
+    "erase drops the first batch of a transaction": 9,
     "cuts leave the flushed offset": 27,
     "times of indexes are set behind the fsync": 45,
     "undone appends are not forced to disk": 237,

@@ -188,6 +188,8 @@ class Groups:
             if group.is_simple and not group.facts:
                 continue
             facts: Facts = {"type": group.type}
+            if group.type != CLASSIC:
+                facts["epoch"] = _INITIAL
             facts |= group.facts
             if group.type != CLASSIC:
                 facts |= {"assignment epoch": group.assignment_epoch, "assignment time": group.assignment_time}

@@ -123,6 +123,13 @@ def test_share_and_streams_groups_come_and_go(kind: str) -> None:
         assert (facts(state), failures(state)) == ({}, [])
 
 
+@pytest.mark.parametrize("kind", [CONSUMER, SHARE, STREAMS])
+def test_group_without_a_record_of_its_epoch_is_at_the_first_one(kind: str) -> None:
+    """It is made by any other record of it."""
+    found = facts(replayed("groups", member("g", "m", kind=kind)))[GROUP]
+    assert (found["epoch"], found["assignment epoch"]) == (1, 1)
+
+
 @pytest.mark.parametrize("kind", [SHARE, STREAMS])
 def test_wrong_order_fails_the_load_of_share_and_streams_groups(kind: str) -> None:
     """As that of consumer groups; but a streams group may end with a target assignment of a member that is gone."""

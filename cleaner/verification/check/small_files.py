@@ -50,7 +50,10 @@ def _check(fs: FileSystem, path: Path, log_end_offset: int, present: set[str]) -
         return
     if leftovers.swaps:
         yield _note(FindingKind.LEFTOVER, path, "a swap was interrupted; the next start completes it")
-    elif leftovers.condemned_swaps or leftovers.unfinished or leftovers.deleted or name.endswith(_TEMPORARY):
+    elif leftovers.deleted:
+        # A broker that stops in order leaves what it deleted in its last file.delete.delay.ms.
+        yield _note(FindingKind.LEFTOVER, path, "deleted, and not yet removed; the next start removes it")
+    elif leftovers.condemned_swaps or leftovers.unfinished or name.endswith(_TEMPORARY):
         yield _note(FindingKind.LEFTOVER, path, "left by a process that ended early; the next start removes it")
     elif name.endswith(_INDEXES):
         if names.segment_file_name(names.offset_of(name), names.LOG) not in present:

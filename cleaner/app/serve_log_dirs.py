@@ -42,6 +42,24 @@ BUCKET_LIMITS = BucketLimits(attempts=3, silence_seconds=8.0)
 """How buckets are read that are served: clients give up a fetch without an answer after 30 seconds, by default."""
 
 
+class _End:
+    """Whether it was told to end; of its own, as the catalog refers to it, and would keep all of the endpoint alive."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self.has_come = False
+        self._warn = warn
+
+    def say(self, sentence: str) -> None:
+        """Warn; not of what fails after the end, as nobody asks for it any more."""
+        if not self.has_come:
+            self._warn(sentence)
+
+    def check(self) -> None:
+        """Raise CleaningAborted after the end, so that no thread waits for a bucket then."""
+        if self.has_come:
+            raise CleaningAborted("stopped")
+
+
 class ServedLogDirs(Closing):
     """
     Log dirs that are served from `run` until `stop`. Close it, or use it in a `with` block.
@@ -94,9 +112,8 @@ class ServedLogDirs(Closing):
         with contextlib.ExitStack() as attempt:
             listener, self.address = listen(at, _BACKLOG, "--listen ")  # first: copies take long
             self._listener = attempt.enter_context(listener)
-            self._is_over = False
-            self._warn = context.warn
-            self.catalog = Catalog(fs, directories, context.clock, self._say)
+            self._end = _End(context.warn)
+            self.catalog = Catalog(fs, directories, context.clock, self._end.say)
             attempt.callback(self.catalog.close)
             self.compacted = 0
             if compacted:
@@ -127,24 +144,15 @@ class ServedLogDirs(Closing):
             stopped = asyncio.Event()
 
             def stop() -> None:
-                self._is_over = True
+                self._end.has_come = True
                 stopped.set()
 
             started(asyncio.get_running_loop(), stop)
             await self._server.run(self._listener, stopped)
 
         if isinstance(self._fs, RemoteFiles):
-            self._fs.check_done = self._check_done
+            self._fs.check_done = self._end.check
         asyncio.run(serve())
-
-    def _check_done(self) -> None:
-        """Raise CleaningAborted at the end, so that no thread waits for a bucket then."""
-        if self._is_over:
-            raise CleaningAborted("stopped")
-
-    def _say(self, sentence: str) -> None:
-        if not self._is_over:  # what fails then was not asked for any more
-            self._warn(sentence)
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:

@@ -34,7 +34,6 @@ from cleaner.cli.work import announce_compiling, take_identity
 from cleaner.config.process_settings import KAFKA_VERSION_KEY
 from cleaner.errors import UsageError
 from cleaner.policy.reasons import Reason
-from cleaner.settings.given import DEFAULT
 
 if TYPE_CHECKING:
     from cleaner.app.plan_report import PlanEntry
@@ -212,6 +211,8 @@ def _show_notes(entries: Sequence[PlanEntry], log_dir: Path) -> None:
         log_note(
             f"batches that stay are packed ({packed[0]}): the same records, not the batches that Kafka would leave"
         )
+    from cleaner.settings.given import DEFAULT  # not for the help
+
     unknown = {
         TopicPartition.parse(entry.partition).topic
         for entry in entries

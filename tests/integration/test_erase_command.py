@@ -152,7 +152,7 @@ def test_what_is_kept_of_a_topic_that_is_gone(tmp_path: Path, keys: Path, run: R
     arguments = ("erase", log_dir, named, "--keys", keys)
     code, _, err = run(*arguments, "--kept", kept, "--cut", cut)
     assert (code, f"rm -r {kept.resolve()}/topic-0" in "".join(err.split("\n  "))) == (1, True)
-    assert secrets_in(cut) == []
+    assert not [each for each in cut.rglob("*") if each.is_file()]
     shutil.rmtree(kept / "topic-0")
     assert run(*arguments, "--kept", kept, "--cut", cut)[0] == 0
     assert run(*arguments)[0] == UsageError.exit_code

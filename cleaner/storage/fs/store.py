@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cleaner.base import concurrency
 from cleaner.base.remote_path import RemotePath
+from cleaner.base.sizes import human_bytes
 
 _Result = TypeVar("_Result")
 
@@ -155,7 +156,7 @@ def pause(seconds: float, sleep: Callable[[float], None], check_done: Callable[[
 MOST_LISTING_BYTES = 32 << 20
 """Of one answer to a listing: a thousand names take less than 4 MiB, a directory of HDFS with 50 000 files 16."""
 
-TOO_LONG = f"its listing has answers above {MOST_LISTING_BYTES >> 20} MiB"
+TOO_LONG = f"its listing has answers above {human_bytes(MOST_LISTING_BYTES)}"
 
 _MOST_NAMES = 250_000  # in a directory; 100 MiB of memory. A partition with 60 000 segments has fewer
 _MOST_PAGES = 10_000

@@ -193,7 +193,8 @@ def test_explain_says_what_ends_the_cleanable_part(steering: FakeSteering, bound
 
 def test_explain_distinguishes_a_default_from_a_policy_without_compact(steering: FakeSteering) -> None:
     """An unconfirmed policy is not one that forbids cleaning."""
-    by_default = explain_log(log("a", 0, policy="compact,delete", verdict=None, why="only a default"), steering.shown)
+    untrusted = log("a", 0, policy="compact,delete", verdict=None, why="only a default")
+    by_default = explain_log(replace(untrusted, held_by=Reason.POLICY_NOT_TRUSTED), steering.shown)
     assert "confirm" in by_default.meaning
     assert "cleaner.trust.default.policy" in by_default.settings
     assert "has no compact" in explain_log(log("a", 0, policy="delete", verdict=None, why=""), steering.shown).meaning

@@ -267,7 +267,7 @@ def test_answer_of_a_gigabyte(kind: str, status: int, monkeypatch: pytest.Monkey
     with endless(kind, b"<x>", status, monkeypatch) as (server, path):
         words = refused(RemoteFiles(LIMITS), path)
         assert server.sent < (4 * bounds.MOST_LISTING_BYTES)
-    assert "32 MiB" in words or f"HTTP {status}" in words
+    assert "32.0 MiB" in words or f"HTTP {status}" in words
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
     assert grown < 5 * bounds.MOST_LISTING_BYTES
 

@@ -6,16 +6,7 @@ import random
 
 import pytest
 
-from tests.kafka.left_overs import (
-    BOTH_REFUSED,
-    REFUSED,
-    SAME,
-    Outcome,
-    State,
-    run,
-    state_by_lot,
-    states_without_an_index,
-)
+from tests.kafka.left_overs import BOTH_REFUSED, REFUSED, SAME, State, run, state_by_lot, states_without_an_index
 from tests.kafka.rig import Rig
 from tests.kafka.test_random_logs import fresh_seed
 
@@ -24,14 +15,8 @@ pytestmark = pytest.mark.kafka
 
 def unlike(kafka: Rig, states: list[State]) -> list[str]:
     """Settle states; returns those that came out differently. What we refuse for a damaged index Kafka trusts."""
-    unlike = [each for each in run(kafka, states) if each[1].kind not in (SAME, BOTH_REFUSED, REFUSED)]
-    return [f"{state}: {found}" for state, found in unlike if not is_closed_below_the_start(state, found)]
-
-
-def is_closed_below_the_start(state: State, found: Outcome) -> bool:
-    """Tell whether Kafka alone has a transaction open of which all data is below the log start (D-20)."""
-    may_be = state.transactions == "open-early" and state.start != "none" and not state.is_marked
-    return may_be and (".snapshot: differs" in found.detail or "last_stable" in found.detail)
+    outcomes = run(kafka, states)
+    return [f"{state}: {found}" for state, found in outcomes if found.kind not in (SAME, BOTH_REFUSED, REFUSED)]
 
 
 def test_new_segment_without_its_index_is_settled_as_by_kafka(kafka: Rig) -> None:

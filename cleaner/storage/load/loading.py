@@ -69,7 +69,7 @@ class Loading:
 
     def rebuild(self, segment: Segment) -> RebuiltSegment:
         """
-        Rebuild a segment's indexes, with the producers as of its base offset; snapshots are taken at both ends (D-20).
+        Rebuild a segment's indexes, with the producers as of its base offset; snapshots are taken at both ends.
 
         Raises:
             SegmentOverflowError, UncleanableError, CorruptBatchError: see `rebuild_segment`.
@@ -89,8 +89,6 @@ class Loading:
             self.changes.epochs = overflow.epochs
             raise
         self.changes.epochs = rebuilt.epochs
-        if segment.base_offset < self.log_start_offset:
-            state.forget_below_log_start(self.log_start_offset)
         if rebuilt.next_offset > segment.base_offset:
             state.take_snapshot()
         return rebuilt

@@ -276,18 +276,6 @@ class ProducerState:
         latest = self.snapshots.latest()
         self._last_snapshot_offset = log_start_offset if latest is None else latest
 
-    def forget_below_log_start(self, log_start_offset: int) -> None:
-        """
-        Forget open transactions whose data is all below the log start (D-20); batches are committed.
-
-        No reader is given such data, and a round removes the markers of a transaction that ended there: one that is
-        still without an end would hide all that follows, for ever.
-        """
-        for producer in self._all().values():
-            if producer.txn_first_offset != _NONE and producer.last_offset < log_start_offset:
-                self._transactions.forget(producer.txn_first_offset)
-                producer.txn_first_offset = _NONE
-
     # ---- snapshots -------------------------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:

@@ -203,24 +203,6 @@ def test_recovery_believes_only_what_is_on_disk_after_a_failed_fsync(tmp_path: P
     assert path.read_bytes() == sound
 
 
-def test_transaction_below_the_log_start_is_not_open(tmp_path: Path) -> None:
-    """D-20: a round has let its marker go. One with data above the log start is open, since that data can be read."""
-    log = built()
-    log.append(("a", "1"), producer=Producer(7, 0, 0, True))  # 18
-    log.append(("b", "1"), producer=Producer(8, 0, 0, True))
-    log.append(("k", "v"))
-    log.append(("b", "2"), producer=Producer(8, 0, 1, True))  # 21
-    log.append(("k", "w"))
-    directory = log.write(tmp_path)
-    for path in directory.glob("*.snapshot"):
-        path.unlink()
-    starts = (18, 19, 21, 22)
-    loaded = [load(directory, clean=False, log_start_offset=start) for start in starts]
-    assert [log.last_stable_offset for log in loaded] == [18, 19, 21, 23]
-    finish(loaded[-1])
-    assert load(directory, log_start_offset=22).last_stable_offset == 23
-
-
 def test_marker_that_cannot_be_read_stops_recovery(tmp_path: Path) -> None:
     """R-231: Kafka keeps such a batch and cannot load the log; here it is named, and nothing is cut."""
     log = LogBuilder(index_interval_bytes=INTERVAL_BYTES)

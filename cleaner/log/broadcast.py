@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cleaner.base import concurrency
-from cleaner.errors import CleanerError
+from cleaner.errors import CleanerError, OutOfThreadsError
 from cleaner.log.record import Record
 from cleaner.log.stream import Isolation, RecordStream, Until, reach
 from cleaner.read.partition_files import PartitionFiles
@@ -158,8 +158,8 @@ class Broadcast:
             self._thread = thread = concurrency.Thread(target=self._run, name="cleaner-broadcast", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:
-                self._thread = None  # the system has no thread left: each follower reads by itself
+            except OutOfThreadsError:
+                self._thread = None  # each follower reads by itself
             except BaseException:
                 self._thread = None  # interrupted: whether it has started or not, it is not waited for
                 raise

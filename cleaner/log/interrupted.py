@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from cleaner.base import concurrency
-from cleaner.errors import LogWriteError
+from cleaner.errors import LogWriteError, OutOfThreadsError
 
 _OURS = f"{__name__.partition('.')[0]}."
 _LOGS = f"{_OURS}log."
@@ -48,8 +48,8 @@ def load_all() -> None:
     try:
         thread = concurrency.Thread(target=load, name="cleaner-loading")
         thread.start()
-    except RuntimeError:
-        load()  # the system has no thread left
+    except OutOfThreadsError:
+        load()
     else:
         thread.join()
     if errors:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from cleaner.base import concurrency
+from cleaner.errors import OutOfThreadsError
 
 _LOOK_SECONDS = 0.001  # between two looks at postponed work
 
@@ -63,8 +64,8 @@ class WorkThreads:
                 thread = self._unstarted.pop()
                 try:
                     thread.start()
-                except RuntimeError:
-                    # The system has no thread left: the next request tries again.
+                except OutOfThreadsError:
+                    # The next request tries again.
                     self._unstarted.append(thread)
                     return
 

@@ -52,6 +52,7 @@ from tests.forked import killed_beside_its_fork
 from tests.scratch import scratch_directory
 from tests.support.manual_clock import ManualClock
 from tests.support.metadata_builder import topic_record, write_segment
+from tests.support.no_threads import start_no_more_threads
 
 WAIT_SECONDS = 20.0
 QUICK = {
@@ -448,10 +449,7 @@ def test_logs_are_opened_and_closed_though_there_can_be_no_more_threads(
     with _manager(tmp_path) as manager:
         manager.create_topic("prices", 3)
 
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    start_no_more_threads(monkeypatch)
     with pytest.raises(OutOfThreadsError, match="no thread is left"):
         LogManager(tmp_path, cleaner=False)
     with LogManager(tmp_path, {"num.recovery.threads.per.data.dir": 2}, cleaner=False, tasks=False) as manager:
@@ -726,12 +724,9 @@ def test_what_cannot_be_loaded_is_an_error_of_the_opening(
     def refused() -> None:
         raise MemoryError("no memory for a kernel")
 
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     monkeypatch.setattr(warm_up, "warm_up", refused)
     if not has_threads:
-        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        start_no_more_threads(monkeypatch)
     interrupted.load_all.cache_clear()
     with pytest.raises(MemoryError, match="no memory for a kernel"):
         _manager(tmp_path)

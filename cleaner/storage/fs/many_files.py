@@ -16,6 +16,7 @@ import stat
 from collections.abc import Callable, Sequence
 
 from cleaner.base import concurrency
+from cleaner.errors import OutOfThreadsError
 from cleaner.storage.fs.held import HeldName
 
 SYNCFS_FROM = 100
@@ -128,7 +129,7 @@ class Freeing:
         thread = concurrency.Thread(target=_close_all, args=(removed,), name="cleaner-frees", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # there can be no more threads
+        except OutOfThreadsError:
             _close_all(removed)
             return
         with self._lock:
@@ -188,7 +189,7 @@ def share_out(
         concurrency.Thread(target=run, args=(first,), name=f"cleaner-files-{first}") for first in range(1, shares)
     ]
     started = []
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(OutOfThreadsError):
         for other in others:
             other.start()
             started.append(other)

@@ -10,6 +10,7 @@ import pytest
 
 from cleaner.base import concurrency
 from cleaner.errors import OutOfThreadsError
+from tests.support.no_threads import start_no_more_threads
 
 
 def test_names_of_the_door_are_the_standard_library_s_own_objects() -> None:
@@ -24,12 +25,9 @@ def test_names_of_the_door_are_the_standard_library_s_own_objects() -> None:
 def test_thread_that_cannot_start_names_the_limit_and_one_that_ran_is_a_mistake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     thread = concurrency.Thread(target=lambda: None)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", no_thread)
+        start_no_more_threads(patch)
         with pytest.raises(OutOfThreadsError, match="ulimit -u"):
             thread.start()
     thread.start()

@@ -14,6 +14,7 @@ from cleaner.cleaning.round.group_end import GroupEnds
 from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.log_builder import LogBuilder, write_log_dir
+from tests.support.no_threads import start_no_more_threads
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 PATIENCE_S = 60
@@ -164,13 +165,10 @@ def test_interrupt_of_a_start_leaves_no_thread_without_an_owner(
 def test_end_is_done_at_once_where_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error, too, is raised by the next wait."""
 
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     def fail() -> None:
         raise CleanerError("the disk failed")
 
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    start_no_more_threads(monkeypatch)
     done: list[str] = []
     with GroupEnds() as ends:
         ends.begin("target", lambda: done.append("end"), after=lambda: done.append("after"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
-import threading
 
 import pytest
 
 from cleaner.cli.daemon_logs import BackgroundStream, configure_logs
+from tests.support.no_threads import start_no_more_threads
 
 HOSTILE = "a\nlevel=error event=forged\x1b[31m\r\u2028x"
 
@@ -65,14 +65,11 @@ def test_traceback_is_a_value_of_its_event() -> None:
 
 
 def test_line_for_which_no_thread_could_be_started_is_written_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     reader, writer = os.pipe()
     try:
         stream = BackgroundStream(writer, str)
         with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", no_thread)
+            start_no_more_threads(patch)
             stream.write("first\n")
         stream.write("second\n")
         assert stream.drain(20)

@@ -20,6 +20,7 @@ from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.invariants import check_manager
 from tests.support.manual_clock import ManualClock
+from tests.support.no_threads import start_no_more_threads
 from tests.unit.daemon.looks import LOG_DIR, log_status, look
 
 WAIT_SECONDS = 20  # only ever waited for in full by a test that fails
@@ -123,9 +124,6 @@ def test_dead_worker_is_replaced_and_its_log_given_back(tmp_path: Path, where: s
 def test_worker_that_nothing_can_replace_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system has no thread left: without it nothing would be cleaned any more."""
 
-    def no_thread(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     def die_once(assignment: Assignment) -> RoundOutcome:
         if not hall.pool.deaths:
             raise RuntimeError("an internal error")
@@ -133,7 +131,7 @@ def test_worker_that_nothing_can_replace_goes_on(tmp_path: Path, monkeypatch: py
 
     hall = Hall(tmp_path, die_once)
     hall.pool.resize(1)
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    start_no_more_threads(monkeypatch)
     hall.see("a-0", "b-0")
     hall.wait(2)
     assert (len(hall.deaths), hall.pool.deaths, len(hall.pool.names)) == (1, 1, 1)

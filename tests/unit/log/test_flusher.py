@@ -23,6 +23,7 @@ from cleaner.errors import FailedFsyncError, ForkedError, LogClosedError, LogWri
 from cleaner.log.flusher import LogFlusher
 from cleaner.log.work_threads import Work, WorkThreads
 from tests.support.manual_clock import ManualClock
+from tests.support.no_threads import start_no_more_threads
 
 
 class _Log:
@@ -626,7 +627,7 @@ def test_threads_that_could_not_be_started_are_started_by_the_next_request(monke
     """The system had no thread left: the caller does the work, as others wait for it."""
     threads, looks, done = WorkThreads(2), [True, True, False], threading.Event()
     with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", _no_thread)
+        start_no_more_threads(patched)
         threads.submit(lambda: looks.pop(0))
         assert looks == []
     threads.submit(lambda: bool(done.set()))
@@ -638,14 +639,10 @@ def test_caller_whose_flush_no_thread_makes_does_not_wait_forever(monkeypatch: p
     """A container may have used up its threads."""
     log, threads = _Log(), WorkThreads(1)
     flusher = _flusher(log, threads.submit)
-    monkeypatch.setattr(threading.Thread, "start", _no_thread)
+    start_no_more_threads(monkeypatch)
     flusher.durable(_append(log, flusher)).result()
     flusher.durable(_append(log, flusher)).result(0)
     assert log.flushed_offset == 2
-
-
-def _no_thread(_: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
 
 
 def test_callback_that_waits_holds_up_no_flush() -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from cleaner.base import concurrency
 from cleaner.errors import LogDirOfflineError, NoSpaceError
 from cleaner.storage.fs import many_files
 from cleaner.storage.fs.file_system import File, FileSystem
 from cleaner.storage.fs.held import HeldDirectories
 from cleaner.storage.fs.many_files import SYNCFS_FROM, open_large, share_out, sync_at_once
 from cleaner.storage.fs.space import require_room
+from tests.support.no_threads import start_no_more_threads
 from tests.support.watched_fs import Operation, WatchedFileSystem
 
 EXT4, FUSE = 0xEF53, 0x65735546
@@ -53,13 +53,6 @@ class _Counting(FileSystem):
     def open(self, path: Path, *, write: bool = False) -> File:
         self.opened += 1
         return super().open(path, write=write)
-
-
-class _NoThread(threading.Thread):
-    """Cannot be started: the system gives no more."""
-
-    def start(self) -> None:
-        raise RuntimeError("can't start new thread")
 
 
 class _Recorder(WatchedFileSystem):
@@ -257,7 +250,7 @@ def test_without_threads_or_descriptors_a_removal_frees_at_once(
     fs = FileSystem()
     _grow(directory, *NAMES[:2])
     with monkeypatch.context() as patch:
-        patch.setattr(concurrency, "Thread", _NoThread)
+        start_no_more_threads(patch)
         fs.remove_all(directory, NAMES[:1])
     with monkeypatch.context() as patch:
         patch.setattr(many_files, "_TO_HOLD", -1)  # which no system accepts
@@ -361,10 +354,7 @@ def test_share_that_fails_does_not_stop_the_others() -> None:
 def test_without_available_threads_the_caller_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process at its limit of threads is only slower."""
 
-    def refuse(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start_no_more_threads(monkeypatch)
     done: list[str] = []
     share_out(done.extend, NAMES, 3)
     assert sorted(done) == NAMES

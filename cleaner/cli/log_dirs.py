@@ -41,8 +41,11 @@ def open_log_dir(
     from cleaner.log.manager import LogManager
     from cleaner.settings import read_config_file
 
+    class Manager(LogManager):
+        _may_be_interrupted = False  # a command works in a thread, which no interrupt reaches
+
     settings = {} if config is None else read_config_file(FileSystem(), config)
-    manager = LogManager(log_dir, {**settings, **(overrides or {})}, create=create, cleaner=False)
+    manager = Manager(log_dir, {**settings, **(overrides or {})}, create=create, cleaner=False)
     try:
         yield manager
     finally:

@@ -91,6 +91,8 @@ class LogManager(TopicCalls):
         LogDirOfflineError, NoSpaceError: the disk.
     """
 
+    _may_be_interrupted = True  # by a signal handler that raises, in the main thread
+
     def __init__(
         self,
         log_dirs: PathLike | Sequence[PathLike],
@@ -112,7 +114,8 @@ class LogManager(TopicCalls):
         _check_flags(create=create, cleaner=cleaner, tasks=tasks, allow_truncate=allow_truncate)
         if cluster_id is not None:
             arguments.text("cluster_id", cluster_id)
-        load_all()
+        if self._may_be_interrupted:
+            load_all()
         self._fs, self._clock = fs or FileSystem(), clock or SystemClock()
         self._sources = Sources(config=arguments.setting_texts(settings))
         config = SettingsResolver(self._fs, None, self._sources).cleaner

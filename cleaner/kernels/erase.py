@@ -101,7 +101,7 @@ def _begins_with(data, start, size, text, prefix_start, prefix_size):
     return i == prefix_size
 
 
-@jit
+@inlined_jit
 def _is_wanted(data, start, size, secret, digests, slots, text, prefix_starts, prefix_sizes):
     """Tell whether a key is one of those to erase, or begins with a prefix."""
     if digests.size:
@@ -114,7 +114,7 @@ def _is_wanted(data, start, size, secret, digests, slots, text, prefix_starts, p
     return False
 
 
-@jit
+@inlined_jit
 def _wrapper_key(data, row):
     """Return start and size (-1: null) of a compressed legacy entry's own key, which readers ignore."""
     at = row.start + (_LEGACY_KEY_AT_0 if row.magic == 0 else _LEGACY_KEY_AT_1)
@@ -124,7 +124,7 @@ def _wrapper_key(data, row):
     return at + 4, size
 
 
-@jit
+@inlined_jit
 def _restore_header(data, row):
     """Undo what converting an entry of magic 0 or 1 has changed in its row: indexes go by what the file says."""
     row.last_offset = int64(load_u64_be(data, row.start))

@@ -35,6 +35,8 @@ from cleaner.storage.segment.indexes import Aborts, abort_rows
 Longs = npt.NDArray[np.int64]
 
 _KEYS_AT_ONCE = 1 << 14
+# Nearly every key that stays meets an empty slot at once where few are erased; all slots fit a processor's cache.
+_MIN_SLOTS = 1 << 14
 _NEVER = RecopyRules(
     kept_end_offset=0, reads_every_index=True, legacy_horizon_ms=0, now_ms=0, removal_ms=0, delete_retention_ms=0
 )
@@ -59,7 +61,8 @@ class ErasedRecords:
         self.secret = new_secret()
         self.digests = self._digests_of(iter(keys))
         count = len(self.digests) // kernel.DIGEST_WORDS
-        self.slots: npt.NDArray[np.int32] = np.full(1 << (2 * count).bit_length(), kernel.EMPTY, np.int32)
+        slots = max(_MIN_SLOTS, 1 << (2 * count).bit_length())
+        self.slots: npt.NDArray[np.int32] = np.full(slots, kernel.EMPTY, np.int32)
         self.key_count = int(kernel.fill_slots(self.digests, self.slots))
         self.text, self.prefix_starts, self.prefix_sizes = _joined(sorted(set(prefixes)))
 

@@ -3,8 +3,8 @@ Erases records from segments, for `erase`.
 
     1. All segments are read, and every batch is checked: what is found is counted, and so is the output (`search`).
        Nothing has changed so far, and whatever is damaged, or cannot be rewritten, has been met.
-    2. Each segment with something to erase is recopied without it, read back and swapped in (`erase`). A crash leaves
-       each segment old or new; the same command finishes.
+    2. Each segment with something to erase is recopied without it, read back and swapped in (`erase`), the last three
+       while the next one is recopied. A crash leaves each segment old or new; the same command finishes.
 
 A segment without anything to erase is not written, and neither are its indexes.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,10 +26,13 @@ from cleaner.cleaning.passes.pipeline import threads_of
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.erasure import ErasedRecords, ErasingRecopier, TrialSegment
 from cleaner.cleaning.recopy.verify import verify_cleaned
+from cleaner.cleaning.round.group_end import GroupEnds
 from cleaner.cleaning.round.steps import install_group
 from cleaner.config.values import TopicConfig
+from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.storage.fs.space import require_room
 from cleaner.storage.load.loaded_log import LoadedLog
+from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import replace_segments
 
@@ -85,8 +89,11 @@ class FoundInSegment:
     touched: npt.NDArray[np.int64]
 
 
-Install = Callable[[Segment, CleanedSegment], None]
-"""Swaps in the finished output of a segment."""
+Install = Callable[[Segment, CleanedSegment, int], Callable[[], None]]
+"""
+Swaps in the finished output of a segment, with so many threads to remove files; returns what to note of it where the
+recopying of other segments reads.
+"""
 
 
 class SegmentEraser:
@@ -174,32 +181,75 @@ class SegmentEraser:
         """
         self._phase, self._done, self._total = "erase", 0, sum(each.segment.size for each in found)
         recopier = self._recopier()
-        for each in found:
-            segment = each.segment
-            indexes = segment.index_bytes + segment.time_index_bytes
-            require_room(self._context.fs, segment.directory, each.bytes_after + indexes)
-            target = self._target(segment, CleanedSegment)
-            try:
-                self._write(recopier, each, target, end_of(segment))
-            except BaseException:
-                target.discard()
-                raise
-            install(segment, target)
+        with GroupEnds() as ends:
+            for each in found:
+                self._erase(recopier, each, end_of(each.segment), install, ends, is_last=each is found[-1])
 
-    def _write(self, recopier: ErasingRecopier, each: FoundInSegment, target: CleanedSegment, end_offset: int) -> None:
-        context, topic = self._context, self._topic
-        recopier.touched = each.touched
-        aborts = recopier.recopy([each.segment], end_offset, target)
-        target.finish(aborts, mtime_ns=each.segment.mtime_ms * 1_000_000)
-        verify_cleaned(
-            context.fs,
-            target,
-            each.messages_after,
-            interval_bytes=topic.index_interval_bytes,
-            max_index_bytes=topic.segment_index_bytes,
-            buffers=[lane.buffer for lane in self._lanes],
-            leaves_cache=not recopier.found_cold,
-        )
+    def _erase(
+        self,
+        recopier: ErasingRecopier,
+        each: FoundInSegment,
+        end_offset: int,
+        install: Install,
+        ends: GroupEnds,
+        *,
+        is_last: bool,
+    ) -> None:
+        fs, segment = self._context.fs, each.segment
+        ends.linger_unless_plenty(fs, segment.directory, segment.size)
+        require_room(fs, segment.directory, each.bytes_after + segment.index_bytes + segment.time_index_bytes)
+        target = self._target(segment, CleanedSegment)
+        try:
+            recopier.touched = each.touched
+            aborts = recopier.recopy([segment], end_offset, target)
+            target.begin()  # here, as it may wait for the end of the one before: an end cannot wait for itself
+            ends.wait()
+            buffers, threads = [lane.buffer for lane in self._lanes], threads_of(self._lanes) + 1
+            if not is_last:
+                buffers, threads = [WindowBuffer()], 1  # the lanes are the next segment's
+            leaves_cache, notes = not recopier.found_cold, list[Callable[[], None]]()
+
+            def end() -> None:
+                self._finish(each, target, aborts, buffers, leaves_cache=leaves_cache)
+                notes.append(install(segment, target, threads))
+
+            def note() -> None:
+                notes[0]()
+
+            if not is_last:
+                ends.begin(target, end, after=note)
+                return
+        except BaseException:
+            if not ends.has(target):  # otherwise its end discards it
+                target.discard()
+            raise
+        end()
+        note()
+
+    def _finish(
+        self,
+        each: FoundInSegment,
+        target: CleanedSegment,
+        aborts: Aborts,
+        buffers: Sequence[WindowBuffer],
+        *,
+        leaves_cache: bool,
+    ) -> None:
+        """Force a segment's output to disk, and read it back."""
+        try:
+            target.finish(aborts, mtime_ns=each.segment.mtime_ms * 1_000_000)
+            verify_cleaned(
+                self._context.fs,
+                target,
+                each.messages_after,
+                interval_bytes=self._topic.index_interval_bytes,
+                max_index_bytes=self._topic.segment_index_bytes,
+                buffers=buffers,
+                leaves_cache=leaves_cache,
+            )
+        except BaseException:
+            target.discard()
+            raise
 
     def _target(self, segment: Segment, kind: type[Target]) -> Target:
         return kind(
@@ -216,19 +266,23 @@ class SegmentEraser:
     def into_log(self, log: LoadedLog) -> Install:
         """Return what swaps a segment of a loaded log in."""
 
-        def install(segment: Segment, target: CleanedSegment) -> None:
-            threads = threads_of(self._lanes) + 1
+        def install(segment: Segment, target: CleanedSegment, threads: int) -> Callable[[], None]:
             new = install_group(log, [segment], self._context, discard=target.discard, threads=threads)
-            log.replace([segment], new)
+            return partial(log.replace, [segment], new)
 
         return install
 
     def into_directory(self, directory: Path) -> Install:
         """Return what swaps a segment into a directory that is no log: one that keeps old segments."""
 
-        def install(segment: Segment, _target: CleanedSegment) -> None:
+        def install(segment: Segment, _target: CleanedSegment, _threads: int) -> Callable[[], None]:
             base = segment.base_offset
             still_held = self._context.still_held
             replace_segments(self._context.fs, directory, new_base=base, old_bases=[base], still_held=still_held)
+            return _nothing
 
         return install
+
+
+def _nothing() -> None:
+    """Note nothing: what a kept segment's neighbours are decides nothing."""

@@ -1,6 +1,6 @@
 """
-Ends groups of a round in the background: while one is forced to disk, read back, swapped in and its old files removed,
-the next one is recopied.
+Ends groups of a round, and segments of an erasure, in the background: while one is forced to disk, read back, swapped
+in and its old files removed, the next one is recopied.
 
 Groups end one after the other, in the log's order, so a crash leaves what it would leave without the background: some
 groups swapped, at most one of them half-way, and none behind it.
@@ -9,9 +9,13 @@ groups swapped, at most one of them half-way, and none behind it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cleaner.base import concurrency
 from cleaner.errors import OutOfThreadsError, forget_frames
+from cleaner.storage.fs.file_system import FileSystem
+
+_PLENTY = 4  # times the size of a group: then two groups may be on the disk before old files are removed
 
 
 class GroupEnds:
@@ -86,6 +90,11 @@ class GroupEnds:
         thread = self._thread
         if thread is not None and thread.is_alive():
             thread.join()
+
+    def linger_unless_plenty(self, fs: FileSystem, directory: Path, size: int) -> None:
+        """Do so unless there is plenty of room for a group of this size, bytes, beside the one that is ending."""
+        if fs.free_bytes(directory) < _PLENTY * size:
+            self.linger()
 
     def wait(self) -> None:
         """Wait for the end that is under way, if there is one. Raises its error."""

@@ -60,8 +60,6 @@ from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 
-_PLENTY = 4  # times the size of a group: then two groups may be on the disk before old files are removed
-
 
 @dataclass(frozen=True)
 class RoundResult:
@@ -343,8 +341,7 @@ class _GroupCleaning:
     def _require_room(self, group: Sequence[Segment]) -> None:
         """Require room for a group's output; unless there is plenty, wait until the last group's files are gone."""
         context = self.context
-        if context.fs.free_bytes(self.log.directory) < _PLENTY * sum(segment.size for segment in group):
-            self.ends.linger()
+        self.ends.linger_unless_plenty(context.fs, self.log.directory, sum(segment.size for segment in group))
         self.room.require_room(context.fs, group)
 
     def _end(

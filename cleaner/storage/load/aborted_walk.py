@@ -11,14 +11,21 @@ from cleaner.storage.segment.aborted import found_below
 from cleaner.storage.segment.indexes import FIRST_OFFSET, LAST_OFFSET, Aborts, abort_rows
 from cleaner.storage.segment.segment import Segment
 
+_SHORT_ROWS = 64
+
 
 class AbortedWalk:
-    """Walks over the transaction indexes of one log, and remembers which segments have no aborted transactions."""
+    """
+    Walks over the transaction indexes of one log, and remembers which segments have no aborted transactions.
+
+    It remembers short indexes, too: a walk reaches over as many segments as a transaction does.
+    """
 
     def __init__(self) -> None:
         # Where little was aborted, each walk reaches far: an index without entries is opened once, not once for every
         # walk. None before the first call.
         self._with_aborts: list[Segment] | None = None
+        self._short: dict[Segment, Aborts] = {}
 
     def collect(
         self, segments: Sequence[Segment], from_offset: int, upper_offset: int, log_start_offset: int
@@ -48,7 +55,7 @@ class AbortedWalk:
             nonlocal looked_at
             for segment in candidates:
                 looked_at += 1
-                aborts = segment.aborted_txns()
+                aborts = self._aborts_of(segment)
                 if len(aborts):
                     found.append(segment)
                     yield aborts
@@ -59,8 +66,17 @@ class AbortedWalk:
         self._with_aborts[first : first + looked_at] = found
         return np.concatenate(collected)
 
+    def _aborts_of(self, segment: Segment) -> Aborts:
+        aborts = self._short.get(segment)
+        if aborts is None:
+            aborts = segment.aborted_txns()
+            if 0 < len(aborts) <= _SHORT_ROWS:
+                self._short[segment] = aborts
+        return aborts
+
     def replace(self, gone: Set[int], new: Segment) -> None:
         """Note that one segment replaces those with the base offsets `gone`."""
+        self._short = {segment: aborts for segment, aborts in self._short.items() if segment.base_offset not in gone}
         if self._with_aborts is not None:
             self._with_aborts = replaced(self._with_aborts, gone, new)
 

@@ -36,7 +36,8 @@ from cleaner.storage.segment.indexes import (
 )
 
 _NANOS_PER_MILLI = 1_000_000
-_SHORT_INDEX_BYTES = 512
+# Enough for a segment of 1 MiB, the smallest that a broker's settings allow.
+_SHORT_INDEX_BYTES = 2048
 
 
 @dataclass(frozen=True)

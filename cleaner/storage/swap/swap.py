@@ -151,9 +151,9 @@ def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[
 
 def _require_free_names(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     """Refuse a swap that could not be finished, because a directory has a name that an old file is to get."""
-    names = [segment_file_name(base, suffix, DELETED) for base in old for suffix in _ALL_SUFFIXES]
-    for name in fs.find(directory, names):
-        if stat.S_ISDIR(fs.stat(directory / name).st_mode):
+    names = {segment_file_name(base, suffix, DELETED) for base in old for suffix in _ALL_SUFFIXES}
+    for name in fs.list_dirs(directory):
+        if name in names and stat.S_ISDIR(fs.stat(directory / name).st_mode):
             raise UncleanableError(directory / name, "a directory with the name of a file to be deleted; remove it")
 
 

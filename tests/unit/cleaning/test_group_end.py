@@ -1,4 +1,4 @@
-"""A group ends while the next one is recopied; in the log's order, and without outlasting the round."""
+"""A group, or a segment of an erasure, ends while the next one is recopied; in the log's order, and within the call."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PATIENCE_S = 60
 SETTINGS = {"cleanup.policy": "compact", "internal.segment.bytes": "600"}
 
 
-def log_dir(path: Path) -> Path:
+def log_dir(path: Path, value_bytes: int = 400) -> Path:
     """Write a log of three groups of a segment each, which all lose a record, and an active segment."""
     log = LogBuilder()
     for number in range(3):
-        log.append(("same", f"{number}"), (f"k{number}", "v" * 400))
+        log.append(("same", f"{number}"), (f"k{number}", "v" * value_bytes))
         log.roll()
     log.append(("same", "last"))
     log.roll()
@@ -74,6 +74,57 @@ def test_error_of_an_end_stops_the_round_before_the_next_swap(tmp_path: Path) ->
         cleaner.clean(path, "topic-0", SETTINGS, fs=disk)
     assert disk.renamed == []
     assert {file.name: file.read_bytes() for file in (path / "topic-0").iterdir()} == before
+
+
+def test_segment_is_erased_while_the_one_before_ends(tmp_path: Path) -> None:
+    """As groups of a round."""
+    disk = Disk()
+    (report,) = cleaner.erase(log_dir(tmp_path / "dir"), ["topic-0"], [b"same"], SETTINGS, fs=disk)
+    assert isinstance(report, cleaner.EraseReport)
+    assert report.records == 4
+    assert disk.did_overlap
+    assert disk.renamed == ["0", "2", "4", "6"]
+
+
+def test_error_of_an_end_stops_an_erasure_before_the_next_swap(tmp_path: Path) -> None:
+    """As of a round: nothing is swapped in, and nothing is left."""
+    disk, path = Disk(fails=True), log_dir(tmp_path / "dir")
+    before = {file.name: file.read_bytes() for file in (path / "topic-0").iterdir()}
+    (refusal,) = cleaner.erase(path, ["topic-0"], [b"same"], SETTINGS, fs=disk)
+    assert isinstance(refusal, cleaner.Refusal)
+    assert "0.log.cleaned: planted" in str(refusal.error)
+    assert disk.renamed == []
+    assert {file.name: file.read_bytes() for file in (path / "topic-0").iterdir()} == before
+
+
+def test_erasure_on_a_nearly_full_disk_waits_for_the_files_of_the_segment_before(tmp_path: Path) -> None:
+    """A segment is begun once the room of the one before is free."""
+    disk = _RoomForOne()
+    (report,) = cleaner.erase(log_dir(tmp_path / "dir", 200_000), ["topic-0"], [b"same"], SETTINGS, fs=disk)
+    assert isinstance(report, cleaner.EraseReport)
+    assert disk.gone_by_then == [[], [0], [0, 2]]
+
+
+class _RoomForOne(WatchedFileSystem):
+    """Has room for one segment of 200 KB; notes which old ones were gone when each large one was begun."""
+
+    def __init__(self) -> None:
+        self.gone_by_then: list[list[int]] = []
+        self._gone: list[int] = []
+        self._has_begun = threading.Event()
+
+    def free_bytes(self, path: Path) -> int:
+        return 750_000
+
+    def before(self, operation: Operation) -> None:
+        name = operation.path.name
+        if operation.kind == "create" and name.endswith(".log.cleaned") and len(self.gone_by_then) < 3:
+            self.gone_by_then.append(sorted(self._gone))
+            self._has_begun.set()
+        if operation.kind == "remove" and name.endswith(".log.deleted"):
+            self._has_begun.clear()
+            self._has_begun.wait(0.1)  # time enough for a next segment that does not wait
+            self._gone.append(int(name[:20]))
 
 
 class NearlyFullDisk(FileSystem):

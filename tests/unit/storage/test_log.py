@@ -84,6 +84,17 @@ def test_collect_aborted_walks_the_transaction_indexes(
         assert [AbortedTxn(*row) for row in log.collect_aborted(start, end).tolist()] == expected
 
 
+def test_short_transaction_index_is_read_once_until_its_segment_is_replaced(tmp_path: Path) -> None:
+    """Each segment of a round looks as far ahead as a transaction may reach, so each index is wanted many times."""
+    log = segmented(tmp_path)
+    first = log.segments[0]
+    assert len(log.collect_aborted(10, 40)) == 2
+    first.txn_index_path.unlink()
+    assert [AbortedTxn(*row) for row in log.collect_aborted(10, 40).tolist()] == [FIRST, SECOND]
+    log.replace([first], Segment.open(FileSystem(), log.directory, 10))
+    assert [AbortedTxn(*row) for row in log.collect_aborted(10, 40).tolist()] == [SECOND]
+
+
 def test_replaced_segments_leave_the_list(tmp_path: Path) -> None:
     """A swap replaces two segments by one."""
     log = segmented(tmp_path)

@@ -180,7 +180,7 @@ def test_short_offset_index_is_read_once_until_it_changes(tmp_path: Path) -> Non
 def test_long_offset_index_is_not_kept_in_memory(tmp_path: Path) -> None:
     """One process may inspect thousands of partitions."""
     log = LogBuilder(index_interval_bytes=1)
-    for number in range(100):
+    for number in range(300):
         log.append((f"k{number}", "v"))
     fs = _Reading()
     segment = Segment.open(fs, log.write(tmp_path), 0)

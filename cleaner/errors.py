@@ -66,7 +66,7 @@ import errno
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cleaner.base.sizes import human_bytes
 
@@ -91,6 +91,21 @@ class CleanerError(Exception):
     """Base of all errors raised on purpose; the message is for the operator and needs no traceback."""
 
     exit_code = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """
+        Pickle what the error is, and not how it was made: the classes take other arguments than `args`.
+
+        A pool of processes breaks down as a whole where a worker's error cannot be read.
+        """
+        return _made_again, (type(self), self.args), self.__dict__
+
+
+def _made_again(kind: type[CleanerError], args: tuple[object, ...]) -> CleanerError:
+    error = kind.__new__(kind)
+    built_in = next(base for base in kind.__mro__ if not issubclass(base, CleanerError))
+    built_in.__init__(error, *args)
+    return error
 
 
 def describe(error: Exception) -> str:

@@ -91,6 +91,11 @@ def clean_log_dir(
             refused = {refusal.partition for refusal in recovered.refused}
             todo = {tp: path for tp, path in todo.items() if str(tp) not in refused}
             is_clean = True  # the logs left in `todo` were recovered and closed in order, with or without a marker
+        elif not is_clean:
+            context.warn(
+                f"{session.log_dir.path}: only what is named is recovered: no clean-shutdown marker is written; "
+                "`cleaner recover` recovers the rest, and writes it"
+            )
         job = _Job(session, options, named is not None, is_clean, safe)
         yield from _clean_each(job, todo)
 

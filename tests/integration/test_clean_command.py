@@ -110,10 +110,11 @@ def test_high_watermark_as_a_number_bounds_the_range(tmp_path: Path, capsys: pyt
 def test_bare_copy_is_cleaned_with_recover_and_high_watermark_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Only a partition directory: no checkpoints, no marker, no `meta.properties`; afterwards still no marker."""
+    """Only a partition directory: no checkpoints, no marker, no `meta.properties`; still no marker, which is said."""
     keyed_log().write(tmp_path)
-    code, [report], _ = run(capsys, tmp_path, "topic-0", *COMPACT, "--recover", "--high-watermark", "end")
+    code, [report], err = run(capsys, tmp_path, "topic-0", *COMPACT, "--recover", "--high-watermark", "end")
     assert (code, report["end_offset"]) == (0, 60)
+    assert "only what is named is recovered: no clean-shutdown marker is written" in err
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert offsets(tmp_path, "cleaner") == {"topic-0": 60}
 

@@ -1,8 +1,12 @@
-"""Errors that are kept do not keep the frames they passed through."""
+"""Errors that are kept do not keep the frames they passed through; and they go from process to process."""
 
 from __future__ import annotations
 
 import ast
+import copy
+import errno
+import inspect
+import pickle
 import re
 import traceback
 import weakref
@@ -138,3 +142,28 @@ def test_no_error_for_callers_is_defined_elsewhere() -> None:
 def test_log_changed_error_is_no_requested_stop() -> None:
     """A reader that may try again must not take it for the end of its work."""
     assert not issubclass(LogChangedError, CleaningAborted)
+
+
+def _made(kind: type[CleanerError]) -> CleanerError:
+    """Make an error of a class, with something in each place."""
+    if "__init__" not in {name for each in kind.__mro__ if issubclass(each, CleanerError) for name in vars(each)}:
+        return kind("a message")
+    examples = {"int": 7, "bool": True, "OSError": OSError(errno.EIO, "Input/output error")}
+    examples["Iterable[ConfigError]"] = [errors.ConfigError("a.key", "value", "is bad")]
+    parameters = inspect.signature(kind).parameters.values()
+    return kind(**{each.name: examples.get(each.annotation, f"a {each.name}") for each in parameters})
+
+
+@pytest.mark.parametrize(
+    "kind", [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, CleanerError)]
+)
+def test_error_goes_from_one_process_to_another(kind: type[CleanerError]) -> None:
+    """A pool breaks down, with all its other work, where an error of a worker cannot be read."""
+    error = _made(kind)
+    error.add_note("and a note")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301 - our own
+        assert type(again) is kind
+        assert (str(again), again.exit_code, again.__notes__) == (str(error), error.exit_code, ["and a note"])
+        assert {name: str(value) for name, value in vars(again).items()} == {
+            name: str(value) for name, value in vars(error).items()
+        }

@@ -24,6 +24,6 @@ from tests.simulation import (  # noqa: F401 - they register theirs
     who_defects,
     writer_defects,
 )
-from tests.simulation.planting import DEFECTS, Found, found_by
+from tests.simulation.planting import DEFECTS, Found, found_by, likely_seeds
 
-__all__ = ["DEFECTS", "Found", "found_by"]
+__all__ = ["DEFECTS", "Found", "found_by", "likely_seeds"]

@@ -22,13 +22,13 @@ from tests.simulation.planting import breaks, current_task, unsynced
 
 
 @breaks(ActiveSegment, "_force")
-def failed_fsyncs_are_tried_again(real: Any, self: ActiveSegment, *files: Any) -> None:
+def failed_fsyncs_are_tried_again(real: Any, self: ActiveSegment, *files: Any, data_only: bool = False) -> None:
     """An fsync that fails is called again, and the second success is believed."""
     try:
-        real(self, *files)
+        real(self, *files, data_only=data_only)
     except LogDirOfflineError:
         self._fsync_error = None
-        real(self, *files)
+        real(self, *files, data_only=data_only)
 
 
 @breaks(loader, "_drop_page_cache")

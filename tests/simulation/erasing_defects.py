@@ -52,10 +52,9 @@ def erase_passes_over_renamed_directories(real: Any, *args: Any) -> Any:
     return [place for place in real(*args) if place.place == "log"]
 
 
-@breaks(erase_kept.KeptErasure, "erase")
-def erase_passes_over_what_is_kept(real: Any, self: Any, eraser: Any, *, index_bytes: int, dry_run: bool) -> Any:
+@breaks(erase_kept.KeptErasure, "_erase")
+def erase_passes_over_what_is_kept(_: Any, self: Any, eraser: Any, todo: Any) -> None:
     """Of `--keep-old`, nothing is rewritten."""
-    return real(self, eraser, index_bytes=index_bytes, dry_run=True)
 
 
 @breaks(erase_kept.KeptErasure, "after")

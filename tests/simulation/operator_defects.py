@@ -176,9 +176,9 @@ def closed_readers_refer_to_themselves(real: Any, self: Any) -> None:
 
 
 @breaks(segment, "read_offset_index")
-def zeros_of_an_index_are_entries(_: Any, fs: Any, path: Path, log_bytes: int, **named: Any) -> Any:
+def zeros_of_an_index_are_entries(_: Any, fs: Any, path: Path, log_bytes: int, on_zeros: Any) -> Any:
     """An index that ends in zeros, as a power cut after a stop of Kafka 4.3 can leave it, is damaged."""
-    del named
+    del on_zeros
     entries = indexes.read_entries(fs, path, indexes.OFFSET_ENTRY, indexes.refuse, log_bytes)
     indexes.check_offset_entries(entries, path, log_bytes)
     return entries

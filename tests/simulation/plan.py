@@ -7,6 +7,7 @@ that hide others do not hide them everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -63,6 +64,8 @@ _LATER_RESTS = {
     "export": 0.04,
     "table": 0.04,
 }
+FOCUSES = ("fence", "topics", "daemon", "index", "fetches", "cut", "error", "stall", *RESTS[1:], *_LATER_RESTS)
+"""What all worlds of a seed such as `erase/7` have, and others only now and then."""
 _SERVED_SHARE = 0.05  # of the worlds have readers that ask `cleaner serve`
 _ERROR_SHARE = 0.1  # of the worlds without operators have power cuts right after calls that failed
 _STALL_SHARE = 0.1  # of them have threads that stand still for a while
@@ -175,11 +178,14 @@ class Plan:
 
     @staticmethod
     def of(seed: int | str) -> Plan:
-        """Draw the plan of a seed."""
-        rng = Random(f"{seed}/plan")
+        """Draw the plan of a seed; of one like `erase/7` such that it has that for sure."""
+        rng, focus = Random(f"{seed}/plan"), focus_of(seed)
         count = max(20, min(400, round(rng.gauss(_MEDIAN_OPERATIONS, 60))))
         weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind == "append" or rng.random() < 0.8}
-        topics = (MAIN, *(name for name in SETTINGS if name != MAIN and rng.random() < _TOPIC_SHARE))
+        topics = (
+            MAIN,
+            *(name for name in SETTINGS if name != MAIN and rng.random() < _share("topics", focus, _TOPIC_SHARE)),
+        )
         clients = max(rng.randint(1, 3), len(topics))
         wait_share = rng.choice((0.05, 0.3, 0.6))
         # Small segments become one; few keys leave segments without a record that counts.
@@ -204,7 +210,7 @@ class Plan:
             accidents += [Accident("rot", place, rng.randrange(10), rng.randrange(1 << 16)) for _ in range(2)]
             operations[place + 1 : place + 3] = [Operation(operations[place].client, "read")] * 2
         accidents.sort(key=lambda accident: accident.after_operation)
-        has_daemon = rng.random() < _DAEMON_SHARE
+        has_daemon = rng.random() < _share("daemon", focus, _DAEMON_SHARE)
         stops_clock = not has_daemon and rng.random() < 0.3
         settings = _settings(rng)
         counts_objects = rng.random() < 0.05
@@ -213,16 +219,64 @@ class Plan:
             *(topics, counts_objects),
         )
         plan = _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
-        plan = replace(plan, has_index=Random(f"{seed}/index").random() < _INDEX_SHARE)
-        plan = replace(plan, is_served=Random(f"{seed}/served").random() < _SERVED_SHARE)
+        plan = replace(plan, has_index=Random(f"{seed}/index").random() < _share("index", focus, _INDEX_SHARE))
+        plan = replace(plan, is_served=Random(f"{seed}/served").random() < _share("fetches", focus, _SERVED_SHARE))
         plan = replace(plan, frees_behind=Random(f"{seed}/freeing").random() < _FREEING_SHARE)
         plan = _with_later_rests(seed, plan)
+        if focus:
+            plan = _focused(Random(f"{seed}/focus"), focus, plan)
         if plan.rests:
             return plan  # the books of some of them know of no cuts
-        plan = _with_errors(Random(f"{seed}/errors"), plan)
-        plan = _with_stalls(Random(f"{seed}/stalls"), plan)
+        plan = _with_errors(Random(f"{seed}/errors"), plan, _share("error", focus, _ERROR_SHARE))
+        plan = _with_stalls(Random(f"{seed}/stalls"), plan, _share("stall", focus, _STALL_SHARE))
         plan = replace(plan, reads_within=Random(f"{seed}/within").random() < _WITHIN_SHARE)
-        return _with_cuts(Random(f"{seed}/cuts"), plan)
+        return _with_cuts(Random(f"{seed}/cuts"), plan, _share("cut", focus, _CUT_SHARE))
+
+
+def focus_of(seed: int | str) -> str:
+    """Return what all worlds of seeds like this one have: `erase` of `erase/7`; of a number, nothing."""
+    focus, has_one, _ = str(seed).partition("/")
+    if not has_one:
+        return ""
+    if focus not in FOCUSES:
+        raise ValueError(f"{seed}: known are {', '.join(FOCUSES)}")
+    return focus
+
+
+def _share(kind: str, focus: str, usual: float) -> float:
+    return 1 if kind == focus else usual
+
+
+def _focused(rng: Random, focus: str, plan: Plan) -> Plan:
+    """Return a plan that has what it is to have for sure, and nothing that leaves no room for it."""
+    if focus in ("error", "stall", "cut"):
+        sound = tuple(each for each in plan.accidents if focus != "cut" or each.kind != "rot")
+        return replace(plan, rests=(), accidents=sound)
+    if focus == "fence":
+        return _cut_at_fences(rng, plan)
+    if focus not in (*RESTS, *_LATER_RESTS):
+        return plan
+    sound = tuple(each for each in plan.accidents if each.kind != "rot")
+    count = len(plan.operations)
+    stops = tuple(Accident("stop", rng.randrange(count // 3, count), 0) for _ in range(2))
+    rests = (_rest(rng, focus),) if focus == "serve" else (_rest(rng, focus), _rest(rng, focus))  # it takes seconds
+    return replace(plan, has_daemon=False, rests=rests, accidents=_in_order((*sound, *stops)))
+
+
+def _cut_at_fences(rng: Random, plan: Plan) -> Plan:
+    """Return a plan with some rounds, each of which meets a power cut at one of its fences, and few other accidents."""
+    operations, count = list(plan.operations), len(plan.operations)
+    rounds = tuple(sorted(rng.sample(range(count // 4, count - 3), 4)))
+    for place in rounds:
+        client = operations[place].client
+        operations[place - 2 : place] = [Operation(client, "roll"), Operation(client, "note")]
+    cuts = [Accident("power", place, rng.randrange(rng.choice((9, 16, 25))), 0, "fence") for place in rounds]
+    accidents = _in_order((*rng.sample(plan.accidents, 1), *cuts))
+    return replace(plan, operations=tuple(operations), rounds=rounds, rests=(), accidents=accidents, has_daemon=False)
+
+
+def _in_order(accidents: Iterable[Accident]) -> tuple[Accident, ...]:
+    return tuple(sorted(accidents, key=lambda accident: accident.after_operation))
 
 
 def _operation(rng: Random, kind: str, clients: int, wait_share: float, some: str) -> Operation:
@@ -284,9 +338,9 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
     return replace(plan, accidents=tuple(accidents), rests=rests)
 
 
-def _with_errors(rng: Random, plan: Plan) -> Plan:
+def _with_errors(rng: Random, plan: Plan, share: float) -> Plan:
     """Return a plan in which, in some worlds, calls fail in their middle, and the power is cut soon after."""
-    if rng.random() >= _ERROR_SHARE:
+    if rng.random() >= share:
         return plan
     accidents, kinds = list(plan.accidents), ("append", "roll", "transact", "end", "retain")
     places = [place for place, each in enumerate(plan.operations) if each.kind in kinds]
@@ -299,9 +353,9 @@ def _with_errors(rng: Random, plan: Plan) -> Plan:
     return replace(plan, accidents=tuple(accidents))
 
 
-def _with_cuts(rng: Random, plan: Plan) -> Plan:
+def _with_cuts(rng: Random, plan: Plan, share: float) -> Plan:
     """Return a plan in which, in some worlds, each topic has one client, who cuts its log, also beside a reader."""
-    if rng.random() >= _CUT_SHARE or any(each.kind == "rot" for each in plan.accidents):
+    if rng.random() >= share or any(each.kind == "rot" for each in plan.accidents):
         return plan
     operations = [replace(each, client=each.client % len(plan.topics)) for each in plan.operations]
     accidents = list(plan.accidents)
@@ -336,9 +390,9 @@ def _after_a_cut(rng: Random, client: int) -> list[Operation]:
     return [Operation(client, "append", rng.choice(KEYS), is_waited=True) for _ in range(5)]
 
 
-def _with_stalls(rng: Random, plan: Plan) -> Plan:
+def _with_stalls(rng: Random, plan: Plan, share: float) -> Plan:
     """Return a plan in which, in some worlds, threads stand still between two steps, and others overtake them."""
-    if rng.random() >= _STALL_SHARE:
+    if rng.random() >= share:
         return plan
     operations, accidents = list(plan.operations), list(plan.accidents)
     kinds = ("note", "retain", "read", "roll", "flush", "end", "remake")

@@ -12,8 +12,9 @@ import contextlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from inspect import Parameter
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
@@ -34,17 +35,53 @@ Planting = Callable[[], AbstractContextManager[object]]
 class Found(NamedTuple):
     """The first seed that notices a defect, and how."""
 
-    seed: int
+    seed: int | str
     failure: str
 
 
 DEFECTS: dict[str, Planting] = {}
 
+# Which worlds are most likely to meet the defects of a file; "": all.
+_FOCUSES = {
+    "planting": ("fence", ""),
+    "disk_defects": ("", "", "fence", "error"),
+    "writer_defects": ("", "", "error", "cut"),
+    "round_defects": ("", "fence"),
+    "topic_defects": ("topics", ""),
+    "operator_defects": ("daemon", "recover", "undo", "repair"),
+    "index_defects": ("index",),
+    "quiet_defects": ("quiet",),
+    "proving_defects": ("prove",),
+    "who_defects": ("who",),
+    "erasing_defects": ("erase",),
+    "accounting_defects": ("gaps",),
+    "comparing_defects": ("replicas",),
+    "packing_defects": ("pack",),
+    "view_defects": ("view",),
+    "rule_defects": ("rule",),
+    "serving_defects": ("serve",),
+    "replaying_defects": ("serve",),
+    "fetching_defects": ("fetches", "cut"),
+    "exporting_defects": ("export",),
+    "lookups_defects": ("table",),
+}
+_FILES: dict[str, str] = {}  # of each defect
+
 
 def defect(planting: Callable[[], Iterator[None]]) -> Planting:
     """Register a defect by its function's name."""
-    DEFECTS[planting.__name__.replace("_", " ")] = context = contextlib.contextmanager(planting)
+    name = planting.__name__.replace("_", " ")
+    DEFECTS[name] = context = contextlib.contextmanager(planting)
+    _FILES[name] = planting.__module__.rpartition(".")[2]
     return context
+
+
+def likely_seeds(name: str, most: int) -> Iterator[int | str]:
+    """Yield so many seeds, those first whose worlds are likely to meet a defect."""
+    focuses = _FOCUSES[_FILES.get(name, "planting")]
+    for number in range(most):
+        focus = focuses[number % len(focuses)]
+        yield f"{focus}/{number}" if focus else number
 
 
 def breaks(owner: Any, name: str) -> Callable[[Callable[..., Any]], Planting]:
@@ -54,9 +91,13 @@ def breaks(owner: Any, name: str) -> Callable[[Callable[..., Any]], Planting]:
     Args:
         owner: the class or module that has the function.
         name: the function. The defect is called with the real one, and then with its arguments.
+    Raises:
+        AssertionError: there is no such function, or it has other arguments: the defect would fail by itself.
     """
 
     def register(broken: Callable[..., Any]) -> Planting:
+        _require_fit(owner, name, broken)
+
         def planting() -> Iterator[None]:
             real = getattr(owner, name)
 
@@ -66,20 +107,42 @@ def breaks(owner: Any, name: str) -> Callable[[Callable[..., Any]], Planting]:
             with replaced(owner, name, planted):
                 yield
 
-        planting.__name__ = broken.__name__
+        planting.__name__, planting.__module__ = broken.__name__, broken.__module__
         return defect(planting)
 
     return register
+
+
+def _require_fit(owner: Any, name: str, broken: Callable[..., Any]) -> None:
+    """Require that a defect, after the real function, takes the same arguments as that: as many, and the same names."""
+    real = getattr(owner, name, None)
+    where = f"{broken.__name__}: {getattr(owner, '__name__', owner)}.{name}"
+    assert real is not None, f"{where} is gone"
+    wanted, taken = inspect.signature(real).parameters, inspect.signature(broken).parameters
+    kinds = {parameter.kind for parameter in taken.values()}
+    if Parameter.VAR_POSITIONAL not in kinds:
+        assert _by_position(taken) - 1 == _by_position(wanted), f"{where} takes {list(wanted)}"
+    if Parameter.VAR_KEYWORD not in kinds:
+        assert _by_name(taken) == _by_name(wanted), f"{where} takes {list(wanted)}"
+
+
+def _by_position(parameters: Mapping[str, Parameter]) -> int:
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in kinds for parameter in parameters.values())
+
+
+def _by_name(parameters: Mapping[str, Parameter]) -> set[str]:
+    return {name for name, parameter in parameters.items() if parameter.kind is Parameter.KEYWORD_ONLY}
 
 
 # What the product as it is does not raise, and a defect does whose functions have other arguments than the product's.
 _OF_THE_DEFECT = re.compile(r"^\S+: (TypeError|AttributeError|NameError|UnboundLocalError)\b", re.MULTILINE)
 
 
-def found_by(name: str, *, most: int, first: int = 0) -> Found | None:
+def found_by(name: str, seeds: Iterable[int | str]) -> Found | None:
     """Run seeds with a defect until one fails; None: none did."""
     with DEFECTS[name]():
-        for seed in range(first, first + most):
+        for seed in seeds:
             report = run_seed(seed)
             if report.failure:
                 if _OF_THE_DEFECT.search(report.failure):

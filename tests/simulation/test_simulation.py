@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import run
 from tests.simulation.defects import DEFECTS, found_by
 from tests.simulation.found import RoundBegun, Wrong, judge_cut_swap
 from tests.simulation.many import coverage, told
+from tests.simulation.plan import FOCUSES, Plan
+from tests.simulation.planting import breaks
 from tests.simulation.run import remove_scratch, run_seed, scratch
 from tests.simulation.shrinking import World, kind_of, shrink
+from tests.simulation.topics import SETTINGS
 from tests.support.power_cut import DiskState, FileState
 
 _ROOT = Path(__file__).parents[2]
@@ -143,6 +147,43 @@ def test_worlds_of_some_seeds_break_no_promise(capsys: pytest.CaptureFixture[str
     assert sum(report.outcomes.get("round", 0) for report in reports) >= len(reports)
 
 
+def _has(plan: Plan, focus: str) -> bool:
+    return focus in {
+        *(rest.kind for rest in plan.rests),
+        *(name for each in plan.accidents for name in (each.kind, each.place)),
+        *(each.kind for each in plan.operations),
+        "daemon" if plan.has_daemon else "",
+        "index" if plan.has_index else "",
+        "fetches" if plan.is_served else "",
+        "topics" if len(plan.topics) == len(SETTINGS) else "",
+    }
+
+
+@pytest.mark.parametrize("focus", FOCUSES)
+def test_world_with_a_focus_has_it_and_breaks_no_promise(focus: str) -> None:
+    """What most worlds do not have is met at once where one looks for a fault of it."""
+    assert [number for number in range(50) if not _has(Plan.of(f"{focus}/{number}"), focus)] == []
+    report = run_seed(f"{focus}/0")
+    assert not report.failure, told(report)
+
+
+def test_unknown_focus_is_refused() -> None:
+    """A slip would look for a fault where there is none."""
+    with pytest.raises(ValueError, match="known are fence, topics"):
+        Plan.of("earse/7")
+
+
+def test_defect_that_does_not_fit_the_product_is_refused() -> None:
+    """It would be found by its own error, or never, and prove nothing."""
+    taken = "run_seed takes \\['seed', 'plan'\\]"
+    with pytest.raises(AssertionError, match=taken):
+        breaks(run, "run_seed")(lambda _real, _seed: None)
+    with pytest.raises(AssertionError, match=taken):
+        breaks(run, "run_seed")(lambda _real, _seed, _plan, *, other: other)
+    with pytest.raises(AssertionError, match="no_such_function is gone"):
+        breaks(run, "no_such_function")(lambda _real: None)
+
+
 def test_seed_replays_exactly_in_another_process() -> None:
     """Whatever order its sets have there."""
     assert [trace_of(seed) for seed in _REPLAYED] == _traces_elsewhere(_REPLAYED, "1")
@@ -183,7 +224,7 @@ def test_failing_world_is_shrunk_to_one_that_fails_in_the_same_way() -> None:
 @pytest.mark.parametrize("name", _FOUND)
 def test_planted_defect_is_found_within_sixty_seeds(name: str) -> None:
     """The simulator has teeth: each of these promises broken is noticed."""
-    assert found_by(name, first=_FOUND[name], most=60) is not None
+    assert found_by(name, range(_FOUND[name], _FOUND[name] + 60)) is not None
 
 
 def test_old_log_that_an_earlier_round_left_is_one_for_the_judge_of_a_cut_swap() -> None:

@@ -119,11 +119,16 @@ def open_transactions_survive_an_opening() -> Iterator[None]:
         yield
 
 
+class _NoLock(contextlib.nullcontext[None]):
+    def _is_owned(self) -> bool:
+        return False
+
+
 @breaks(partition_writer.PartitionWriter, "__init__")
 def appends_do_not_exclude_each_other(real: Any, self: partition_writer.PartitionWriter, *args: Any) -> None:
     """The writer's lock is none."""
     real(self, *args)
-    self._lock = contextlib.nullcontext()  # type: ignore[assignment]
+    self._lock = _NoLock()  # type: ignore[assignment]
 
 
 @breaks(flusher.LogFlusher, "_request")

@@ -64,6 +64,11 @@ KNOWN = (
         "ours: CorruptIndexError",
     ),
     Known(
+        "zeros behind the batches, beside a clean-shutdown marker: Kafka keeps them; we refuse until a recovery (D-02)",
+        REFUSED,
+        "ours: ZeroTailError",
+    ),
+    Known(
         "offsets that go back: Kafka leaves a log in which searches fail; we refuse",
         REFUSED,
         "its offset is not above the one before|its offset does not ascend|more records than offsets",

@@ -37,6 +37,7 @@ from tests.support.log_builder import LogBuilder, write_log_dir
 CHUNK = 250
 SETTINGS = {**left_overs.SETTINGS, "log.cleaner.dedupe.buffer.size": str(1 << 20)}  # a small map is made faster
 NO_HIGH_WATERMARK = "nothing was cleaned: there is no high watermark"
+REBUILT_ABORTS = "a transaction index that contradicts itself was rebuilt in the recovery"
 _SNAPSHOT_HEAD_BYTES, _PRODUCER_BYTES, _TIME_AT = 10, 46, 26
 SAME, BOTH_REFUSED, REFUSED, WENT_ON, DIFFERENT = "the same", "both refused", "we refused", "we went on", "DIFFERENT"
 
@@ -90,6 +91,11 @@ KNOWN = (
     ),
     Known("a name that is none: Kafka ignores the file; we refuse", REFUSED, "a foreign file"),
     Known("no high watermark: a broker asks its leader; we clean nothing (D-03)", DIFFERENT, NO_HIGH_WATERMARK),
+    Known(
+        "an abort that ends before it begins: a recovery of Kafka keeps it, and shows its records; we rebuild it",
+        DIFFERENT,
+        REBUILT_ABORTS,
+    ),
     Known(
         "a name with several suffixes: Kafka and we take another number of loads for it",
         DIFFERENT,
@@ -212,7 +218,19 @@ def compare(before: Path, theirs: Path, ours: Path, got: dict[str, Any]) -> Outc
         )
     except (ValueError, IndexError, struct.error, BadStream) as error:
         found.append(f"cannot be compared: {error!r}")
+    if found and not (before / ".kafka_cleanshutdown").exists() and has_backward_abort(before):
+        return Outcome(DIFFERENT, REBUILT_ABORTS)
     return Outcome(DIFFERENT, "\n".join(found)) if found else Outcome(SAME)
+
+
+def has_backward_abort(log_dir: Path) -> bool:
+    """Tell whether a transaction index has an entry whose first offset is not in the log or not below its last one."""
+    return any(
+        not 0 <= first < last
+        for path in log_dir.glob("*/*.txnindex")
+        for data in [path.read_bytes()]
+        for _, _, first, last, _ in struct.iter_unpack(">hqqqq", data[: len(data) // 34 * 34])
+    )
 
 
 def has_high_watermark(log_dir: Path) -> bool:

@@ -377,12 +377,15 @@ class Operators(Questions):
         self._judge(bench.topics.names)
 
     def _put_back(self, kept: Path, fs: SimFiles) -> None:
-        """Undo the rounds whose old segments are there."""
+        """Undo the rounds whose old segments are there; what is left beside no manifest needs none, and is refused."""
         if not list(kept.glob(f"*/{names.KEPT_MANIFEST}")):
             return
         with contextlib.closing(undo_clean(kept, self._sources, self._context(fs))) as outcomes:
             for outcome in outcomes:
-                if isinstance(outcome, Refusal):
+                if not isinstance(outcome, Refusal):
+                    continue
+                has_manifest = (kept / outcome.partition / names.KEPT_MANIFEST).exists()
+                if has_manifest or not isinstance(outcome.error, UndoRefusedError):
                     raise outcome.error
 
     def _undo_with_damage(self, fs: SimFiles) -> None:

@@ -77,6 +77,7 @@ _NO_DESCRIPTOR_ERRNOS = frozenset((errno.EMFILE, errno.ENFILE))
 # Errors of the disk itself, not of one file.
 _DISK_ERRNOS = frozenset((errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ESHUTDOWN))
 
+_HEAP_TYPE = 1 << 9  # of a class's flags: it was made by a `class` statement
 _MAX_SHOWN = 80  # characters of external text
 
 
@@ -98,12 +99,16 @@ class CleanerError(Exception):
 
         A pool of processes breaks down as a whole where a worker's error cannot be read.
         """
-        return _made_again, (type(self), self.args), self.__dict__
+        base: Any = super().__reduce__()  # what the built-in base says: an OSError's file name, too
+        _, args, *state = base
+        return _made_again, (type(self), args), (state[0] if state else None) or {}
 
 
 def _made_again(kind: type[CleanerError], args: tuple[object, ...]) -> CleanerError:
-    error = kind.__new__(kind)
-    built_in = next(base for base in kind.__mro__ if not issubclass(base, CleanerError))
+    """Make an error as its built-in base does: without the constructors of classes in Python, whatever those take."""
+    exceptions = (base for base in kind.__mro__ if issubclass(base, BaseException))
+    built_in = next(base for base in exceptions if not base.__flags__ & _HEAP_TYPE)
+    error: CleanerError = built_in.__new__(kind, *args)
     built_in.__init__(error, *args)
     return error
 

@@ -8,6 +8,7 @@ nothing around them but an error that says why a thread cannot start.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from queue import Empty, SimpleQueue
@@ -22,7 +23,7 @@ from threading import (
     local,
     main_thread,
 )
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleaner.errors import OutOfThreadsError
 
@@ -63,7 +64,34 @@ def __getattr__(name: str) -> object:
 
 
 class Thread(threading.Thread):
-    """A thread of Python's."""
+    """
+    A thread of Python's that is alive until its work has ended.
+
+    Of CPython 3.11 and 3.12 an interrupt of `join` marks a running thread as stopped (bpo-45274): `is_alive` then
+    says no, and `join` does not wait.
+    """
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._has_ended, self._process_id = threading.Event(), os.getpid()
+
+    def run(self) -> None:
+        """Do the work."""
+        try:
+            super().run()
+        finally:
+            self._has_ended.set()
+
+    def is_alive(self) -> bool:
+        """Tell whether it works; in a fork no thread of the parent does."""
+        return self.ident is not None and not self._has_ended.is_set() and os.getpid() == self._process_id
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until its work has ended, or so many seconds."""
+        is_waited_for = self.is_alive() and self is not threading.current_thread()
+        if is_waited_for and not self._has_ended.wait(timeout):
+            return
+        super().join(timeout)
 
     def start(self) -> None:
         """

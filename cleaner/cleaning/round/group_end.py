@@ -30,6 +30,7 @@ class GroupEnds:
         self._target: object = None
         self._error: BaseException | None = None
         self._after: Callable[[], None] | None = None
+        self._last_bytes = 0
         self._lock = concurrency.Lock()
         # Guarded by _lock: whether the last thread has begun its work, and whether it must not.
         self._has_begun = self._is_cancelled = False
@@ -42,6 +43,8 @@ class GroupEnds:
         try:
             self.wait()
         except BaseException as earlier:
+            if self._thread is not None:
+                self._join(self._thread)  # an interrupt came before it was waited for
             if error is not None and not isinstance(error, Exception):
                 return  # an interrupt
             raise earlier from None
@@ -92,8 +95,13 @@ class GroupEnds:
             thread.join()
 
     def linger_unless_plenty(self, fs: FileSystem, directory: Path, size: int) -> None:
-        """Do so unless there is plenty of room for a group of this size, bytes, beside the one that is ending."""
-        if fs.free_bytes(directory) < _PLENTY * size:
+        """
+        Do so unless there is plenty of room for a group of this size, bytes, beside the one that is ending.
+
+        Call it for each group: the one that is ending has its indexes still to write.
+        """
+        larger, self._last_bytes = max(size, self._last_bytes), size
+        if fs.free_bytes(directory) < _PLENTY * larger:
             self.linger()
 
     def wait(self) -> None:

@@ -202,7 +202,7 @@ class Segment:
         if not zeros:
             self._index_sizes[names.INDEX] = entries.nbytes
         if entries.nbytes <= _SHORT_INDEX_BYTES:
-            self._short_index = entries
+            self._short_index = entries = entries.copy()  # without the zeros behind it
         return entries
 
     def time_index(self) -> Entries:

@@ -59,6 +59,7 @@ from cleaner.storage.segment.names import (
 # The index files follow their log in every step, in Kafka's order (R-601).
 _INDEX_SUFFIXES = tuple(suffix for suffix in SEGMENT_SUFFIXES if suffix != LOG)
 _ALL_SUFFIXES = (*SEGMENT_SUFFIXES, SNAPSHOT)
+_MANY_NAMES = 1000
 
 
 def fsync_sources(fs: FileSystem, directory: Path, bases: Sequence[int]) -> None:
@@ -152,7 +153,8 @@ def _require_logs(fs: FileSystem, directory: Path, new_base: int, old: Sequence[
 def _require_free_names(fs: FileSystem, directory: Path, old: Sequence[int]) -> None:
     """Refuse a swap that could not be finished, because a directory has a name that an old file is to get."""
     names = {segment_file_name(base, suffix, DELETED) for base in old for suffix in _ALL_SUFFIXES}
-    for name in fs.list_dirs(directory):
+    # A look at each name costs less than a list of a large directory, unless they are many.
+    for name in fs.list_dirs(directory) if len(names) > _MANY_NAMES else fs.find(directory, sorted(names)):
         if name in names and stat.S_ISDIR(fs.stat(directory / name).st_mode):
             raise UncleanableError(directory / name, "a directory with the name of a file to be deleted; remove it")
 

@@ -167,3 +167,22 @@ def test_error_goes_from_one_process_to_another(kind: type[CleanerError]) -> Non
         assert {name: str(value) for name, value in vars(again).items()} == {
             name: str(value) for name, value in vars(error).items()
         }
+
+
+class _Mixed:
+    pass
+
+
+class _OfAUser(_Mixed, CleanerError):
+    pass
+
+
+class _OnDisk(CleanerError, OSError):
+    pass
+
+
+@pytest.mark.parametrize("error", [_OfAUser("a message"), _OnDisk(errno.ENOENT, "No such file", "a file")])
+def test_error_of_a_user_s_own_class_goes_there_too(error: CleanerError) -> None:
+    """With another class before ours, or a built-in error that has its own constructor."""
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert (type(again), str(again), again.args) == (type(error), str(error), error.args)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,36 @@ class _RoomForOne(WatchedFileSystem):
             self._has_begun.clear()
             self._has_begun.wait(0.1)  # time enough for a next segment that does not wait
             self._gone.append(int(name[:20]))
+
+
+class _SlowFence(WatchedFileSystem):
+    """The fence after the first `.swap` takes long; Ctrl-C comes meanwhile."""
+
+    def __init__(self) -> None:
+        self._has_come = False
+
+    def before(self, operation: Operation) -> None:
+        swap = operation.path / "00000000000000000000.log.swap"
+        if not self._has_come and operation.kind == "fsync_dir" and swap.exists():
+            self._has_come = True
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            time.sleep(0.5)
+
+
+def test_interrupted_erasure_leaves_no_end_behind_that_works_on(tmp_path: Path) -> None:
+    """The same call again would meet it in the directory of what is kept, and lose a segment there."""
+    settings = SETTINGS | {"internal.segment.bytes": "100000"}
+    path, kept = log_dir(tmp_path / "dir"), tmp_path / "kept"
+    cleaner.clean(path, "topic-0", settings, keep_old=kept)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cleaner.erase(path, ["topic-0"], [b"same"], settings, fs=_SlowFence(), kept=[kept])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not [thread for thread in threading.enumerate() if thread.name == "cleaner-group-end"]
+    cleaner.erase(path, ["topic-0"], [b"same"], settings, kept=[kept])
+    assert sorted(int(file.name[:20]) for file in kept.rglob("*.log")) == [0, 2, 4, 6]
 
 
 class NearlyFullDisk(FileSystem):

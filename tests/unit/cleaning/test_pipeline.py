@@ -377,10 +377,10 @@ def test_many_short_runs_with_failures_anywhere_agree_with_one_lane() -> None:
 
 def test_interrupt_while_the_last_thread_ends_is_raised_when_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller closes files that the thread may be reading."""
-    join, interrupted = threading.Thread.join, threading.Event()
+    join, interrupted = concurrency.Thread.join, threading.Event()
     meeting = Meeting(("work", 0), ("work", 1))
 
-    def interrupted_join(thread: threading.Thread, timeout: float | None = None) -> None:
+    def interrupted_join(thread: concurrency.Thread, timeout: float | None = None) -> None:
         if not interrupted.is_set():
             interrupted.set()
             raise KeyboardInterrupt
@@ -391,7 +391,7 @@ def test_interrupt_while_the_last_thread_ends_is_raised_when_it_has(monkeypatch:
         if step == "finish" and threading.current_thread().name.startswith(NAME):
             assert interrupted.wait(SECONDS)
 
-    monkeypatch.setattr(threading.Thread, "join", interrupted_join)
+    monkeypatch.setattr(concurrency.Thread, "join", interrupted_join)
     book = Book(2, before=before)
     with pytest.raises(KeyboardInterrupt):
         run(book, 2)

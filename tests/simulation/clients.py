@@ -51,6 +51,7 @@ from tests.simulation.found import ID_HEADER, RoundBegun, Wrong, checkpoints_of,
 from tests.simulation.oracle import Oracle
 from tests.simulation.plan import Operation
 from tests.simulation.retained import LOG_STARTS
+from tests.simulation.rot import EPOCHS
 from tests.simulation.sent import Sent, Transaction
 from tests.simulation.topics import MAIN, SETTINGS
 
@@ -331,6 +332,8 @@ def read_committed(bench: Bench, fs: SimFiles | None, topic: str, pause: float, 
         require_closed(fs)
     is_up = writer is not None and bench.writer is writer and not writer.is_dead and not bench.has_errors
     is_up = is_up and bench.world.disk.torn_entries == torn and oracle.cuts == cuts
+    # A writer does not open a log whose leader epochs are damaged, and publishes nothing of it.
+    is_up = is_up and not oracle.rots.has_hit(EPOCHS)
     if oracle.is_deleted_soon:
         is_up = False
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle

@@ -20,8 +20,8 @@ from tests.support.codecs import crc32c
 from tests.support.power_cut import SECTOR
 
 _CRC_AT, _COVERED_FROM, _LEAST_BYTES = 17, 21, 61
-_EPOCHS, _CHECKPOINT = "leader-epoch-checkpoint", "-offset-checkpoint"
-_KINDS = (*(".log",) * 6, ".index", ".timeindex", ".txnindex", ".snapshot", _EPOCHS, _CHECKPOINT)
+EPOCHS, _CHECKPOINT = "leader-epoch-checkpoint", "-offset-checkpoint"
+_KINDS = (*(".log",) * 6, ".index", ".timeindex", ".txnindex", ".snapshot", EPOCHS, _CHECKPOINT)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Rots:
         logs = sorted(directory.glob("*.log"))
         if kind == _CHECKPOINT:
             files = sorted(directory.parent.glob(f"*{kind}"))
-        elif kind in (".snapshot", _EPOCHS):
+        elif kind in (".snapshot", EPOCHS):
             files = sorted(directory.glob(f"*{kind}"))
         else:
             files = [path for log in logs[:-1] for path in [log.with_suffix(kind)] if path.exists()]

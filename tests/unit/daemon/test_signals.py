@@ -81,9 +81,11 @@ def test_abort_of_the_watchdog_leaves_the_stacks_of_all_threads() -> None:
     program = """
 import os, signal, threading
 from cleaner.daemon.signals import Signals
-def hang_here(): threading.Event().wait()
+begun = threading.Event()
+def hang_here(): begun.set(); threading.Event().wait()
 with Signals():
     threading.Thread(target=hang_here, daemon=True).start()
+    begun.wait()
     os.kill(os.getpid(), signal.SIGABRT)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)

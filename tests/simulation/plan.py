@@ -209,13 +209,12 @@ class Plan:
             place = rng.randrange(count // 2, count - 2)
             accidents += [Accident("rot", place, rng.randrange(10), rng.randrange(1 << 16)) for _ in range(2)]
             operations[place + 1 : place + 3] = [Operation(operations[place].client, "read")] * 2
-        accidents.sort(key=lambda accident: accident.after_operation)
         has_daemon = rng.random() < _share("daemon", focus, _DAEMON_SHARE)
         stops_clock = not has_daemon and rng.random() < 0.3
         settings = _settings(rng)
         counts_objects = rng.random() < 0.05
         plan = Plan(
-            *(tuple(operations), tuple(accidents), rounds, settings, has_daemon, stops_clock),
+            *(tuple(operations), _in_order(accidents), rounds, settings, has_daemon, stops_clock),
             *(topics, counts_objects),
         )
         plan = _with_operators(Random(f"{seed}/operators"), _with_scene(Random(f"{seed}/scene"), plan))
@@ -334,8 +333,7 @@ def _with_operators(rng: Random, plan: Plan) -> Plan:
         rests += tuple(_rest(rng, kind) for kind in rng.sample(RESTS, rng.choice((1, 1, 2))))
     if rests:
         accidents += [Accident("stop", rng.randrange(count), 0) for _ in rests]
-    accidents.sort(key=lambda accident: accident.after_operation)
-    return replace(plan, accidents=tuple(accidents), rests=rests)
+    return replace(plan, accidents=_in_order(accidents), rests=rests)
 
 
 def _with_errors(rng: Random, plan: Plan, share: float) -> Plan:
@@ -349,8 +347,7 @@ def _with_errors(rng: Random, plan: Plan, share: float) -> Plan:
     # A number that four divides: it is one change that fails.
     accidents.append(Accident(kind, place, steps, 4 * rng.randrange(1 << 14), "change of the writer"))
     accidents.append(Accident("power", place, rng.choice((0, 1, 4, 20)), rng.randrange(1 << 16), "error"))
-    accidents.sort(key=lambda accident: accident.after_operation)
-    return replace(plan, accidents=tuple(accidents))
+    return replace(plan, accidents=_in_order(accidents))
 
 
 def _with_cuts(rng: Random, plan: Plan, share: float) -> Plan:
@@ -377,10 +374,9 @@ def _with_cuts(rng: Random, plan: Plan, share: float) -> Plan:
         if rng.random() < 0.4:
             kind, steps = rng.choice(("power", "kill")), rng.randrange(25)
             accidents.append(Accident(kind, at, steps, rng.randrange(1 << 16), "change of the writer"))
-    accidents.sort(key=lambda accident: accident.after_operation)
     is_served = plan.is_served or rng.random() < 0.5
     operations = operations[: len(plan.operations)]
-    return replace(plan, operations=tuple(operations), accidents=tuple(accidents), is_served=is_served)
+    return replace(plan, operations=tuple(operations), accidents=_in_order(accidents), is_served=is_served)
 
 
 def _after_a_cut(rng: Random, client: int) -> list[Operation]:
@@ -412,8 +408,7 @@ def _with_stalls(rng: Random, plan: Plan, share: float) -> Plan:
             operations[number] = Operation(two, "remake")
         accidents.append(Accident("stall", place, rng.randrange(40), rng.randrange(1 << 16) | 2, "noting"))
         accidents.append(Accident("kill", place, rng.randrange(40), 0, "note"))
-    accidents.sort(key=lambda accident: accident.after_operation)
-    return replace(plan, operations=tuple(operations), accidents=tuple(accidents))
+    return replace(plan, operations=tuple(operations), accidents=_in_order(accidents))
 
 
 def _with_later_rests(seed: int | str, plan: Plan) -> Plan:
@@ -422,7 +417,7 @@ def _with_later_rests(seed: int | str, plan: Plan) -> Plan:
         rng = Random(f"{seed}/{kind}")
         if rng.random() < share and not any(each.kind == "rot" for each in plan.accidents):
             stop = Accident("stop", rng.randrange(len(plan.operations)), 0)
-            accidents = tuple(sorted((*plan.accidents, stop), key=lambda accident: accident.after_operation))
+            accidents = _in_order((*plan.accidents, stop))
             # First, as most worlds come to one rest.
             plan = replace(plan, rests=(_rest(rng, kind), *plan.rests), accidents=accidents)
     return plan
@@ -448,8 +443,7 @@ def _with_scene(rng: Random, plan: Plan) -> Plan:
     client = rng.choice(expiring) if draw is _segments_expire else plan.operations[place].client
     scene, accidents = draw(rng, client, place)
     operations = (*plan.operations[:place], *scene, *plan.operations[place + len(scene) :])[:count]
-    sorted_accidents = sorted((*plan.accidents, *accidents), key=lambda each: each.after_operation)
-    return replace(plan, operations=operations, accidents=tuple(sorted_accidents))
+    return replace(plan, operations=operations, accidents=_in_order((*plan.accidents, *accidents)))
 
 
 Scene = tuple[list[Operation], list[Accident]]

@@ -8,9 +8,11 @@ nothing around them but an error that says why a thread cannot start.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
+from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from threading import (
     Condition,
@@ -28,7 +30,11 @@ from typing import TYPE_CHECKING, Any
 from cleaner.errors import OutOfThreadsError
 
 if TYPE_CHECKING:
-    from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+    from concurrent.futures import FIRST_COMPLETED, Future, wait
+
+    from cleaner.base.thread_pool import ThreadPoolExecutor
+
+_LONGEST_WAIT_SECONDS = 1e9  # the system's timers do not take any length
 
 __all__ = [
     "FIRST_COMPLETED",
@@ -36,6 +42,7 @@ __all__ = [
     "Empty",
     "Event",
     "Future",
+    "Latch",
     "Lock",
     "RLock",
     "SimpleQueue",
@@ -45,6 +52,7 @@ __all__ = [
     "current_thread",
     "get_ident",
     "is_held",
+    "join_all",
     "local",
     "main_thread",
     "report_uncaught",
@@ -56,11 +64,48 @@ def __getattr__(name: str) -> object:
     """Load futures and pools when the first is used: they load `logging`, which most commands never need."""
     if name not in __all__:
         raise AttributeError(name)
-    import concurrent.futures
+    found: object
+    if name == "ThreadPoolExecutor":
+        from cleaner.base.thread_pool import ThreadPoolExecutor as found
+    else:
+        import concurrent.futures
 
-    found: object = getattr(concurrent.futures, name)
+        found = getattr(concurrent.futures, name)
     globals()[name] = found  # the next time it is found without a call
     return found
+
+
+class Latch:
+    """
+    Opened once, and then for good. Its callers may be interrupted anywhere.
+
+    `Event` has Python code around a lock, and an interrupt in it leaves the lock held for good: then `set` hangs. Here
+    each caller waits for a lock of its own, which whoever opens the latch only releases.
+    """
+
+    __slots__ = ("_doors", "is_open")
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._doors: list[Lock] = []
+
+    def open(self) -> None:
+        """Let all go on, now and later; a second call does nothing new."""
+        self.is_open = True
+        for door in list(self._doors):
+            with contextlib.suppress(RuntimeError):  # open already
+                door.release()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is open, or so many seconds; tells whether it is."""
+        door = Lock()
+        door.acquire()
+        self._doors.append(door)
+        try:
+            seconds = -1 if timeout is None else min(max(0.0, timeout), _LONGEST_WAIT_SECONDS)
+            return self.is_open or door.acquire(timeout=seconds)
+        finally:
+            self._doors.remove(door)
 
 
 class Thread(threading.Thread):
@@ -73,23 +118,23 @@ class Thread(threading.Thread):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._has_ended, self._process_id = threading.Event(), os.getpid()
+        self._ended, self._process_id = Latch(), os.getpid()
 
     def run(self) -> None:
         """Do the work."""
         try:
             super().run()
         finally:
-            self._has_ended.set()
+            self._ended.open()
 
     def is_alive(self) -> bool:
         """Tell whether it works; in a fork no thread of the parent does."""
-        return self.ident is not None and not self._has_ended.is_set() and os.getpid() == self._process_id
+        return self.ident is not None and not self._ended.is_open and os.getpid() == self._process_id
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until its work has ended, or so many seconds."""
         is_waited_for = self.is_alive() and self is not threading.current_thread()
-        if is_waited_for and not self._has_ended.wait(timeout):
+        if is_waited_for and not self._ended.wait(timeout):
             return
         super().join(timeout)
 
@@ -106,6 +151,24 @@ class Thread(threading.Thread):
             if self.ident is not None:
                 raise  # started before
             raise OutOfThreadsError from error
+
+
+def join_all(threads: Iterable[Thread]) -> BaseException | None:
+    """
+    Wait until threads have ended, even if interrupted: what they work in is given back next.
+
+    Returns:
+        The last interrupt, for the caller to raise.
+    """
+    interrupt: BaseException | None = None
+    while True:
+        try:
+            for thread in threads:
+                if thread.is_alive():
+                    thread.join()
+            return interrupt
+        except BaseException as error:  # noqa: BLE001 - returned
+            interrupt = error
 
 
 def is_held(lock: RLock) -> bool:

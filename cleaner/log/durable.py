@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,6 @@ from cleaner.errors import CleanerError
 
 if TYPE_CHECKING:
     from cleaner.log.flusher import LogFlusher
-
-_LONGEST_WAIT_SECONDS = 1e9  # the system's timers do not take any length
 
 
 @lru_cache(maxsize=1)
@@ -25,7 +22,7 @@ def durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
         A future whose caller may be interrupted anywhere.
 
         `Future` has Python code around a lock, and an interrupt in it leaves the lock held for good. So a caller waits
-        for a lock of its own, which whoever ends the future only releases, in `open`; and what `Future` itself does
+        for a latch, which whoever ends the future only opens, in `open`; and what `Future` itself does
         with that is left to flush threads, which no interrupt reaches: `settle`. Callbacks have a thread of their own.
 
         It cannot be cancelled: nor can the append.
@@ -35,17 +32,16 @@ def durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
             super().__init__()
             self.set_running_or_notify_cancel()
             self._flusher = flusher
-            self._is_open = False
+            self._latch = concurrency.Latch()
             self._error: CleanerError | None = None
-            self._doors: list[concurrency.Lock] = []
             self._callbacks: list[Callable[[Any], object]] = []
             self._is_settled = False
 
         def done(self) -> bool:
-            return self._is_open
+            return self._latch.is_open
 
         def running(self) -> bool:
-            return not self._is_open
+            return not self._latch.is_open
 
         def cancel(self) -> bool:
             return False
@@ -61,31 +57,29 @@ def durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
 
         def exception(self, timeout: float | None = None) -> BaseException | None:
             wait = arguments.seconds("timeout", timeout)
-            if not self._is_open:
+            if not self._latch.is_open:
                 self._flusher.on_wait(wait)
-                self._wait(wait)
+                if not self._latch.wait(wait):
+                    raise TimeoutError
             return self._error
 
         def add_done_callback(self, fn: Callable[[Any], object]) -> None:
             if self._is_settled:
                 self._call_done_callback(fn)
                 return
-            if not self._is_open:
+            if not self._latch.is_open:
                 self._flusher.require_own()
             self._callbacks.append(fn)
             if self._is_settled:
                 self.call_back()
-            elif not self._is_open:
+            elif not self._latch.is_open:
                 self._flusher.hurry()
 
         def open(self, error: CleanerError | None) -> None:
             """Let the waiting callers go on; a second call does nothing new."""
-            if not self._is_open:
+            if not self._latch.is_open:
                 self._error = error
-                self._is_open = True
-            for door in list(self._doors):
-                with contextlib.suppress(RuntimeError):  # open already
-                    door.release()
+            self._latch.open()
 
         def settle(self) -> None:
             """End what `Future` itself keeps, after `open`; a second call does nothing new."""
@@ -113,17 +107,6 @@ def durable_type(base: type[Any]) -> Callable[[LogFlusher], Any]:
                 except BaseException:  # noqa: BLE001 - nobody waits for it
                     concurrency.report_uncaught()
             return False
-
-        def _wait(self, timeout: float | None) -> None:
-            door = concurrency.Lock()
-            door.acquire()
-            self._doors.append(door)
-            try:
-                seconds = -1 if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
-                if not self._is_open and not door.acquire(timeout=seconds):
-                    raise TimeoutError
-            finally:
-                self._doors.remove(door)
 
         def _call_done_callback(self, callback: Callable[[Any], object]) -> None:
             """Call a callback in its caller's own thread, as `Future` does; an interrupt goes on."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cleaner.app import rounds, session
+from cleaner.base import concurrency
 from cleaner.cleaning.map import build_map
 from cleaner.cleaning.passes import transactions
 from cleaner.cleaning.recopy import batch_retention
@@ -272,14 +273,14 @@ def checkpoint_does_not_wait_for_the_last_swap(_: Any, self: GroupEnds, *_args: 
 def errors_of_ends_are_dropped(_: Any, self: GroupEnds, end: Any) -> None:
     """A group whose end failed counts as swapped in."""
     with contextlib.suppress(Exception):
-        end()
+        self._note = end()
 
 
 @breaks(GroupEnds, "wait")
 def groups_end_in_any_order(_: Any, self: GroupEnds) -> None:
     """No group waits for the end of the one before."""
-    if self._after is not None:
-        self._after = None
+    if self._note is not None:
+        self._note = None
 
 
 @breaks(loaded_log.LoadedLog, "replace")
@@ -287,11 +288,12 @@ def swapped_segments_stay_in_the_list(_: Any, self: loaded_log.LoadedLog, *_args
     """After a swap the log goes on with the segments that are gone."""
 
 
-@breaks(GroupEnds, "_join")
-def ends_outlive_an_interrupt(_: Any, thread: Any) -> BaseException | None:
-    """An interrupt does not wait for the end of a group."""
+@breaks(concurrency, "join_all")
+def threads_outlive_an_interrupt(_: Any, threads: Any) -> BaseException | None:
+    """An interrupt does not wait for the end of a group, nor for what else works in the background."""
     try:
-        thread.join()
+        for thread in threads:
+            thread.join()
     except BaseException as error:  # noqa: BLE001 - returned
         return error
     return None

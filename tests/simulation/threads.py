@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from cleaner.base import concurrency
 from tests.simulation.scheduler import Scheduler, Task
 
 
@@ -133,9 +134,9 @@ class SimExecutor:
                 if item is not None:
                     item[0].cancel()
         self._work.put(None)
-        if wait:
-            for thread in self._threads:
-                thread.join()
+        interrupt = concurrency.join_all(self._threads) if wait else None
+        if interrupt is not None:
+            raise interrupt
 
     def __enter__(self) -> SimExecutor:
         return self

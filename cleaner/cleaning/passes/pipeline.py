@@ -135,8 +135,9 @@ class OrderedPipeline(Generic[LaneT]):
             self._drive()
         except BaseException as error:  # noqa: BLE001 - interrupted: raised once all have ended
             self._fail(_BEFORE_ALL_CHUNKS, error)
-        for thread in threads:
-            self._join(thread)
+        interrupt = concurrency.join_all(threads)  # the caller closes files that they may be reading
+        if interrupt is not None:
+            self._fail(_BEFORE_ALL_CHUNKS, interrupt)
         # Lanes may refer to the error, and its traceback to the lanes: a cycle that would keep both in memory until the
         # garbage collector runs.
         self._free.clear()
@@ -147,14 +148,6 @@ class OrderedPipeline(Generic[LaneT]):
                 raise failure
             finally:
                 del failure
-
-    def _join(self, thread: concurrency.Thread) -> None:
-        # Wait for its end, even if interrupted: the caller closes files that the thread may be reading.
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:  # noqa: BLE001 - raised once all have ended
-                self._fail(_BEFORE_ALL_CHUNKS, error)
 
     def _help(self) -> None:
         self._drive(is_helper=True)

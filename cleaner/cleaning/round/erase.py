@@ -22,17 +22,15 @@ import numpy.typing as npt
 
 from cleaner.cleaning.context import RoundContext
 from cleaner.cleaning.passes.lane_memory import LaneMemory
-from cleaner.cleaning.passes.pipeline import threads_of
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.erasure import ErasedRecords, ErasingRecopier, TrialSegment
 from cleaner.cleaning.recopy.verify import verify_cleaned
-from cleaner.cleaning.round.group_end import GroupEnds
+from cleaner.cleaning.round.group_end import GroupEnd, GroupEnds, Note
 from cleaner.cleaning.round.steps import install_group
 from cleaner.config.values import TopicConfig
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.storage.fs.space import require_room
 from cleaner.storage.load.loaded_log import LoadedLog
-from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 from cleaner.storage.swap.swap import replace_segments
 
@@ -89,11 +87,8 @@ class FoundInSegment:
     touched: npt.NDArray[np.int64]
 
 
-Install = Callable[[Segment, CleanedSegment, int], Callable[[], None]]
-"""
-Swaps in the finished output of a segment, with so many threads to remove files; returns what to note of it where the
-recopying of other segments reads.
-"""
+Install = Callable[[Segment, CleanedSegment, int], Note]
+"""Swaps in the finished output of a segment, with so many threads to remove files."""
 
 
 class SegmentEraser:
@@ -199,57 +194,27 @@ class SegmentEraser:
         ends.linger_unless_plenty(fs, segment.directory, segment.size)
         require_room(fs, segment.directory, each.bytes_after + segment.index_bytes + segment.time_index_bytes)
         target = self._target(segment, CleanedSegment)
-        try:
+
+        def recopy() -> GroupEnd:
             recopier.touched = each.touched
             aborts = recopier.recopy([segment], end_offset, target)
-            target.begin()  # here, as it may wait for the end of the one before: an end cannot wait for itself
-            ends.wait()
-            buffers, threads = [lane.buffer for lane in self._lanes], threads_of(self._lanes) + 1
-            if not is_last:
-                buffers, threads = [WindowBuffer()], 1  # the lanes are the next segment's
-            leaves_cache, notes = not recopier.found_cold, list[Callable[[], None]]()
+            leaves_cache = not recopier.found_cold
 
-            def end() -> None:
-                self._finish(each, target, aborts, buffers, leaves_cache=leaves_cache)
-                notes.append(install(segment, target, threads))
+            def finish(buffers: Sequence[WindowBuffer]) -> None:
+                target.finish(aborts, mtime_ns=segment.mtime_ms * 1_000_000)
+                verify_cleaned(
+                    fs,
+                    target,
+                    each.messages_after,
+                    interval_bytes=self._topic.index_interval_bytes,
+                    max_index_bytes=self._topic.segment_index_bytes,
+                    buffers=buffers,
+                    leaves_cache=leaves_cache,
+                )
 
-            def note() -> None:
-                notes[0]()
+            return GroupEnd(finish, partial(install, segment, target))
 
-            if not is_last:
-                ends.begin(target, end, after=note)
-                return
-        except BaseException:
-            if not ends.has(target):  # otherwise its end discards it
-                target.discard()
-            raise
-        end()
-        note()
-
-    def _finish(
-        self,
-        each: FoundInSegment,
-        target: CleanedSegment,
-        aborts: Aborts,
-        buffers: Sequence[WindowBuffer],
-        *,
-        leaves_cache: bool,
-    ) -> None:
-        """Force a segment's output to disk, and read it back."""
-        try:
-            target.finish(aborts, mtime_ns=each.segment.mtime_ms * 1_000_000)
-            verify_cleaned(
-                self._context.fs,
-                target,
-                each.messages_after,
-                interval_bytes=self._topic.index_interval_bytes,
-                max_index_bytes=self._topic.segment_index_bytes,
-                buffers=buffers,
-                leaves_cache=leaves_cache,
-            )
-        except BaseException:
-            target.discard()
-            raise
+        ends.recopy(target, recopy, self._lanes, is_last=is_last)
 
     def _target(self, segment: Segment, kind: type[Target]) -> Target:
         return kind(
@@ -266,7 +231,7 @@ class SegmentEraser:
     def into_log(self, log: LoadedLog) -> Install:
         """Return what swaps a segment of a loaded log in."""
 
-        def install(segment: Segment, target: CleanedSegment, threads: int) -> Callable[[], None]:
+        def install(segment: Segment, target: CleanedSegment, threads: int) -> Note:
             new = install_group(log, [segment], self._context, discard=target.discard, threads=threads)
             return partial(log.replace, [segment], new)
 
@@ -275,7 +240,7 @@ class SegmentEraser:
     def into_directory(self, directory: Path) -> Install:
         """Return what swaps a segment into a directory that is no log: one that keeps old segments."""
 
-        def install(segment: Segment, _target: CleanedSegment, _threads: int) -> Callable[[], None]:
+        def install(segment: Segment, _target: CleanedSegment, _threads: int) -> Note:
             base = segment.base_offset
             still_held = self._context.still_held
             replace_segments(self._context.fs, directory, new_base=base, old_bases=[base], still_held=still_held)

@@ -8,14 +8,37 @@ groups swapped, at most one of them half-way, and none behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from cleaner.base import concurrency
+from cleaner.cleaning.passes.lane_memory import LaneMemory
+from cleaner.cleaning.passes.pipeline import threads_of
+from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.errors import OutOfThreadsError, forget_frames
+from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.storage.fs.file_system import FileSystem
 
 _PLENTY = 4  # times the size of a group: then two groups may be on the disk before old files are removed
+
+Note = Callable[[], None]
+"""Notes, on the caller's thread, what a swap has changed of what the recopying of later groups reads."""
+
+
+@dataclass(frozen=True)
+class GroupEnd:
+    """
+    How a group that is recopied ends.
+
+    Attributes:
+        finish: forces the output to disk and reads it back with these buffers. On an error the output is discarded.
+        install: swaps it in, with so many threads to remove files.
+    """
+
+    finish: Callable[[Sequence[WindowBuffer]], None]
+    install: Callable[[int], Note]
 
 
 class GroupEnds:
@@ -29,7 +52,7 @@ class GroupEnds:
         self._thread: concurrency.Thread | None = None
         self._target: object = None
         self._error: BaseException | None = None
-        self._after: Callable[[], None] | None = None
+        self._note: Note | None = None
         self._last_bytes = 0
         self._lock = concurrency.Lock()
         # Guarded by _lock: whether the last thread has begun its work, and whether it must not.
@@ -44,25 +67,57 @@ class GroupEnds:
             self.wait()
         except BaseException as earlier:
             if self._thread is not None:
-                self._join(self._thread)  # an interrupt came before it was waited for
+                concurrency.join_all([self._thread])  # an interrupt came before it was waited for
             if error is not None and not isinstance(error, Exception):
                 return  # an interrupt
             raise earlier from None
 
-    def begin(self, target: object, end: Callable[[], None], after: Callable[[], None]) -> None:
+    def recopy(
+        self,
+        target: CleanedSegment,
+        recopy: Callable[[], GroupEnd | None],
+        lanes: Sequence[LaneMemory],
+        *,
+        is_last: bool,
+    ) -> None:
+        """
+        Recopy a group, and end it: in the background, unless it is the last one.
+
+        An error before the swap discards the output, and the group is unchanged.
+
+        Args:
+            target: the output.
+            recopy: writes it; returns how it ends, None if the group stays in place.
+            lanes: memory for the end of the last group. The others are recopied with it meanwhile.
+        """
+        try:
+            end = recopy()
+            if end is None:
+                return
+            target.begin()  # here, as it may wait for the end of the group before: an end cannot wait for itself
+            self.wait()
+            if not is_last:
+                self.begin(target, partial(_end, target, end, [WindowBuffer()], 1))
+                return
+        except BaseException:
+            if not self.has(target):  # otherwise its end discards it
+                target.discard()
+            raise
+        # Removing many files mostly waits for the disk: use one thread more than the lanes keep busy.
+        _end(target, end, [lane.buffer for lane in lanes], threads_of(lanes) + 1)()
+
+    def begin(self, target: object, end: Callable[[], Note]) -> None:
         """
         Begin the end of a group; call `wait` before.
 
         Args:
             target: what is ended: from here on it is the end's, if `has` says so.
-            end: what to do in the background; on an error it discards the target.
-            after: called by the caller's thread in `wait`, after a success; changes what the next group's recopying
-                reads.
+            end: what to do in the background; on an error it discards the target. What it returns is called in `wait`.
         """
         self._has_begun = self._is_cancelled = False
         thread = concurrency.Thread(target=self._run, args=(end,), name="cleaner-group-end")
         try:
-            self._thread, self._target, self._after = thread, target, after
+            self._thread, self._target = thread, target
             thread.start()
         except OutOfThreadsError:
             self._run(end)
@@ -71,20 +126,20 @@ class GroupEnds:
             with self._lock:
                 self._is_cancelled = not self._has_begun
             if self._is_cancelled:
-                self._thread = self._target = self._after = None
+                self._thread = self._target = None
             raise
 
     def has(self, target: object) -> bool:
         """Tell whether the end of a target is under way, or was."""
         return self._target is target
 
-    def _run(self, end: Callable[[], None]) -> None:
+    def _run(self, end: Callable[[], Note]) -> None:
         with self._lock:
             if self._is_cancelled:
                 return
             self._has_begun = True
         try:
-            end()
+            self._note = end()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._error = error
 
@@ -108,25 +163,23 @@ class GroupEnds:
         """Wait for the end that is under way, if there is one. Raises its error."""
         if self._thread is None:
             return
-        interrupt = self._join(self._thread)
+        interrupt = concurrency.join_all([self._thread])
         self._thread = None
         error, self._error = self._error, None
-        after, self._after = self._after, None
-        if error is None and after is not None:
-            after()
+        note, self._note = self._note, None
+        if note is not None:
+            note()
         if error is not None:
             forget_frames(error)
             raise error
         if interrupt is not None:
             raise interrupt
 
-    @staticmethod
-    def _join(thread: concurrency.Thread) -> BaseException | None:
-        """Wait for a thread, even if interrupted: it works in the partition. Returns the interrupt."""
-        interrupt = None
-        while thread.is_alive():
-            try:
-                thread.join()
-            except BaseException as error:  # noqa: BLE001 - returned
-                interrupt = error
-        return interrupt
+
+def _end(target: CleanedSegment, end: GroupEnd, buffers: Sequence[WindowBuffer], threads: int) -> Note:
+    try:
+        end.finish(buffers)
+    except BaseException:
+        target.discard()
+        raise
+    return end.install(threads)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from cleaner.base.key_views import key_view_of
 from cleaner.base.model import Removed
@@ -30,7 +31,7 @@ from cleaner.cleaning.map.build_map import MapBuilder, MapEnd
 from cleaner.cleaning.offset_map import OffsetMap
 from cleaner.cleaning.passes.damage import NO_DAMAGE, DamagedBatch, KnownDamage
 from cleaner.cleaning.passes.lane_memory import LaneMemory, borrowed_lanes
-from cleaner.cleaning.passes.pipeline import lanes_for, threads_of
+from cleaner.cleaning.passes.pipeline import lanes_for
 from cleaner.cleaning.recopy.batch_retention import ActiveProducers
 from cleaner.cleaning.recopy.cleaned_segment import CleanedSegment
 from cleaner.cleaning.recopy.expected_output import ExpectedOutput
@@ -41,7 +42,7 @@ from cleaner.cleaning.recopy.retained import CopyCounts
 from cleaner.cleaning.recopy.survivors import MapSurvivors
 from cleaner.cleaning.recopy.verify import verify_cleaned
 from cleaner.cleaning.round.find_damage import find_damage
-from cleaner.cleaning.round.group_end import GroupEnds
+from cleaner.cleaning.round.group_end import GroupEnd, GroupEnds, Note
 from cleaner.cleaning.round.steps import (
     groups_of,
     install_group,
@@ -51,13 +52,12 @@ from cleaner.cleaning.round.steps import (
     settle_before_swaps,
     unread_indexes,
 )
-from cleaner.cleaning.round.unread import NewKeys, UnreadSegments
+from cleaner.cleaning.round.unread import UnreadSegments
 from cleaner.config.values import CleanerConfig, TopicConfig
 from cleaner.format.parallel_reader import WindowBuffer
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.survivor_rule import survivor_rule_of
 from cleaner.storage.load.loaded_log import LoadedLog
-from cleaner.storage.segment.indexes import Aborts
 from cleaner.storage.segment.segment import Segment
 
 
@@ -299,7 +299,8 @@ class _GroupCleaning:
             before_write=lambda: self._require_room(group),
             after_copy=self._after_copy,
         )
-        try:
+
+        def recopy() -> GroupEnd | None:
             messages_before = self.recopier.counts.messages_written - self.recopier.uncounted
             keys = self.unread.begin(group)
             aborts = self.recopier.recopy(group, log.end_of(group), target, keys)
@@ -307,32 +308,35 @@ class _GroupCleaning:
             if target.equals_source(aborts):
                 self.bytes_in_place += target.size
                 self.unread.left_in_place(group)
-                return
+                return None
             new_keys = self.unread.changes(group)
-            target.begin()  # here, as it may wait for the end of the group before: an end cannot wait for itself
-            self.ends.wait()
-            # Removing many files mostly waits for the disk: use one thread more than the lanes keep busy.
-            buffers, threads = [lane.buffer for lane in self.lanes], threads_of(self.lanes) + 1
-            if not is_last:
-                buffers, threads = [WindowBuffer()], 1  # the lanes are the next group's
-            leaves_cache, installed = not self.recopier.found_cold, list[Segment]()
+            leaves_cache = not self.recopier.found_cold
 
-            def end() -> None:
-                installed.append(self._end(group, target, aborts, messages, leaves_cache, buffers, threads, new_keys))
+            def finish(buffers: Sequence[WindowBuffer]) -> None:
+                target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
+                if context.verify:
+                    verify_cleaned(
+                        context.fs,
+                        target,
+                        messages,
+                        interval_bytes=topic.index_interval_bytes,
+                        max_index_bytes=topic.segment_index_bytes,
+                        buffers=buffers,
+                        leaves_cache=leaves_cache,
+                        damage=self.damage,
+                        facts=new_keys.written,
+                    )
 
-            def note() -> None:
-                log.replace(group, installed[0])
-                self.unread.replaced(installed[0], new_keys)
+            def install(threads: int) -> Note:
+                return partial(note, install_group(log, group, context, discard=target.discard, threads=threads))
 
-            if not is_last:
-                self.ends.begin(target, end, after=note)
-                return
-        except BaseException:
-            if not self.ends.has(target):  # otherwise its end discards it
-                target.discard()
-            raise
-        end()
-        note()
+            def note(new: Segment) -> None:
+                log.replace(group, new)
+                self.unread.replaced(new, new_keys)
+
+            return GroupEnd(finish, install)
+
+        self.ends.recopy(target, recopy, self.lanes, is_last=is_last)
 
     def _after_copy(self, size: int) -> None:
         self.context.check_done()
@@ -343,35 +347,3 @@ class _GroupCleaning:
         context = self.context
         self.ends.linger_unless_plenty(context.fs, self.log.directory, sum(segment.size for segment in group))
         self.room.require_room(context.fs, group)
-
-    def _end(
-        self,
-        group: Sequence[Segment],
-        target: CleanedSegment,
-        aborts: Aborts,
-        messages: int,
-        leaves_cache: bool,
-        buffers: Sequence[WindowBuffer],
-        threads: int,
-        new_keys: NewKeys,
-    ) -> Segment:
-        """Force a group's output to disk, read it back, and swap it in; returns the new segment."""
-        topic, context = self.topic, self.context
-        try:
-            target.finish(aborts, mtime_ns=group[-1].mtime_ms * 1_000_000)
-            if context.verify:
-                verify_cleaned(
-                    context.fs,
-                    target,
-                    messages,
-                    interval_bytes=topic.index_interval_bytes,
-                    max_index_bytes=topic.segment_index_bytes,
-                    buffers=buffers,
-                    leaves_cache=leaves_cache,
-                    damage=self.damage,
-                    facts=new_keys.written,
-                )
-        except BaseException:
-            target.discard()
-            raise
-        return install_group(self.log, group, context, discard=target.discard, threads=threads)

@@ -308,29 +308,29 @@ class _Round:
         under_way: deque[tuple[GroupWork, concurrency.Future[GroupResult]]] = deque()
         total_bytes = sum(work.group.size for work in job.works)
         done_bytes = sum(work.group.size for work in job.works[: progress.swapped])
-        pool = concurrency.ThreadPoolExecutor(self._options.groups_in_flight, thread_name_prefix="cleaner-bulk")
-        try:
-            while waiting or under_way:
-                while waiting and len(under_way) < self._options.groups_in_flight:
-                    if not self._has_room(job, [work for work, _ in under_way] + [waiting[0]]):
-                        break
-                    work = waiting.popleft()
-                    task = pool.submit(self._jobs.recopy, settings, job.rules, work, self._name)
-                    under_way.append((work, task))
-                    if work.group.number == job.damaged:
-                        waiting.clear()  # it will fail, and nothing after it is swapped in
-                work, task = under_way[0]
-                result = self._result_of(task, partial(self._context.progress, "copy", done_bytes, total_bytes))
-                if result.error is None and work.group.number == job.damaged and job.damage is not None:
-                    raise from_value(dict(job.damage))
-                progress = self._install(work, result, progress)
-                under_way.popleft()
-                done_bytes += work.group.size
-                self._context.progress("copy", done_bytes, total_bytes)
-        finally:
-            if under_way:
-                self._jobs.cancel(self._name)
-            pool.shutdown(cancel_futures=True)
+        most = self._options.groups_in_flight
+        with concurrency.ThreadPoolExecutor(most, thread_name_prefix="cleaner-bulk") as pool:
+            try:
+                while waiting or under_way:
+                    while waiting and len(under_way) < most:
+                        if not self._has_room(job, [work for work, _ in under_way] + [waiting[0]]):
+                            break
+                        work = waiting.popleft()
+                        task = pool.submit(self._jobs.recopy, settings, job.rules, work, self._name)
+                        under_way.append((work, task))
+                        if work.group.number == job.damaged:
+                            waiting.clear()  # it will fail, and nothing after it is swapped in
+                    work, task = under_way[0]
+                    result = self._result_of(task, partial(self._context.progress, "copy", done_bytes, total_bytes))
+                    if result.error is None and work.group.number == job.damaged and job.damage is not None:
+                        raise from_value(dict(job.damage))
+                    progress = self._install(work, result, progress)
+                    under_way.popleft()
+                    done_bytes += work.group.size
+                    self._context.progress("copy", done_bytes, total_bytes)
+            finally:
+                if under_way:
+                    self._jobs.cancel(self._name)
         return progress
 
     def _has_room(self, job: Job, works: Sequence[GroupWork]) -> bool:

@@ -195,11 +195,8 @@ def share_out(
             started.append(other)
     for first in (0, *range(1 + len(started), shares)):
         run(first)
-    for other in started:
-        while other.is_alive():
-            try:
-                other.join()
-            except BaseException as error:  # noqa: BLE001 - an interrupt waits until no thread works on the files
-                failures.append(error)
+    interrupt = concurrency.join_all(started)
     if failures:
         raise failures[0]
+    if interrupt is not None:
+        raise interrupt

@@ -1,7 +1,7 @@
 """
 Threads that run one at a time, the next drawn at random: every schedule can be repeated, and a deadlock is detected.
 
-A `Schedule` replaces the module `threading` in the module under test. Threads switch where a lock is taken or
+A `Schedule` replaces the module `concurrency` in the module under test. Threads switch where a lock is taken or
 released, and wherever the test calls `pause`.
 """
 
@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+
+from cleaner.base import concurrency
 
 
 class Deadlock(AssertionError):
@@ -24,6 +26,8 @@ class Schedule:
         seed: of the random choice. Half of the seeds let one thread run as long as it can, so that the others are late.
         interrupt_at: the number of the pause at which the thread that created the schedule is interrupted.
     """
+
+    join_all = staticmethod(concurrency.join_all)
 
     def __init__(self, seed: int, interrupt_at: int | None = None) -> None:
         self._rng = random.Random(seed)

@@ -12,7 +12,7 @@ import pytest
 
 import cleaner
 from cleaner.base import concurrency
-from cleaner.cleaning.round.group_end import GroupEnds
+from cleaner.cleaning.round.group_end import GroupEnds, Note
 from cleaner.errors import CleanerError, LogDirOfflineError
 from cleaner.storage.fs.file_system import FileSystem
 from tests.support.log_builder import LogBuilder, write_log_dir
@@ -187,12 +187,12 @@ def test_block_waits_for_the_last_end_and_raises_its_error() -> None:
     """What follows the block, such as the checkpoint, is not done; the caller's part is left out."""
     ended: list[str] = []
 
-    def fail() -> None:
+    def fail() -> Note:
         ended.append("end")
         raise OSError("planted")
 
     with pytest.raises(OSError, match="planted"), GroupEnds() as ends:
-        ends.begin("target", fail, after=lambda: ended.append("after"))
+        ends.begin("target", fail)
     assert ended == ["end"]
 
 
@@ -200,12 +200,13 @@ def test_interrupt_of_the_block_waits_for_the_end() -> None:
     """The thread works in the partition: nobody may go on there before it has ended."""
     may_end, ended = threading.Event(), threading.Event()
 
-    def end() -> None:
+    def end() -> Note:
         may_end.wait(PATIENCE_S)
         ended.set()
+        return lambda: None
 
     with pytest.raises(KeyboardInterrupt), GroupEnds() as ends:
-        ends.begin("target", end, after=lambda: None)
+        ends.begin("target", end)
         threading.Timer(0.05, may_end.set).start()
         raise KeyboardInterrupt
     assert ended.is_set()
@@ -230,16 +231,17 @@ def test_interrupt_of_a_start_leaves_no_thread_without_an_owner(
     """A thread that runs already is waited for, and has the target; one that does not never does."""
     may_end, ended, owned = threading.Event(), [], []
 
-    def end() -> None:
+    def end() -> Note:
         may_end.wait(PATIENCE_S)
         ended.append("end")
+        return lambda: None
 
     monkeypatch.setattr(concurrency, "Thread", _Interrupted)
     monkeypatch.setattr(_Interrupted, "runs_first", runs_first)
     threading.Timer(0.1, may_end.set).start()
     with pytest.raises(KeyboardInterrupt), GroupEnds() as ends:
         try:
-            ends.begin("target", end, after=lambda: None)
+            ends.begin("target", end)
         finally:
             owned.append(ends.has("target"))
     assert (ended == ["end"], owned) == (runs_first, [runs_first])
@@ -248,16 +250,20 @@ def test_interrupt_of_a_start_leaves_no_thread_without_an_owner(
 def test_end_is_done_at_once_where_no_thread_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error, too, is raised by the next wait."""
 
-    def fail() -> None:
+    def end() -> Note:
+        done.append("end")
+        return lambda: done.append("note")
+
+    def fail() -> Note:
         raise CleanerError("the disk failed")
 
     start_no_more_threads(monkeypatch)
     done: list[str] = []
     with GroupEnds() as ends:
-        ends.begin("target", lambda: done.append("end"), after=lambda: done.append("after"))
+        ends.begin("target", end)
         ends.linger()
         ends.wait()
-        ends.begin("target", fail, after=lambda: done.append("never"))
+        ends.begin("target", fail)
         with pytest.raises(CleanerError, match="the disk failed"):
             ends.wait()
-    assert done == ["end", "after"]
+    assert done == ["end", "note"]

@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: %(default)s)")
     parser.add_argument("--focus", choices=FOCUSES, help="what all of them are to have")
-    parser.add_argument("--defect", choices=sorted(DEFECTS), help="plant a defect")
+    parser.add_argument("--defect", choices=sorted(DEFECTS), metavar="NAME", help="plant a defect: see --defects")
     parser.add_argument("--defects", action="store_true", help="list the planted defects")
     parser.add_argument("--teeth", action="store_true", help="find each planted defect")
     options = parser.parse_args()

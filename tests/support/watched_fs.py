@@ -123,8 +123,17 @@ class WatchedFileSystem(FileSystem):
         with disk_errors(path):
             self.before(Operation("create", path))
         file = self._watched(super().create(path, like=like))
-        self.after(Operation("create", path, os.fstat(file.fileno()).st_ino))
+        if like is None:
+            self._note_created(file)
         return file
+
+    def _take_ownership(self, file: File, like: Path) -> None:
+        """Note the file first: others see it already, and if this fails it is removed."""
+        self._note_created(file)
+        super()._take_ownership(file, like)
+
+    def _note_created(self, file: File) -> None:
+        self.after(Operation("create", file.path, os.fstat(file.fileno()).st_ino))
 
     def _watched(self, file: File) -> File:
         return WatchedFile(file.path, file.handle, self)

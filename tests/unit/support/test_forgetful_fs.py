@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cleaner.errors import LogDirOfflineError
 from cleaner.storage.fs.file_system import File, FileSystem
 from tests.support.forgetful_fs import ForgetfulFileSystem
 from tests.support.power_cut import FORGOTTEN_MTIME_NS, SECTOR, DiskState
@@ -262,6 +263,17 @@ def test_directory_renamed_unsynced_may_have_its_old_name(tmp_path: Path) -> Non
     assert _all(fs) == [{"t-0-delete/a": b"a", "t-0-delete/b": b"b"}, {"t-0/a": b"a", "t-0/b": b"b"}]
     fs.fsync_dir(tmp_path)
     assert _all(fs) == [{"t-0-delete/a": b"a", "t-0-delete/b": b"b"}]
+
+
+def test_file_that_was_made_and_failed_to_be_made_like_another_was_there_and_goes(tmp_path: Path) -> None:
+    """Between the two another process can find it, and remove it."""
+    fs = ForgetfulFileSystem(tmp_path)
+    with pytest.raises(LogDirOfflineError):
+        fs.create(tmp_path / "a", like=tmp_path / "missing")
+    assert [operation.kind for operation in fs.journal] == ["create", "remove"]
+    fs.create(tmp_path / "b", like=None).close()
+    fs.create(tmp_path / "c", like=tmp_path / "b").close()
+    assert [operation.path.name for operation in fs.journal[2:]] == ["b", "c"]
 
 
 def test_directory_removed_unsynced_may_come_back(tmp_path: Path) -> None:

@@ -120,10 +120,11 @@ class Life:
             if self.report.lives > _MOST_LIVES:
                 raise Wrong(f"the writer did not come through in {_MOST_LIVES} lives")
             self._live()
+            # First, as the cut may bring back a name, and with it a damaged file.
+            self._restore_power()
             if self._failed_opens > 2:
                 self._world.disk.trouble = None  # the operator has repaired it
                 self._bench.topics.repair(self._world.disk)
-            self._restore_power()
             if self._plan.rests:
                 self._rest()
         self._heal()

@@ -6,8 +6,9 @@ import math
 import re
 from typing import NamedTuple
 
+from cleaner.base import arguments
 from cleaner.base.sizes import parse_size
-from cleaner.errors import ConfigError
+from cleaner.errors import ConfigError, UsageError, shortened
 
 LISTEN_KEY = "cleaner.http.listen"
 LOG_DIR_RATES_KEY = "cleaner.log.dir.io.max.bytes.per.second"
@@ -130,3 +131,12 @@ def checked_survivor(text: str) -> str:
     if text not in (OFFSET_SURVIVES, TIMESTAMP_SURVIVES) and not is_header:
         raise ConfigError(SURVIVOR_KEY, text, "must be offset, timestamp or header:NAME, such as header:version")
     return text
+
+
+def given_survivor(survivor: object) -> str:
+    """Return a caller's argument of this name, if it is such a text. Raises UsageError."""
+    text = arguments.text("survivor", survivor)
+    try:
+        return checked_survivor(text)
+    except ConfigError as error:
+        raise UsageError(f"survivor is {shortened(text)}: {error.reason}") from error

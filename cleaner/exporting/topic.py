@@ -21,6 +21,7 @@ from cleaner.app.options import CallContext
 from cleaner.base import arguments
 from cleaner.base.model import TopicPartition
 from cleaner.base.remote_path import is_remote
+from cleaner.config.forms import given_survivor
 from cleaner.errors import LogDirLockedError, UnknownTopicError, UsageError, forget_frames
 from cleaner.exporting.manifest import (
     DIRECTORY,
@@ -111,7 +112,7 @@ def export(
     options = ExportOptions(
         arguments.one_of("form", form, (*FORMS, ICEBERG)),
         arguments.flag("changes", changes),
-        arguments.text("survivor", survivor),
+        survivor,
     )
     name, place = arguments.text("topic", topic), arguments.path("target", target)
     context = CallContext.of(files_for(fs, directory), None, None, check_done)
@@ -131,6 +132,7 @@ def export_topic(
             import pyiceberg.table  # noqa: F401
         except ImportError:
             raise UsageError("an Iceberg table needs pyiceberg: pip install 'kafka-log-cleaner[iceberg]'") from None
+    given_survivor(options.survivor)
     fs = context.fs
     require_log_dir(fs, log_dir)
     topics = Topics(fs, [LogDir(fs, log_dir)], context.clock)

@@ -23,8 +23,8 @@ from cleaner.base import arguments, concurrency
 from cleaner.base.clock import Clock, SystemClock
 from cleaner.base.closing import Closing
 from cleaner.base.model import TopicPartition
-from cleaner.config.forms import checked_survivor
-from cleaner.errors import ConfigError, LogClosedError, OffsetOutOfRangeError, UnknownTopicError, UsageError, shortened
+from cleaner.config.forms import given_survivor
+from cleaner.errors import LogClosedError, OffsetOutOfRangeError, UnknownTopicError
 from cleaner.log.broadcast import Broadcast
 from cleaner.log.columns import Columns
 from cleaner.log.epochs import EpochEnd, LeaderEpochs
@@ -242,10 +242,7 @@ class LogReader(Closing):
             UsageError: no such survivor rule.
         """
         arguments.one_of("isolation", isolation, _ISOLATIONS)
-        try:
-            rule = survivor_rule_of(checked_survivor(arguments.text("survivor", survivor)))
-        except ConfigError as error:
-            raise UsageError(f"survivor is {shortened(survivor)}: {error.reason}") from error
+        rule = survivor_rule_of(given_survivor(survivor))
         return take_latest(self._files, self._open_view, isolation, rule)
 
     def table(self, directory: Path | str | None = None) -> Table:

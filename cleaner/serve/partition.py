@@ -152,6 +152,8 @@ class Partition:
             generation = self._files.generation()
             stable = view.last_stable_offset if committed else None
             start, high_watermark = view.log_start_offset, view.high_watermark
+            if stable is not None:
+                stable = max(start, stable)  # retention may have raised the log start since
             found = Reach(start, max(start, high_watermark), stable, generation)
             self._reaches[committed] = (now, found)
         return found

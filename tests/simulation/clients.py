@@ -339,6 +339,9 @@ def read_committed(bench: Bench, fs: SimFiles | None, topic: str, pause: float, 
         oracle = bench.topics.of_record(topic, shown[0][3]) if shown else oracle
     if oracle.rots.has_hit(".txnindex") or oracle.rots.has_hit("-offset-checkpoint"):
         return  # nothing but these says what is aborted, and from where to where the log is
+    # What has expired since is in the checkpoint before its segments go.
+    start = _log_start(bench, topic, oracle)
+    expected = {at: sent for at, sent in expected.items() if at >= start}
     if read is _latest and is_up:  # else the truth may be that of a topic made since
         expected = _last_values(oracle, expected)
     is_told = fs is not None and read in (

@@ -191,7 +191,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     tombstones = flag(texts, "includeTombstones")
     if tombstones and not latest:
         raise UsageError("includeTombstones=true goes with latestPerKey=true; other reads show all tombstones anyway")
-    if given_survivor(texts["survivor"]) and not latest:
+    if has_own_survivor(texts["survivor"]) and not latest:
         raise UsageError("survivor goes with latestPerKey=true; other reads show all records anyway")
     bad_batches = choice(texts, "badBatches", ("fail", "skip", "report"))
     given = {key.lower() for key in options}
@@ -235,7 +235,7 @@ def flag(texts: Mapping[str, str], name: str) -> bool:
     return choice({name: texts[name].lower()}, name, ("true", "false")) == "true"
 
 
-def given_survivor(text: str) -> bool:
+def has_own_survivor(text: str) -> bool:
     """Tell whether a survivor rule is not the default. Raises UsageError for what is none."""
     try:
         return checked_survivor(text) != OFFSET_SURVIVES

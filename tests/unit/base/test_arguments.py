@@ -445,9 +445,12 @@ def test_producer_of_a_manager_and_offsets_refuse_what_they_cannot_use(manager: 
 
 
 @pytest.mark.parametrize("name", [*FUNCTIONS, "LogManager"])
-def test_function_refuses_what_it_cannot_use(name: str, manager: LogManager, tmp_path: Path) -> None:
-    """Commands' calls and openings, of a log dir that is closed."""
+def test_function_refuses_what_it_cannot_use(
+    name: str, manager: LogManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands' calls and openings, of a log dir that is closed. Nothing is made, neither there nor where one is."""
     manager.close()
+    monkeypatch.chdir(tmp_path)
     before = files_below(tmp_path)
     first = {"LogManager": "log_dirs", "serve_log_dirs": "log_dirs", "replay": "before"}.get(name, "log_dir")
     usual = {first: tmp_path / "logs", **({"after": tmp_path / "logs"} if name == "replay" else USUAL.get(name, {}))}

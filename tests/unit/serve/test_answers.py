@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -12,15 +13,18 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
+from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import ListenError, LogChangedError, UsageError
 from cleaner.log.manager import LogManager
 from cleaner.log.record import Record
+from cleaner.read.directory_view import DirectoryView
 from cleaner.serve import catalog as served_catalog
 from cleaner.serve.api import load_apis
 from cleaner.serve.codes import READ_ONLY, Code
-from cleaner.serve.partition import FileRecords
+from cleaner.serve.partition import FileRecords, Partition
 from cleaner.storage.files.kafka_uuid import parse_uuid
+from cleaner.storage.fs.file_system import FileSystem
 from tests.support.batch_builder import Producer
 from tests.support.log_builder import START_MS, TOPIC_ID, LogBuilder, write_log_dir
 from tests.support.served import serving
@@ -66,6 +70,28 @@ def offsets_in(fetched: Any) -> list[int]:
         batch = records.next_batch()
         found += [] if batch.is_control_batch else [record.offset for record in batch]
     return found
+
+
+def test_last_stable_offset_is_not_below_a_log_start_that_rises_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer of committed records is told of no end in front of the log (R-407)."""
+    log = LogBuilder(PRICES)
+    log.append(("k0", "v0"), ("k1", "v1"), producer=Producer(7, 0, 0, transactional=True))
+    log.roll()
+    log.append(("k2", "v2"))
+    write_log_dir(tmp_path, log)
+    real: property = vars(DirectoryView)["last_stable_offset"]
+
+    def last_stable_offset(view: DirectoryView) -> int:
+        found: int = real.__get__(view)
+        (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\nprices 0 2\n")
+        return found
+
+    monkeypatch.setattr(DirectoryView, "last_stable_offset", property(last_stable_offset))
+    with contextlib.closing(Partition(FileSystem(), tmp_path, PRICES, SystemClock(), tmp_path)) as partition:
+        reach = partition.reach(committed=True)
+    assert (reach.start, reach.last_stable, reach.high_watermark) == (2, 2, 3)
 
 
 def test_versions(client: WireClient) -> None:

@@ -5,7 +5,7 @@ The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `veri
 `recover`, `export` and `warm` do what the commands of the same names do, `check_replicas` what `check --replicas`,
 `who` what `plan --who` and `replay` what `verify --as` does; `serve_log_dirs` is `serve` for a `with` block;
 `LogManager` opens log dirs for writing, `open_reader` a partition for reading. Each is loaded when first used, so that
-`import cleaner` costs nothing. Errors are in `cleaner.errors`.
+`import cleaner` costs next to nothing. Errors are in `cleaner.errors`.
 
     report = cleaner.clean("/var/lib/kafka", "prices-0", {"cleanup.policy": "compact"})
     report.end_offset, report.bytes_written
@@ -17,7 +17,13 @@ The front door for libraries. `clean`, `plan`, `explain`, `check`, `gaps`, `veri
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
+
+from cleaner.base.concurrency import undisturbed as _undisturbed
 
 if TYPE_CHECKING:
     from cleaner import errors as errors
@@ -126,20 +132,50 @@ _ROOMS = {
     "verification.gaps.reasons": "GapReason",
     "verification.proof.erased.certificate": "Certificate",
 }
+# What a first call would load besides, in the caller's thread, where an interrupt could leave it in pieces for good.
+_CALLED = {
+    "Sampling": "cleaning.estimate.estimate cleaning.estimate.packing",
+    "check": "app.check_log_dir",
+    "check_replicas": "app.replicas",
+    "clean": "app.clean_log_dir cleaning.round.round",
+    "erase": "app.erase_log_dir",
+    "explain": "app.plan_log_dir",
+    "export": "exporting.forms exporting.changes spark.source.arrow",
+    "gaps": "app.gaps_log_dir",
+    "open_reader": "log.table storage.lock.partition_lock",
+    "plan": "app.plan_log_dir",
+    "prove_erased": "app.erasure_proof",
+    "recover": "app.recover_log_dir format.batch storage.segment.index_builder storage.swap.split",
+    "replay": "app.replay_log_dirs",
+    "undo": "app.undo_clean format.batch storage.segment.index_builder",
+    "verify": "app.verify_log_dirs",
+    "warm": "cleaning.round.warm_up",
+    "who": "app.who_log_dir",
+}
 _HOME = {name: f"cleaner.{room}" for room, names in _ROOMS.items() for name in names.split()}
 
 __all__ = sorted([*_HOME, "errors"])
 
 
+@cache
+def _room(name: str) -> ModuleType:
+    """Load the room of a public name, and what its first call would load, where no interrupt reaches that."""
+
+    def load() -> ModuleType:
+        room = import_module(_HOME[name])
+        for called in _CALLED.get(name, "").split():
+            with suppress(ImportError):  # not on this system, or not installed: the call says so
+                import_module(f"cleaner.{called}")
+        return room
+
+    return _undisturbed(load)
+
+
 def __getattr__(name: str) -> object:
     """Load a public name from the room it lives in (PEP 562)."""
-    import importlib
-
-    if name == "errors":
-        return importlib.import_module("cleaner.errors")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    return getattr(_room(name), name)
 
 
 def __dir__() -> list[str]:

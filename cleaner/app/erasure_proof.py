@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from cleaner.app.options import CallContext
+from cleaner.base.concurrency import undisturbed
 from cleaner.base.json_values import JsonValue, WrongValueError, from_json
 from cleaner.base.remote_path import any_path
 from cleaner.errors import CleanerError, CleaningAborted, UsageError
@@ -226,7 +227,7 @@ def _version(package: str) -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version(package)
+        return undisturbed(lambda: version(package))  # it imports more
     except PackageNotFoundError:
         return "unknown"  # from sources that were not installed
 

@@ -9,10 +9,11 @@ nothing around them but an error that says why a thread cannot start.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from threading import (
     Condition,
@@ -25,7 +26,7 @@ from threading import (
     local,
     main_thread,
 )
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleaner.errors import OutOfThreadsError
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from concurrent.futures import FIRST_COMPLETED, Future, wait
 
     from cleaner.base.thread_pool import ThreadPoolExecutor
+
+Result = TypeVar("Result")
 
 _LONGEST_WAIT_SECONDS = 1e9  # the system's timers do not take any length
 
@@ -56,6 +59,7 @@ __all__ = [
     "local",
     "main_thread",
     "report_uncaught",
+    "undisturbed",
     "wait",
 ]
 
@@ -64,13 +68,8 @@ def __getattr__(name: str) -> object:
     """Load futures and pools when the first is used: they load `logging`, which most commands never need."""
     if name not in __all__:
         raise AttributeError(name)
-    found: object
-    if name == "ThreadPoolExecutor":
-        from cleaner.base.thread_pool import ThreadPoolExecutor as found
-    else:
-        import concurrent.futures
-
-        found = getattr(concurrent.futures, name)
+    home = "cleaner.base.thread_pool" if name == "ThreadPoolExecutor" else "concurrent.futures"
+    found: object = getattr(undisturbed(lambda: importlib.import_module(home)), name)
     globals()[name] = found  # the next time it is found without a call
     return found
 
@@ -151,6 +150,35 @@ class Thread(threading.Thread):
             if self.ident is not None:
                 raise  # started before
             raise OutOfThreadsError from error
+
+
+def undisturbed(work: Callable[[], Result]) -> Result:
+    """
+    Load something where no interrupt reaches: for the main thread by another one, which goes on if the wait ends early.
+
+    Python's imports and numba do not stand an interrupt. It leaves numba, numpy or asyncio in pieces, and no later
+    import mends them; or the main thread keeps a lock, for which any other thread waits forever.
+    """
+    if current_thread() is not main_thread():
+        return work()
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            errors.append(error)
+
+    try:
+        thread = Thread(target=run, name="cleaner-loading")
+        thread.start()
+    except OutOfThreadsError:
+        return work()
+    thread.join()
+    if errors:
+        raise errors.pop()  # or the error and this frame would refer to each other
+    return results[0]
 
 
 def join_all(threads: Iterable[Thread]) -> BaseException | None:

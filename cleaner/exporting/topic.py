@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ import numpy as np
 
 from cleaner.app.options import CallContext
 from cleaner.base import arguments
+from cleaner.base.concurrency import undisturbed
 from cleaner.base.model import TopicPartition
 from cleaner.base.remote_path import is_remote
 from cleaner.config.forms import given_survivor
@@ -129,7 +131,7 @@ def export_topic(
         raise UsageError("export needs pyarrow: pip install 'kafka-log-cleaner[export]'") from None
     if options.form == ICEBERG:
         try:
-            import pyiceberg.table  # noqa: F401
+            undisturbed(lambda: [import_module(name) for name in ("pyiceberg.table", "cleaner.exporting.iceberg")])
         except ImportError:
             raise UsageError("an Iceberg table needs pyiceberg: pip install 'kafka-log-cleaner[iceberg]'") from None
     given_survivor(options.survivor)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numba
+import numpy.ma  # noqa: F401 - or numba does at the first call of a kernel, where an interrupt could reach it
 
+from cleaner.base.concurrency import undisturbed
 from cleaner.kernels.cache import KernelCache
 from cleaner.kernels.places import cache_places
 from cleaner.kernels.target import TARGET
@@ -46,6 +49,9 @@ def jit(function: Callable, *, inlined: bool = False) -> Callable:
     if function.__closure__ is None and function.__module__.rpartition(".")[0] == __package__:
         kernel._cache = KernelCache(function)  # as `cache=True` does, with a cache of ours
         _KEPT.append(kernel)
+    # What numba's dispatcher calls for types of arguments that it has not seen yet.
+    make = kernel._compile_for_args
+    kernel._compile_for_args = lambda *arguments: undisturbed(partial(make, *arguments))
     return kernel
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from cleaner.base import concurrency
-from cleaner.errors import LogWriteError, OutOfThreadsError
+from cleaner.errors import LogWriteError
 
 _OURS = f"{__name__.partition('.')[0]}."
 _LOGS = f"{_OURS}log."
@@ -33,27 +33,9 @@ def load_all() -> None:
     """
     Load all that is otherwise loaded at its first use, modules and kernels: a third of a second in a process.
 
-    An interrupt in there leaves Python's import lock with the main thread for good, or numba in pieces. Then any other
-    thread that loads something waits forever, and closing with it. So it is done here, and in a thread of its own,
-    which no interrupt reaches.
+    Other threads may wait for a lock that an interrupted import has, and closing waits for them.
     """
-    errors: list[BaseException] = []
-
-    def load() -> None:
-        try:
-            _load()
-        except BaseException as error:  # noqa: BLE001 - the caller raises it
-            errors.append(error)
-
-    try:
-        thread = concurrency.Thread(target=load, name="cleaner-loading")
-        thread.start()
-    except OutOfThreadsError:
-        load()
-    else:
-        thread.join()
-    if errors:
-        raise errors[0]
+    concurrency.undisturbed(_load)
 
 
 def _load() -> None:

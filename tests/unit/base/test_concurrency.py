@@ -20,7 +20,7 @@ from tests.support.no_threads import start_no_more_threads
 
 def test_names_of_the_door_are_the_standard_library_s_own_objects() -> None:
     """The door costs nothing: a lock made through it is a lock of `threading`, and so are all others."""
-    ours = {"is_held", "join_all", "report_uncaught", "Latch", "Thread", "ThreadPoolExecutor"}
+    ours = {"is_held", "join_all", "report_uncaught", "undisturbed", "Latch", "Thread", "ThreadPoolExecutor"}
     for name in sorted(set(concurrency.__all__) - ours):
         own = next(getattr(home, name) for home in (threading, queue, concurrent.futures) if hasattr(home, name))
         assert getattr(concurrency, name) is own
@@ -78,6 +78,26 @@ def test_threads_are_all_joined_though_interrupts_keep_coming() -> None:
         interrupt = concurrency.join_all([*threads, concurrency.Thread()])
     assert isinstance(interrupt, KeyboardInterrupt)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_undisturbed_work_goes_on_though_the_wait_is_interrupted() -> None:
+    ended = threading.Event()
+    with pytest.raises(KeyboardInterrupt), interrupted_after(0.05):
+        concurrency.undisturbed(lambda: (time.sleep(0.3), ended.set()))
+    assert ended.wait(60)
+
+
+def test_undisturbed_work_gives_its_result_or_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other threads, which no interrupt reaches, do it themselves; and so does the main one without another."""
+    working = concurrency.undisturbed(concurrency.current_thread)
+    assert working is not concurrency.main_thread()
+    with pytest.raises(ZeroDivisionError):
+        concurrency.undisturbed(lambda: 1 // 0)
+    with concurrency.ThreadPoolExecutor(1) as pool:
+        here = pool.submit(concurrency.current_thread).result()
+        assert pool.submit(concurrency.undisturbed, concurrency.current_thread).result() is here
+    start_no_more_threads(monkeypatch)
+    assert concurrency.undisturbed(concurrency.current_thread) is concurrency.main_thread()
 
 
 @pytest.mark.parametrize("cancel_futures", [False, True])

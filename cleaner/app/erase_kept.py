@@ -77,7 +77,7 @@ class KeptErasure:
     @property
     def unknown_files(self) -> list[str]:
         """Names of which nothing is known."""
-        own = (names.KEPT_MANIFEST, names.KEPT_MANIFEST + UNFINISHED)
+        own = (names.KEPT_MANIFEST, names.KEPT_MANIFEST + UNFINISHED, names.UNDONE_MANIFEST)
         found = [name for name in self._fs.list_dir(self.directory) if name not in own and not is_group_name(name)]
         return found + [f"{place.name}/{name}" for place in self.places for name in left_overs(self._fs, place).unknown]
 

@@ -155,6 +155,8 @@ class Keeper:
                 f"{self._directory}: keeps segments of another log, or older ones of this log; undo or remove "
                 "those, or keep these in another directory"
             )
+        # Of an earlier undo: these files are not undone. Its removal is durable with the manifest that is saved next.
+        self._fs.remove(self._directory / names.UNDONE_MANIFEST)
         return file, found
 
     def _keep(self, group: Sequence[Segment]) -> None:

@@ -4,13 +4,14 @@
     1. everything is checked: the kept files, the segments that replaced them, the active segment
     2. the cleaner checkpoint is set back: from here on the range counts as dirty, which is always safe
     3. group by group, the last one swapped first, the old segments replace the new one (`swap_apart.py`)
-    4. the manifest is removed, and then the kept files
+    4. the manifest gets the name of an undone one, the kept files are removed, and then it
 
 The last one goes first because an expired tombstone of a later group has deleted records of an earlier one. If the
 earlier group were put back first, a crash would leave the records without the tombstone, and a deleted key would
 return.
 
-A crash leaves each group new or old; the same command finishes. Kafka's loader accepts the state after any crash.
+A crash leaves each group new or old; the same command finishes, and says which partitions were undone already. Kafka's
+loader accepts the state after any crash.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from cleaner.base.model import TopicPartition
 from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError, as_value
 from cleaner.settings.sources import Sources
 from cleaner.state.kept_manifest import KeptGroup, KeptPartition, is_group_name, manifest
-from cleaner.state.state_file import BadStateError
+from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
@@ -48,6 +49,7 @@ class UndoReport:
     Attributes:
         partition: as its directory is named.
         log_dir: where.
+        was_undone: an earlier undo, which was interrupted, had put everything back.
         groups: how many were put back; groups that were never swapped, or were put back before, do not count.
         segments, bytes: of the `.log` files put back.
         checkpoint: the line in `cleaner-offset-checkpoint` now; None for none.
@@ -59,6 +61,7 @@ class UndoReport:
     segments: int
     bytes: int
     checkpoint: int | None
+    was_undone: bool = False
 
 
 def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
@@ -70,7 +73,7 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
         UndoRefusedError: a manifest is damaged.
     """
     there = _manifests(fs, kept_dir)
-    found = {kept.log_dir for _, kept in there if kept is not None}
+    found = {kept.log_dir for _, kept, _ in there if kept is not None}
     if len(found) == 1:
         return Path(found.pop())
     if not found and there:
@@ -79,7 +82,8 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
         raise UsageError(
             f"{kept_dir}: keeps one partition's segments; name the directory above, {real_path(kept_dir).parent}"
         )
-    what = "segments of several log dirs" if found else "no segments; `clean --keep-old` fills it"
+    none = "no segments; `clean --keep-old` fills it, and an undo that has ended leaves it empty"
+    what = "segments of several log dirs" if found else none
     raise UsageError(f"{kept_dir}: keeps {what}")
 
 
@@ -105,38 +109,59 @@ def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterat
                 "first (cleaner recover)"
             )
         found = session.log_dir.listing()
-        for directory, kept in _manifests(fs, kept_dir):
+        for directory, kept, is_undone in _manifests(fs, kept_dir):
             if kept is None:
                 yield Refusal(directory.name, as_value(_without_manifest(directory)))
                 continue
             (name,) = parse_names([kept.partition])
-            yield attempt(name, directory, partial(_undo, session, found, name, directory, kept))
+            if is_undone:
+                yield attempt(name, directory, partial(_finish, session, name, directory, kept))
+            else:
+                yield attempt(name, directory, partial(_undo, session, found, name, directory, kept))
 
 
 def _without_manifest(directory: Path) -> UndoRefusedError:
     """Return the error for kept segments of which nothing says where they were."""
     reason = (
         "there is none beside the kept segments, so nothing says where they belong: bring it back from a copy. A crash "
-        "at the end of an undo, or before the first swap of a round, leaves them so, too: then the log is as it was "
-        f"before the round, and {quote(str(directory))} can be removed"
+        "before the first swap of a round leaves them so, too: then the log is as it was before the round, and "
+        f"{quote(str(directory))} can be removed"
     )
     return UndoRefusedError(directory / names.KEPT_MANIFEST, reason)
 
 
-def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition | None]]:
-    """Return the directories that keep a partition's segments, with the manifest; None if it is not there."""
+def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition | None, bool]]:
+    """
+    Return the directories that keep a partition's segments, with the manifest, and whether they are undone.
+
+    The manifest is None if it is not there.
+    """
     if not kept_dir.is_dir():
         raise UsageError(f"{kept_dir}: {'not a directory' if kept_dir.exists() else 'no such directory'}")
-    found: list[tuple[Path, KeptPartition | None]] = []
-    for name in fs.list_dirs(kept_dir):
-        file = manifest(fs, kept_dir / name)
-        try:
-            kept = file.peek()
-        except BadStateError as error:
-            raise UndoRefusedError(file.path, str(error)) from error
-        if kept is not None or any(map(is_group_name, fs.list_dirs(kept_dir / name))):
-            found.append((kept_dir / name, kept))
+    found: list[tuple[Path, KeptPartition | None, bool]] = []
+    for directory in (kept_dir / name for name in fs.list_dirs(kept_dir)):
+        if (kept := _read(manifest(fs, directory))) is not None:
+            found.append((directory, kept, False))
+        elif (kept := _read(manifest(fs, directory, names.UNDONE_MANIFEST))) is not None:
+            found.append((directory, kept, True))
+        elif any(map(is_group_name, fs.list_dirs(directory))):
+            found.append((directory, None, False))
     return found
+
+
+def _read(file: StateFile[KeptPartition]) -> KeptPartition | None:
+    try:
+        return file.peek()
+    except BadStateError as error:
+        raise UndoRefusedError(file.path, str(error)) from error
+
+
+def _finish(session: Session, name: TopicPartition, kept_dir: Path, kept: KeptPartition) -> UndoReport:
+    """Remove what an undo has left that was interrupted when all was put back; the log may have moved on since."""
+    with session.context.fs.hold(kept_dir):
+        _remove_undone(session.context.fs, kept_dir)
+    line = session.log_dir.cleaner_offsets.get(name)
+    return UndoReport(str(name), kept.log_dir, 0, 0, 0, line, was_undone=True)
 
 
 def _undo(
@@ -163,7 +188,8 @@ def _undo_held(
     _check_active(log, kept)
     todo = _groups_to_undo(context.fs, log, kept_dir, kept)
     log.settle(context.fs, partial(session.swapping, name))
-    if session.log_dir.cleaner_offsets.get(name) != kept.checkpoint:
+    has_moved = session.log_dir.cleaner_offsets.get(name) != kept.checkpoint
+    if has_moved:
         with session.partition_lock(name):
             log.require_in_place()
             session.put_cleaner_offset(name, kept.checkpoint)
@@ -176,7 +202,8 @@ def _undo_held(
     _put_back_snapshots(context.fs, directory, kept_dir, kept)
     _forget(context.fs, kept_dir)
     logs = [file for group in todo for file in group.old_logs.values()]
-    return UndoReport(str(name), kept.log_dir, len(todo), len(logs), sum(file.bytes for file in logs), kept.checkpoint)
+    size, was_undone = sum(file.bytes for file in logs), not todo and not has_moved
+    return UndoReport(str(name), kept.log_dir, len(todo), len(logs), size, kept.checkpoint, was_undone)
 
 
 def _check_active(log: LoadedLog, kept: KeptPartition) -> None:
@@ -252,21 +279,30 @@ def _put_back_snapshots(fs: FileSystem, directory: Path, kept_dir: Path, kept: K
 
 def _forget(fs: FileSystem, kept_dir: Path) -> None:
     """
-    Remove the kept files, the manifest first: without it the files have no meaning.
+    Remove the kept files; first the manifest says that they are undone.
 
     Durably: once records are appended, a manifest that a power cut has brought back would have `clean --keep-old`
     refuse the directory.
+    """
+    fs.rename(kept_dir / names.KEPT_MANIFEST, kept_dir / names.UNDONE_MANIFEST)
+    fs.fsync_dir(kept_dir)
+    _remove_undone(fs, kept_dir)
+
+
+def _remove_undone(fs: FileSystem, kept_dir: Path) -> None:
+    """
+    Remove kept files that are undone, and last what says so.
 
     Files of a group that a crash kept out of the manifest are removed too. Files that belong to no segment stay.
     """
-    fs.remove(kept_dir / names.KEPT_MANIFEST)
-    fs.fsync_dir(kept_dir)
     for name in fs.list_dirs(kept_dir):
         if is_group_name(name):
             files = fs.list_files(kept_dir / name)
             fs.remove_all(kept_dir / name, [file for file in files if names.parse_file_name(file) is not None])
             _remove_if_empty(fs, kept_dir / name)
+    fs.fsync_dir(kept_dir)  # else kept files could come back without it
     fs.remove(kept_dir / (names.KEPT_MANIFEST + UNFINISHED))
+    fs.remove(kept_dir / names.UNDONE_MANIFEST)
     _remove_if_empty(fs, kept_dir)
 
 

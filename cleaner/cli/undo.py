@@ -24,7 +24,8 @@ SUMMARY = "undo a cleaning from the segments that clean --keep-old kept"
 DESCRIPTION = """\
 Puts back the segments that `cleaner clean --keep-old DIR` has kept in DIR, and the earlier cleaner checkpoint. A log
 that was appended to or cleaned since is refused, with what has changed, and stays untouched. As safe against crashes
-as cleaning: each group of segments is the new one or the old ones, and the same command finishes the work.
+as cleaning: each group of segments is the new one or the old ones, and the same command finishes the work, and says
+which partitions were undone already.
 
 Segments that were put back are removed from DIR. The log dir must not be in use by a broker."""
 
@@ -34,7 +35,8 @@ examples:
   cleaner undo /var/lib/kafka-kept
 
 exit status:
-  0  put back      1  some partition was refused, the others are done
+  0  put back, or undone already
+  1  some partition was refused, the others are done
   2  usage      75  the log dir is in use      78  a bad setting"""
 
 
@@ -75,6 +77,7 @@ def _show(outcomes: Iterable[UndoReport | Refusal], form: str) -> int:
             print(json_line("undo", outcome))
         else:
             restored = f"{counted(outcome.segments, 'segment')} put back ({human_bytes(outcome.bytes)})"
+            restored = "undone already" if outcome.was_undone else restored
             line = "none" if outcome.checkpoint is None else str(outcome.checkpoint)
             say(f"{outcome.partition}: {restored}, cleaner checkpoint {line}")
     return code

@@ -18,6 +18,9 @@ The manifest of `clean --keep-old` for a partition: the segments that rounds rep
     }
 
 A group is recorded before it is swapped: the last one may never have been swapped.
+
+Once all is put back the manifest is called `undone.json`, until the kept files are removed: it tells what an undo has
+left behind from kept files whose manifest was lost.
 """
 
 from __future__ import annotations
@@ -89,11 +92,11 @@ def is_group_name(name: str) -> bool:
     return len(name) == GROUP_DIGITS and name.isdigit()
 
 
-def manifest(fs: FileSystem, directory: Path) -> StateFile[KeptPartition]:
-    """Return the manifest in a directory that keeps a partition's segments."""
+def manifest(fs: FileSystem, directory: Path, name: str = names.KEPT_MANIFEST) -> StateFile[KeptPartition]:
+    """Return the manifest in a directory that keeps a partition's segments, or the one of an undo that has ended."""
     return StateFile(
         fs,
-        directory / names.KEPT_MANIFEST,
+        directory / name,
         format_name="cleaner-kept-segments",
         version=VERSION,
         read=_read,

@@ -107,11 +107,33 @@ def test_kept_segments_are_hard_links(log_dir: Path, tmp_path: Path, run: Run) -
     assert (tmp_path / "kept" / "topic-0" / "000001" / FIRST).stat().st_ino == inode
 
 
-def _append(log_dir: Path) -> None:
-    log = keyed_log()
+class Stop(BaseException):
+    """The process is killed."""
+
+
+def stop_at(patch: pytest.MonkeyPatch, directory: Path, calls: int) -> None:
+    """Have the process killed before one of the calls that remove something in a directory."""
+    count = 0
+
+    def stopping(real: Callable[..., object]) -> Callable[..., object]:
+        def call(fs: FileSystem, path: Path, *rest: object) -> object:
+            nonlocal count
+            count += directory in (path, *path.parents)
+            if count >= calls:
+                raise Stop
+            return real(fs, path, *rest)
+
+        return call
+
+    for name in ("remove", "remove_all", "remove_dir"):
+        patch.setattr(FileSystem, name, stopping(getattr(FileSystem, name)))
+
+
+def _append(log_dir: Path, partition: str = "topic-0") -> None:
+    log = keyed_log(partition)
     log.append(("k9", "new"))
     name = "00000000000000000060.log"
-    (log_dir / "topic-0" / name).write_bytes(log.files()[name])
+    (log_dir / partition / name).write_bytes(log.files()[name])
 
 
 def _clean_again(log_dir: Path) -> None:
@@ -211,6 +233,44 @@ def test_undo_whose_manifest_has_gone_says_so_and_puts_back_the_others(log_dir: 
     assert (code, f"name the directory above, {kept.resolve()}" in "".join(err.split("\n  "))) == (2, True)
     assert run("undo", kept)[0] == 0
     assert everything(log_dir) == before
+
+
+def test_undo_again_after_a_stop_in_its_last_step_says_so_and_finishes(
+    log_dir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever in the removal of kept files it stopped, and though records have come since; then all is gone."""
+    kept = tmp_path / "kept"
+    for calls in range(1, 5):
+        assert run("clean", log_dir, "topic-0", "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+        assert len(contents(kept)) > 2
+        with monkeypatch.context() as patch:
+            stop_at(patch, kept / "topic-1", calls)
+            with pytest.raises(Stop):
+                cleaner.undo(kept)
+        assert list(kept.glob("topic-1/*"))
+        if calls == 4:
+            _append(log_dir, "topic-1")
+        code, out, err = run("undo", kept)
+        assert (code, err, out.splitlines()) == (0, "", ["topic-1: undone already, cleaner checkpoint none"])
+        assert list(kept.iterdir()) == []
+    code, _, err = run("undo", kept)
+    assert (code, "keeps no segments" in err) == (2, True)
+
+
+def test_kept_files_beside_the_mark_of_an_earlier_undo_are_not_undone(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    """A power cut may bring the mark back; if the next manifest is then lost, the kept files are the only ones."""
+    kept = tmp_path / "kept"
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    mark = kept / "topic-0" / "undone.json"
+    shutil.copy(kept / "topic-0" / "manifest.json", tmp_path / "mark")
+    assert run("undo", kept)[0] == 0
+    mark.parent.mkdir()
+    shutil.move(tmp_path / "mark", mark)
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    assert not mark.exists()
+    (kept / "topic-0" / "manifest.json").unlink()
+    assert run("undo", kept)[0] != 0
+    assert (kept / "topic-0" / "000001" / FIRST).exists()
 
 
 def test_undo_of_a_partition_that_has_gone_is_refused_and_puts_back_the_others(

@@ -377,15 +377,15 @@ class Operators(Questions):
         self._judge(bench.topics.names)
 
     def _put_back(self, kept: Path, fs: SimFiles) -> None:
-        """Undo the rounds whose old segments are there; what is left beside no manifest needs none, and is refused."""
+        """Undo the rounds whose old segments are there; what a round has left beside no manifest is refused."""
         if not list(kept.glob(f"*/{names.KEPT_MANIFEST}")):
             return
         with contextlib.closing(undo_clean(kept, self._sources, self._context(fs))) as outcomes:
             for outcome in outcomes:
                 if not isinstance(outcome, Refusal):
                     continue
-                has_manifest = (kept / outcome.partition / names.KEPT_MANIFEST).exists()
-                if has_manifest or not isinstance(outcome.error, UndoRefusedError):
+                own = (kept / outcome.partition / name for name in (names.KEPT_MANIFEST, names.UNDONE_MANIFEST))
+                if any(path.exists() for path in own) or not isinstance(outcome.error, UndoRefusedError):
                     raise outcome.error
 
     def _undo_with_damage(self, fs: SimFiles) -> None:

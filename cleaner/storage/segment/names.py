@@ -49,6 +49,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 TRANSACTIONAL_IDS = "cleaner-transactional-ids"
 KEPT_MANIFEST = "manifest.json"
+UNDONE_MANIFEST = "undone.json"
 
 REMOTE_LOG_INDEX_CACHE = "remote-log-index-cache"
 METADATA_TOPIC = "__cluster_metadata"

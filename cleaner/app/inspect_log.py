@@ -16,7 +16,7 @@ from cleaner.app.options import HighWatermark
 from cleaner.app.session import Session
 from cleaner.base.model import TopicPartition
 from cleaner.config.values import TopicConfig
-from cleaner.policy.cleanable import Cleanable, cleanable
+from cleaner.policy.cleanable import Cleanable, cleanable, may_hold_transactions
 from cleaner.read.log_end import RecoveredEnd, recovered_end
 from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, LogSummary, summarize
@@ -112,7 +112,7 @@ def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
         log_end_offset=end.log_end_offset,
     )
     found = _found(place, log)
-    if found.cleanable_bytes or log.segments[-1].base_offset > found.first_dirty_offset:
+    if may_hold_transactions(log, found):
         # Transactions that begin after the range that is cleanable without them do not matter.
         transactions = OpenTransactions(fs, place.directory, files, place.use, log)
         log = transactions.with_last_stable(log, found.first_uncleanable_offset, _MAX_WALKS)

@@ -6,7 +6,8 @@ Three layers, each used only when the one before gives a reason:
 1. the times of the directory, and size and times of the active segment: two system calls. Any other file of a log that
    changes is created, renamed or removed, which changes the directory;
 2. a listing, which gives segments, sizes and snapshots; with the checkpoints it says how much is dirty *at most*;
-3. only for a log that might be due: files are opened, to read timestamps and find open transactions.
+3. only for a log with something dirty below its active segment: files are opened, to find open transactions and, if
+   timestamps matter, to read those.
 
 What an operator changes in place, such as an older segment that `cp` overwrites, does not show in layer 1. So now and
 then a look is made afresh, without anything remembered.
@@ -30,8 +31,8 @@ from cleaner.config.values import TopicConfig
 from cleaner.daemon.log_status import LogStatus
 from cleaner.daemon.topic_settings import WatchedTopicSettings
 from cleaner.errors import CleanerError, describe
-from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment, has_clean_section
-from cleaner.policy.due import earliest_dirty_timestamp_ms, judge, overdue_ms, watches_time
+from cleaner.policy.cleanable import Cleanable, cleanable, first_young_segment, has_clean_section, may_hold_transactions
+from cleaner.policy.due import earliest_dirty_timestamp_ms, watches_time
 from cleaner.policy.reasons import Reason
 from cleaner.policy.retention import Limit, daemon_limits, find_expired
 from cleaner.policy.sections import sections_of
@@ -354,12 +355,9 @@ class WatchedLog:
         earliest_ms = None
         if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
             earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
-        delay_ms = overdue_ms(earliest_ms, topic.max_compaction_lag_ms, at.now_ms)
-        # A log that is not due with every transaction decided is not due with an open one either, unless it is for
-        # want of anything dirty. What an interrupted swap leaves is unknown until a load settles it.
-        is_due = judge(found, delay_ms, topic.min_cleanable_dirty_ratio).is_due
+        # What an interrupted swap leaves is unknown until a load settles it.
         is_unsettled = at.use is Use.CLOSED and self._files.temporary_files.unfinished > 0
-        if (is_due or self._may_be_quiet(at, log, found, topic)) and not is_unsettled:
+        if (may_hold_transactions(log, found) or self._may_be_quiet(at, log, found, topic)) and not is_unsettled:
             log = self._summary(at, lines, log_end_offset=self._log_end(at))
             log = self._with_last_stable(at, log, found.first_uncleanable_offset)
             found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)

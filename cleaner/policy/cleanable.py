@@ -20,6 +20,8 @@ from cleaner.policy.log_views import CleanableLog, SegmentView
 if TYPE_CHECKING:
     from cleaner.config.values import TopicConfig
 
+_LAST_STABLE = "last stable offset"
+
 
 @dataclass(frozen=True)
 class Cleanable:
@@ -35,7 +37,8 @@ class Cleanable:
         uncleanable_bytes: log bytes from `first_uncleanable_offset` on.
         force_checkpoint: the checkpoint was outside the log and must be set to `first_dirty_offset` in any case.
         bounded_by: the bound that ends the range: `active segment`, `high watermark`, `last stable offset` (an open
-            transaction) or `min.compaction.lag.ms`; of equal ones the first in the order of `bounds_of`.
+            transaction) or `min.compaction.lag.ms`; of equal ones, and of those below the range, the first in the order
+            of `bounds_of`, the last stable offset last.
     """
 
     JSON_PROPERTIES: ClassVar[tuple[str, ...]] = ("ratio",)
@@ -89,7 +92,9 @@ def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now
     force_checkpoint = not log.log_start_offset <= first_dirty_offset <= log.log_end_offset
     if force_checkpoint:
         first_dirty_offset = log.log_start_offset
-    lowest = min(bounds_of(log, first_dirty_offset, topic.min_compaction_lag_ms, now_ms), key=lambda b: b.offset)
+    bounds = bounds_of(log, first_dirty_offset, topic.min_compaction_lag_ms, now_ms)
+    # Whoever does not load the log looks for transactions only as far as the other bounds leave something dirty.
+    lowest = min(bounds, key=lambda each: (max(first_dirty_offset, each.offset), each.name == _LAST_STABLE))
     bound = max(first_dirty_offset, lowest.offset)
     below_active = non_active_from(segments, bound)
     first_uncleanable_offset = (below_active[0] if below_active else segments[-1]).base_offset
@@ -103,6 +108,15 @@ def cleanable(log: CleanableLog, checkpoint: int | None, topic: TopicConfig, now
         force_checkpoint=force_checkpoint,
         bounded_by=lowest.name,
     )
+
+
+def may_hold_transactions(log: CleanableLog, found: Cleanable) -> bool:
+    """
+    Tell whether an open transaction may shorten a range that was found as if every transaction was decided.
+
+    One that begins in the active segment never does, and none begins below the first dirty offset.
+    """
+    return found.first_dirty_offset < log.segments[-1].base_offset
 
 
 def range_of_round(log: CleanableLog, found: Cleanable, topic: TopicConfig, now_ms: int) -> Cleanable:
@@ -145,7 +159,7 @@ def bounds_of(log: CleanableLog, first_dirty_offset: int, min_lag_ms: int, now_m
     bounds = [
         Bound("active segment", log.segments[-1].base_offset),
         Bound("high watermark", log.high_watermark),
-        Bound("last stable offset", log.last_stable_offset),
+        Bound(_LAST_STABLE, log.last_stable_offset),
     ]
     young = first_young_segment(log, first_dirty_offset, min_lag_ms, now_ms)
     if young is not None:

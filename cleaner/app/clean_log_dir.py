@@ -153,6 +153,7 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
     began = time.monotonic()
     session, options = job.session, job.options
     session.check_done()
+    session.require_one_directory(topic_partition, directory)
     resolved = session.topic(topic_partition, directory)
     verdict = standing(resolved, is_named=job.is_named, trust_default=session.settings.trusts_default_policy)
     if not verdict.is_allowed:

@@ -129,6 +129,7 @@ class _View:
                 entry = replace(entry, segments=len(files.segments), bytes=sum(s.size for s in files.segments))
                 resolved = self.session.topic(self.topic_partition, self.directory)
                 entry = self._describe(entry, resolved)
+                self.session.require_one_directory(self.topic_partition, self.directory)
                 return self._judge(entry, resolved, files)
 
         try:

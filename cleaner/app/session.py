@@ -21,6 +21,7 @@ from cleaner.errors import (
     CleanerError,
     CleaningAborted,
     LogDirLockedError,
+    UncleanableError,
     UsageError,
     WriterWaitingError,
     as_value,
@@ -35,7 +36,7 @@ from cleaner.storage.fs.file_system import FileSystem, once_each, real_path
 from cleaner.storage.lock.lock_probe import LockHolder, probe
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock, acquire_for_cleaning
 from cleaner.storage.lock.partition_lock import checkpoint_lock, partition_lock
-from cleaner.storage.log_dir import LogDir, OffsetKind, Use, find_conflicts
+from cleaner.storage.log_dir import Conflict, LogDir, OffsetKind, Use, find_conflicts
 from cleaner.storage.segment.generation import raise_generation
 from cleaner.storage.segment.names import LOCK, LOG, PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
@@ -78,6 +79,7 @@ class Session:
         lock: None if nothing is going to be changed.
         given: settings of the process that are not defaults, with their origin; may be left empty.
         key_index_dir: of key indexes; None: rounds read everything.
+        conflicts: partitions that other log dirs of the broker claim, too (D-14).
     """
 
     log_dir: LogDir
@@ -87,6 +89,13 @@ class Session:
     lock: LogDirLock | None = None
     given: Mapping[str, Given] = field(default_factory=dict)
     key_index_dir: KeyIndexDir | None = None
+    conflicts: Sequence[Conflict] = ()
+
+    def require_one_directory(self, topic_partition: TopicPartition, directory: Path) -> None:
+        """Raise UncleanableError if another log dir of the broker has a directory of the partition, too."""
+        for conflict in self.conflicts:
+            if conflict.topic_partition == topic_partition and conflict.why_not_cleaned:
+                raise UncleanableError(directory, conflict.why_not_cleaned)
 
     @property
     def beside_writer(self) -> bool:
@@ -192,10 +201,11 @@ def open_session(
         directory = LogDir(fs, log_dir)
         directory.check()
         settings = SettingsResolver(fs, directory.path, sources)
-        for warning in (*settings.warnings, *_conflicts(directory, settings)):
+        for warning in settings.warnings:
             context.warn(warning)
+        conflicts = _conflicts(directory, settings, context.warn)
         throttle = IoThrottle(settings.cleaner.io_max_bytes_per_second, context.clock)
-        yield Session(directory, settings, context, throttle, lock, settings.process_values)
+        yield Session(directory, settings, context, throttle, lock, settings.process_values, conflicts=conflicts)
 
 
 def _one_at_a_time(check_done: Callable[[], None]) -> Callable[[], None]:
@@ -209,23 +219,24 @@ def _one_at_a_time(check_done: Callable[[], None]) -> Callable[[], None]:
     return check
 
 
-def _conflicts(log_dir: LogDir, settings: SettingsResolver) -> list[str]:
+def _conflicts(log_dir: LogDir, settings: SettingsResolver, warn: Callable[[str], None]) -> list[Conflict]:
     """
-    Return conflicts with other log dirs of the same broker (D-14), if the configuration names this one.
+    Return conflicts between log dirs of the same broker (D-14), if the configuration names this one, and warn of them.
 
     One that cannot be read keeps no other from being worked on.
     """
     paths = [real_path(path) for path in once_each(map(Path, settings.cleaner.log_dirs))]
     if log_dir.path not in paths:
         return []
-    faults: list[str] = []
 
     def note(error: CleanerError | OSError) -> None:
         if not isinstance(getattr(error, "cause", error), FileNotFoundError | NotADirectoryError):
-            faults.append(f"not searched for the same partitions: {error}")
+            warn(f"not searched for the same partitions: {error}")
 
     conflicts = find_conflicts([LogDir(log_dir.fs, path) for path in paths], note)
-    return [*faults, *map(str, conflicts)]
+    for conflict in conflicts:
+        warn(str(conflict))
+    return conflicts
 
 
 def require_unlocked(fs: FileSystem, log_dir: Path) -> None:

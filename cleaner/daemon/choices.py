@@ -8,9 +8,9 @@ all logs is kept until something it depends on changes.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from cleaner.base.clock import Clock
 from cleaner.base.mistakes import did_you_mean
@@ -30,6 +30,7 @@ from cleaner.policy.selection_context import Horizons, LogDirFacts, LogFacts, Se
 from cleaner.policy.states import Event, PartitionState, PartitionStates, Phase
 from cleaner.settings import windows_of
 from cleaner.state.quarantine import Quarantine
+from cleaner.storage.log_dir import conflicts_of
 
 
 class Choices:
@@ -91,7 +92,7 @@ class Choices:
         """Take over the looks; a log that was worked on since its log dir's look began has to be looked at again."""
         before, self.looks = self.looks, dict(looks)
         if before.keys() != looks.keys() or any(look.logs is not before[path].logs for path, look in looks.items()):
-            self._take_logs([log for look in looks.values() for log in look.logs])
+            self._take_logs()
         self._behind = frozenset().union(*(look.behind for look in looks.values()))
         self._stale_since_ns = {
             tp: ns
@@ -102,11 +103,13 @@ class Choices:
         self.invalidate()
         self._end_jobs_without_work()
 
-    def _take_logs(self, logs: Sequence[LogStatus]) -> None:
-        homes = Counter(log.partition for log in logs)
-        self._logs = {
-            (log.partition, log.log_dir): log if homes[log.partition] == 1 else _with_two_homes(log) for log in logs
-        }
+    def _take_logs(self) -> None:
+        self._logs = {(log.partition, log.log_dir): log for look in self.looks.values() for log in look.logs}
+        directories = {Path(path): {log.partition for log in look.logs} for path, look in self.looks.items()}
+        for conflict in conflicts_of(directories, {}):
+            for path in map(str, conflict.log_dirs):
+                alone = self._logs[conflict.topic_partition, path].left_alone(conflict.why_not_cleaned)
+                self._logs[conflict.topic_partition, path] = alone
         self._forget_gone()
 
     def next_log(self) -> tuple[LogStatus, LogFacts] | None:
@@ -321,11 +324,3 @@ def _is_partition_name(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _with_two_homes(log: LogStatus) -> LogStatus:
-    """
-    Return a log that is left alone because another log dir has its partition too (D-14): which is right is unknown.
-    """
-    error = "its partition has a directory in more than one of log.dirs; a broker would not start"
-    return log.left_alone(error)

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import enum
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -378,9 +380,24 @@ class Conflict(NamedTuple):
     droppable: tuple[Path, ...]
 
     def __str__(self) -> str:
+        return f"{self.topic_partition} has {self._claims()}"
+
+    def _claims(self) -> str:
         places = " and ".join(str(path) for path in self.log_dirs)
-        thing = "a directory" if self.what == "directory" else f"a line in {self.what}"
-        return f"{self.topic_partition} has {thing} in {places}"
+        return f"{'a directory' if self.what == 'directory' else f'a line in {self.what}'} in {places}"
+
+    @property
+    def why_not_cleaned(self) -> str:
+        """
+        Why the partition is left alone; empty: it is not, as only a line of a checkpoint is there twice.
+
+        No broker starts with two directories, and one of them is old, or a copy. Until the operator has removed that,
+        neither loses anything to a round: then the two can still be compared.
+        """
+        if self.what != "directory":
+            return ""
+        why = "a broker would not start, and which is right is unknown; move one away"
+        return f"its partition has {self._claims()}: {why}"
 
 
 def find_conflicts(
@@ -428,10 +445,8 @@ def conflicts_of(
 
 
 def _claimed_twice(
-    claims: Mapping[Path, Iterable[TopicPartition]],
+    claims: Mapping[Path, Set[TopicPartition]],
 ) -> list[tuple[TopicPartition, tuple[Path, ...]]]:
-    by_partition: dict[TopicPartition, list[Path]] = {}
-    for path, partitions in claims.items():
-        for topic_partition in partitions:
-            by_partition.setdefault(topic_partition, []).append(path)
-    return [(tp, tuple(paths)) for tp, paths in sorted(by_partition.items()) if len(paths) > 1]
+    counts = Counter(chain.from_iterable(claims.values()))
+    twice = sorted(tp for tp, count in counts.items() if count > 1)
+    return [(tp, tuple(path for path, partitions in claims.items() if tp in partitions)) for tp in twice]

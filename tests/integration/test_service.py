@@ -78,7 +78,7 @@ def test_logs_that_cannot_be_looked_at_are_not_well(tmp_path: Path, logs: Path, 
     (problem,) = [each for each in problems_of(shown) if "memory" not in each.words]
     many = 4 if case == "two homes" else 2
     assert problem.words.startswith(f"a-0 and {many - 1} more cannot be read: ")
-    assert ("more than one of log.dirs" if case == "two homes" else "segment.bytes=garbage") in problem.words
+    assert ("has a directory in" if case == "two homes" else "segment.bytes=garbage") in problem.words
     assert problem.command == "cleaner explain a-0"
     assert shown.counts.standings["unreadable" if case == "two homes" else "bad_setting"] == many
     assert all(view.error not in view.why for view in shown.logs if view.error)

@@ -17,10 +17,11 @@ from cleaner.app.doctor import Grade
 from cleaner.app.doctor_log_dir import examine_log_dir
 from cleaner.app.options import CallContext, CleanOptions
 from cleaner.app.plan_log_dir import plan_log_dir
-from cleaner.app.reports import Skipped
+from cleaner.app.reports import CleanReport, Refusal, Skipped
 from cleaner.base.clock import StillClock
 from cleaner.base.model import TopicPartition
 from cleaner.cli.main import main
+from cleaner.config.values import CleanerConfig
 from cleaner.daemon.choices import Choices
 from cleaner.daemon.snapshot import Counts, LogView
 from cleaner.daemon.views import log_view
@@ -244,20 +245,53 @@ def test_log_dir_without_logs_needs_no_recovery(tmp_path: Path) -> None:
     assert list(clean_log_dir(log_dir, None, Sources(), CleanOptions(), CallContext.of(now_ms=NOW_MS))) == []
 
 
+def test_partition_in_two_log_dirs_is_left_alone_by_all_in_the_same_words(
+    tmp_path: Path,
+) -> None:
+    """D-14, R-105: by name, too. The others are cleaned, and a future copy in the other log dir is no second one."""
+    dirs = [tmp_path / "one", tmp_path / "two"]
+    write_log_dir(dirs[0], *map(keyed_log, ("twice-0", "alone-0", "moving-0")))
+    write_log_dir(dirs[1], *map(keyed_log, ("twice-0", "other-0")))
+    shutil.copytree(dirs[0] / "moving-0", dirs[1] / f"moving-0.{'0' * 32}-future")
+    given = Sources(config={**SETTINGS, "cleaner.trust.default.policy": "true", "log.dirs": ",".join(map(str, dirs))})
+    words = f"a directory in {dirs[0]} and {dirs[1]}: a broker would not start"
+    choices = Choices(StillClock(NOW_MS), Quarantine(FileSystem(), tmp_path / "state", pytest.fail), CleanerConfig())
+    choices.take_looks({str(path): Watch(path, given, now_ms=NOW_MS).look(0) for path in dirs})
+    left = [log for log in choices.logs if words in log.error]
+    assert [(str(log.partition), log.held_by, log.facts) for log in left] == [("twice-0", Reason.UNREADABLE, None)] * 2
+    context = CallContext.of(now_ms=NOW_MS)
+    for path in dirs:
+        entries = {entry.partition: entry for entry in plan_log_dir(path, given, context)}
+        assert (entries["twice-0"].why, entries["twice-0"].is_due) == (Reason.UNREADABLE, False)
+        assert entries["twice-0"].error == f"{path}/twice-0: {left[0].error}"
+        assert all(entry.is_due for name, entry in entries.items() if name != "twice-0")
+        before = batches(path / "twice-0")
+        for named in (["twice-0"], None):
+            outcomes = {each.partition: each for each in clean_log_dir(path, named, given, CleanOptions(), context)}
+            refused = outcomes.pop("twice-0")
+            assert isinstance(refused, Refusal)
+            assert str(refused.error) == entries["twice-0"].error
+            assert batches(path / "twice-0") == before
+        assert outcomes
+        assert all(isinstance(each, CleanReport) for each in outcomes.values())
+
+
 @pytest.mark.parametrize("fault", ["checkpoint", "directory"])
 def test_fault_of_one_log_dir_keeps_no_command_from_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
     """As the daemon cleans the others; the fault is named, and what the others share is found all the same (D-14)."""
-    bad, *good = (write_log_dir(tmp_path / name, keyed_log()) for name in ("bad", "one", "two"))
+    bad, *good = (write_log_dir(tmp_path / name, keyed_log(f"{name}-0")) for name in ("bad", "one", "two"))
+    shutil.copytree(good[0] / "one-0", good[1] / "one-0")
+    shutil.copytree(good[0] / "one-0", bad / "one-0")
     if fault == "checkpoint":
         (bad / "cleaner-offset-checkpoint").write_text("nonsense")
     else:
         (bad / "foreign").mkdir()
     config = tmp_path / "server.properties"
     config.write_text(f"log.dirs={bad},{good[0]},{good[1]},{tmp_path}/gone\ncleanup.policy=compact\n")
-    twice = f"topic-0 has a directory in {good[0]} and {good[1]}"
-    for command in (["plan", str(good[0])], ["gaps", str(good[0])], ["clean", str(good[0]), "topic-0"]):
+    twice = f"one-0 has a directory in {good[0]} and {good[1]}"
+    for command in (["plan", str(good[1]), "two-0"], ["gaps", str(good[1])], ["clean", str(good[1]), "two-0"]):
         assert main([*command, "--config", str(config)]) == 0, command
         err = capsys.readouterr().err
         assert f"not searched for the same partitions: {bad}" in err

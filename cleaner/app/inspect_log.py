@@ -21,6 +21,7 @@ from cleaner.read.log_end import RecoveredEnd, recovered_end
 from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, LogSummary, summarize
 from cleaner.storage.files.leader_epochs import read_leader_epochs
+from cleaner.storage.load.leftovers import SwapState
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.log_dir import Use
 from cleaner.storage.segment.names import LEADER_EPOCHS
@@ -81,7 +82,8 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
         CorruptLogError, NotCleanlyShutDownError: the log's state cannot be determined.
         FileNotFoundError: a file was removed after it was listed.
     """
-    if place.is_closed and len(files.segments) <= MAX_LOADED_SEGMENTS:
+    is_known = not (place.is_closed and files.temporary_files.swap is SwapState.COMPLETED)
+    if is_known and place.is_closed and len(files.segments) <= MAX_LOADED_SEGMENTS:
         log = load_partition.load(
             place.session,
             place.topic_partition,
@@ -93,10 +95,11 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
             read_only=True,
         )
         return Inspection(log, _found(place, log))
-    return _from_outside(place, files)
+    return _from_outside(place, files, is_known)
 
 
-def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
+def _from_outside(place: PlanTarget, files: ListedFiles, is_known: bool) -> Inspection:
+    """Judge a log without a load; what is in one whose swap must be completed first is not known."""
     fs, log_dir = place.session.context.fs, place.session.log_dir
     read_leader_epochs(fs, place.directory / LEADER_EPOCHS)
     end = RecoveredEnd((), 0, 0)
@@ -112,7 +115,7 @@ def _from_outside(place: PlanTarget, files: ListedFiles) -> Inspection:
         log_end_offset=end.log_end_offset,
     )
     found = _found(place, log)
-    if may_hold_transactions(log, found):
+    if is_known and may_hold_transactions(log, found):
         # Transactions that begin after the range that is cleanable without them do not matter.
         transactions = OpenTransactions(fs, place.directory, files, place.use, log)
         log = transactions.with_last_stable(log, found.first_uncleanable_offset, _MAX_WALKS)

@@ -237,6 +237,9 @@ class _View:
         if self.sampling is not None and (found.cleanable_bytes or entry.recompress):
             entry = self._with_estimate(entry, look, topic, now_ms, self.sampling.most_bytes)
         reason = due_words(dueness, found, delay_ms, topic.min_cleanable_dirty_ratio)
+        swap = files.temporary_files.swap if place.is_closed else None
+        if swap is not None and not dueness.is_due:
+            return replace(entry, is_due=True, why=Reason.UNFINISHED_SWAP, reason=f"{swap.value}; {reason}")
         if dueness is Reason.NOTHING_TO_CLEAN:
             if load_partition.lacks_high_watermark(session, self.topic_partition, self.high_watermark):
                 return replace(entry, why=Reason.NO_HIGH_WATERMARK, reason=load_partition.NO_HIGH_WATERMARK)

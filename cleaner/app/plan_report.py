@@ -39,8 +39,8 @@ class PlanEntry:
         dirty_bytes: in the cleanable range.
         uncleanable_bytes: from the end of that range on.
         ratio: dirty bytes as a part of clean and dirty bytes.
-        is_due: by its ratio, its age, or a delete horizon that has passed. `clean --all` takes due partitions; a named
-            one needs only dirty bytes.
+        is_due: by its ratio, its age, a delete horizon that has passed, or an interrupted swap. `clean --all` takes due
+            partitions; a named one needs only dirty bytes.
         why: in one word, see `Reason`; a reason of the whole log dir goes before the partition's own.
         reason: the same with its numbers, in words.
         error: why the partition cannot be read; empty if it can.

@@ -43,6 +43,7 @@ from cleaner.read.summary import ListedFiles, LogSummary, list_log_files, summar
 from cleaner.settings import ResolvedTopic
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.fs.file_system import FileState, FileSystem
+from cleaner.storage.load.leftovers import SwapState
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.load.loader import load_log
 from cleaner.storage.log_dir import Use
@@ -252,7 +253,7 @@ class WatchedLog:
 
     def _judge(self, at: Moment, lines: Lines, resolved: ResolvedTopic) -> LogStatus:
         """Derive the facts from the listing."""
-        topic, files = resolved.config, self._files
+        topic, files, swap = resolved.config, self._files, self._swap(at)
         verdict = standing(resolved, is_named=False, trust_default=at.trusts_default_policy)
         self._judged_until_ms = LONG_MAX
         log = self._load(at, lines, topic) or self._summary(at, lines)
@@ -271,7 +272,7 @@ class WatchedLog:
                     topic.min_cleanable_dirty_ratio,
                     topic.max_compaction_lag_ms,
                     has_segments_to_delete=has_expired,
-                    has_unfinished_swap=at.use is Use.CLOSED and files.temporary_files.unfinished > 0,
+                    unfinished_swap="" if swap is None else swap.value,
                     takes_whole_log=topic.takes_whole_log,
                     expires_after_ms=topic.expires_after_ms,
                     has_clean_section=has_clean_section(seen, found),
@@ -326,7 +327,7 @@ class WatchedLog:
         report why.
         """
         is_whole = self._files.segments and not (topic.compact and self._files.lacks_index)
-        if at.use is not Use.CLOSED or self._files.temporary_files.unfinished or is_whole:
+        if at.use is not Use.CLOSED or self._swap(at) is SwapState.COMPLETED or is_whole:
             return None
         with contextlib.suppress(CleanerError):
             return load_log(
@@ -355,14 +356,17 @@ class WatchedLog:
         earliest_ms = None
         if found.cleanable_bytes and topic.max_compaction_lag_ms < LONG_MAX:
             earliest_ms = earliest_dirty_timestamp_ms(log, found.first_dirty_offset)
-        # What an interrupted swap leaves is unknown until a load settles it.
-        is_unsettled = at.use is Use.CLOSED and self._files.temporary_files.unfinished > 0
-        if (may_hold_transactions(log, found) or self._may_be_quiet(at, log, found, topic)) and not is_unsettled:
+        is_known = self._swap(at) is not SwapState.COMPLETED
+        if is_known and (may_hold_transactions(log, found) or self._may_be_quiet(at, log, found, topic)):
             log = self._summary(at, lines, log_end_offset=self._log_end(at))
             log = self._with_last_stable(at, log, found.first_uncleanable_offset)
             found = cleanable(log, lines.cleaner_offset, topic, at.now_ms)
         self._expires_with_lag(at, log, found, topic)
         return earliest_ms, found, log
+
+    def _swap(self, at: Moment) -> SwapState | None:
+        """Return what an interrupted swap has left; with a process at work it may be a swap of that one."""
+        return self._files.temporary_files.swap if at.use is Use.CLOSED else None
 
     def _may_be_quiet(self, at: Moment, log: LogSummary, found: Cleanable, topic: TopicConfig) -> bool:
         """Tell whether time alone may make the log due, if nothing in it is dirty."""

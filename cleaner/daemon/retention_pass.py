@@ -251,7 +251,7 @@ class RetentionPass:
         topic = log.topic or TopicConfig()
         starts, watermarks, recovery_points = (line.get(log.partition) for line in lines)
         files = list_log_files(self._fs, log.directory)
-        if files.temporary_files.unfinished:
+        if files.temporary_files.swap is not None:
             # The log is free, so a process has crashed: the loader decides which files are old and which are new.
             loaded = load_log(
                 self._fs,

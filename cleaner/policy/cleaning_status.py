@@ -34,7 +34,7 @@ class CleaningStatus:
         count: outstanding pauses, failures in a row, or workers in the log dir; 0 for other reasons.
         wait_ms: how long the obstacle lasts (a closed window, a retry, a locked log dir, a delete horizon that has not
             passed); None if that is not known.
-        detail: which worker has it, why it was quarantined, or what failed, as text.
+        detail: which worker has it, why it was quarantined, what failed or was interrupted, as text.
         as_of_ms: the moment that `overdue_ms`, `overdue_in_ms` and `wait_ms` are counted from; see `at`.
     """
 
@@ -80,7 +80,7 @@ class CleaningStatus:
                 offset = self.cleanable.first_dirty_offset
                 why = f"its cleaner checkpoint lies outside of the log and is set to {offset}; {numbers}"
             if self.reason is Reason.UNFINISHED_SWAP:
-                why = f"an interrupted swap must be settled; {numbers}"
+                why = f"{self.detail}; {numbers}"
             if self.reason is Reason.HORIZON_PASSED:
                 why = f"{self.reason.words.line}; {numbers}"
             return f"next: {why}" if self.place == 1 else f"number {self.place} in the queue: {why}"

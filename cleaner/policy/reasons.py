@@ -226,8 +226,8 @@ WORDS: Mapping[Reason, ReasonWords] = MappingProxyType(
         Reason.UNFINISHED_SWAP: ReasonWords(
             "unfinished swap",
             Tone.DUE,
-            "a swap of theirs was interrupted",
-            "A swap of its segments was interrupted; a worker completes it or undoes it.",
+            "a swap of theirs was interrupted, or the work before it",
+            "A process stopped in the middle of a swap of its segments, or before it; a load of the log settles that.",
             commands=(_WORKERS,),
         ),
         Reason.UNDER_RATIO: ReasonWords(

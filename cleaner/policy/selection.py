@@ -186,7 +186,7 @@ def _reason(log: LogFacts, dueness: Reason, context: SelectionContext) -> Reason
         return lasting
     # a checkpoint outside the log is corrected, and an interrupted swap is settled, even if there is
     # nothing to clean. Kafka does the first at each turn and the second when it starts.
-    is_odd = log.cleanable.force_checkpoint or log.has_unfinished_swap or _has_horizon_passed(log, dueness, context)
+    is_odd = log.cleanable.force_checkpoint or bool(log.unfinished_swap) or _has_horizon_passed(log, dueness, context)
     if dueness is Reason.NOTHING_TO_CLEAN and not is_odd:
         return Reason.NO_HIGH_WATERMARK if log.lacks_high_watermark else Reason.NOTHING_TO_CLEAN
     is_requested = log.partition in context.requested
@@ -210,7 +210,7 @@ def _reason(log: LogFacts, dueness: Reason, context: SelectionContext) -> Reason
         return Reason.OVER_RATIO
     if log.cleanable.force_checkpoint:
         return Reason.CHECKPOINT_RESET
-    return Reason.UNFINISHED_SWAP if log.has_unfinished_swap else Reason.HORIZON_PASSED
+    return Reason.UNFINISHED_SWAP if log.unfinished_swap else Reason.HORIZON_PASSED
 
 
 def _has_horizon_passed(log: LogFacts, dueness: Reason, context: SelectionContext) -> bool:
@@ -264,6 +264,8 @@ def _with_figures(verdict: CleaningStatus, log: LogFacts, context: SelectionCont
         return replace(verdict, wait_ms=log.next_horizon_ms - context.now_ms)
     if reason is Reason.WINDOW_CLOSED and context.opens_at_ms is not None:
         return replace(verdict, wait_ms=max(0, context.opens_at_ms - context.now_ms))
+    if reason is Reason.UNFINISHED_SWAP:
+        return replace(verdict, detail=log.unfinished_swap)
     if reason is Reason.RETRY_LATER:
         retry = context.retries[log.partition]
         return replace(verdict, count=retry.failures, wait_ms=retry.remaining_ms(context.now_ms), detail=retry.cause)

@@ -26,7 +26,7 @@ class LogFacts:
         min_cleanable_dirty_ratio, max_compaction_lag_ms: the topic's settings.
         is_compacted: `compact` is in the topic's policy.
         has_segments_to_delete: retention would delete something now.
-        has_unfinished_swap: a process stopped in the middle of a swap; a load settles it.
+        unfinished_swap: what a process that stopped in a swap has left for a load to settle, in words; empty: nothing.
         last_round_ms: when its last round ended, successful or not; None if before this process started, or never.
         has_clean_section: see `cleanable.has_clean_section`.
         lacks_high_watermark: `replication-offset-checkpoint` has no line for it (D-03).
@@ -42,7 +42,7 @@ class LogFacts:
     max_compaction_lag_ms: int
     is_compacted: bool = True
     has_segments_to_delete: bool = False
-    has_unfinished_swap: bool = False
+    unfinished_swap: str = ""
     last_round_ms: int | None = None
     next_horizon_ms: int | None = None
     has_clean_section: bool = False

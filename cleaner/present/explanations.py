@@ -168,6 +168,7 @@ def explain_entry(entry: PlanEntry, log_dir: Path, options: str = "") -> Explana
         Reason.LOG_DIR_LOCKED: (f"fuser -v {place}/.lock", "who has it open"),
         Reason.NO_HIGH_WATERMARK: (f"{clean} --high-watermark end", "if this log is all there is"),
         Reason.UNDER_RATIO: (clean, "clean it anyway, because it is named"),
+        Reason.UNFINISHED_SWAP: (clean, "settle it, and clean what is dirty then"),
     }
     return Explanation(meaning, settings, (commands[entry.why],))
 

@@ -28,6 +28,7 @@ from cleaner.errors import (
 )
 from cleaner.storage.fs.file_system import DirectoryEntry, FileState, FileSystem
 from cleaner.storage.load.last_stable import last_stable_offset
+from cleaner.storage.load.leftovers import SwapState, swap_state
 from cleaner.storage.segment.batch_source import batch_headers
 from cleaner.storage.segment.names import (
     CLEANED,
@@ -178,9 +179,9 @@ class ListedSegment:
 
 
 class TemporaryFiles(NamedTuple):
-    """Temporary files in a partition directory: of a swap or copy (which may be under way), and awaiting removal."""
+    """Temporary files in a partition directory: of a swap (which may be under way), and how many await removal."""
 
-    unfinished: int = 0
+    swap: SwapState | None = None
     deleted: int = 0
 
 
@@ -192,7 +193,7 @@ class ListedFiles:
     Attributes:
         segments: ascending; the last is the active one. Empty only in a directory that needs a recovery.
         snapshots: offsets of the producer snapshots, ascending, each with the state of its file.
-        temporary_files: how many there are.
+        temporary_files: what they are of.
         lacks_index: whether a segment has no offset index.
     """
 
@@ -214,12 +215,12 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
     """
     known = {segment.base_offset: segment for segment in before.segments} if before is not None else {}
     files: dict[str, dict[int, DirectoryEntry]] = {suffix: {} for suffix in (LOG, INDEX, TIME_INDEX, SNAPSHOT)}
-    unfinished = deleted = 0
+    unfinished, deleted = list[str](), 0
     for found in fs.scan_dir(directory, _ENDINGS):
         if found.name.endswith(DELETED):
             deleted += 1
         elif found.name.endswith((CLEANED, SWAP)):
-            unfinished += 1
+            unfinished.append(found.name)
         elif (file := parse_file_name(found.name)) is not None:
             if not found.is_regular:
                 if file.suffix == LOG:
@@ -235,7 +236,7 @@ def list_log_files(fs: FileSystem, directory: Path, before: ListedFiles | None =
         segments.append(segment)
     snapshots = tuple(sorted((offset, found.state) for offset, found in files[SNAPSHOT].items()))
     lacks_index = not files[LOG].keys() <= files[INDEX].keys()
-    return ListedFiles(tuple(segments), snapshots, TemporaryFiles(unfinished, deleted), lacks_index)
+    return ListedFiles(tuple(segments), snapshots, TemporaryFiles(swap_state(unfinished), deleted), lacks_index)
 
 
 def are_exchanged(fs: FileSystem, directory: Path, before: ListedFiles) -> bool:

@@ -268,7 +268,7 @@ def test_each_damaged_small_file_is_reported(
         ("notes.txt", "brokers ignore it"),
         # A broker that stopped in order may have left it.
         ("00000000000000000020.log.deleted", "deleted, and not yet removed; the next start removes it"),
-        ("00000000000000000020.log.cleaned", "left by a process that ended early; the next start removes it"),
+        ("00000000000000000020.log.cleaned", "before a swap; the next load removes what it has written"),
         ("00000000000000000500.snapshot", "the next start removes it"),
     ],
 )

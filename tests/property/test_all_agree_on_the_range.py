@@ -25,13 +25,16 @@ from cleaner.config.values import CleanerConfig
 from cleaner.daemon.choices import Choices
 from cleaner.daemon.snapshot import Counts, LogView
 from cleaner.daemon.views import log_view
+from cleaner.errors import UncleanableError
 from cleaner.policy.cleanable import Cleanable
 from cleaner.policy.reasons import Reason
 from cleaner.policy.selection_context import DirCondition
+from cleaner.present.explanations import explain_entry
 from cleaner.settings import SettingsResolver
 from cleaner.settings.sources import Sources
 from cleaner.state.quarantine import Quarantine
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.leftovers import SwapState
 from tests.integration.daemons import WAIT_SECONDS, daemon, settings_for
 from tests.integration.log_dirs import keyed_log, offsets
 from tests.property.closed_logs import load_by_twin, write
@@ -243,6 +246,50 @@ def test_log_dir_without_logs_needs_no_recovery(tmp_path: Path) -> None:
     assert answers["marker"] is Grade.PASS
     assert Watch(log_dir, now_ms=NOW_MS).look(0).facts.condition is DirCondition.ONLINE
     assert list(clean_log_dir(log_dir, None, Sources(), CleanOptions(), CallContext.of(now_ms=NOW_MS))) == []
+
+
+INTERRUPTED = {
+    # In the order of a swap: before it, before it is decided, and behind that.
+    SwapState.REMOVED: (f"{0:020d}.log.cleaned", f"{0:020d}.index.cleaned"),
+    SwapState.TAKEN_BACK: (f"{20:020d}.log.swap", f"{0:020d}.log.cleaned"),
+    SwapState.COMPLETED: (f"{0:020d}.log.swap", f"{0:020d}.index.swap"),
+}
+
+
+@pytest.mark.parametrize("state", INTERRUPTED)
+def test_interrupted_swap_is_the_same_to_all_and_settled_by_clean(tmp_path: Path, state: SwapState) -> None:
+    """R-630 to R-632: one reason in one sentence; `check` says of each file what becomes of it; `verify` waits."""
+    log_dir, partition = tmp_path / "logs", TopicPartition("topic", 0)
+    write_log_dir(log_dir, keyed_log(), cleaner_offsets={partition: 60})
+    directory, left = log_dir / "topic-0", INTERRUPTED[state]
+    shutil.copytree(log_dir, tmp_path / "before")
+    for name in left:
+        stem = name.rpartition(".")[0]
+        shutil.copy(directory / stem, directory / name)
+    given = Sources(config={**SETTINGS, "cleaner.trust.default.policy": "true"})
+    context = CallContext.of(now_ms=NOW_MS)
+    (entry,) = plan_log_dir(log_dir, given, context)
+    view = views_of(log_dir, given)["topic-0"]
+    assert (entry.why, entry.is_due, entry.error) == (view.reason, True, "") == (Reason.UNFINISHED_SWAP, True, "")
+    assert view.why == f"next: {entry.reason.partition(' at offset')[0]}"
+    assert entry.reason.startswith(f"{state.value}; nothing to clean")
+    assert explain_entry(entry, log_dir).meaning == entry.why.words.meaning
+    (checked,) = cleaner.check(log_dir).partitions
+    said = {finding.path.name: finding.reason for finding in checked.findings}
+    assert set(said) == set(left)
+    assert all(reason in {each.value for each in SwapState} for reason in said.values())
+    assert said[left[0]] == state.value
+    assert state is SwapState.COMPLETED or said[left[1]] == SwapState.REMOVED.value
+    if state is SwapState.COMPLETED:
+        with pytest.raises(UncleanableError, match=state.value):
+            cleaner.verify(tmp_path / "before", log_dir, "topic-0", SETTINGS)
+    else:
+        assert cleaner.verify(tmp_path / "before", log_dir, "topic-0", SETTINGS).is_proven
+    list(clean_log_dir(log_dir, None, given, CleanOptions(), context))
+    assert not [path for path in directory.iterdir() if path.suffix in (".swap", ".cleaned")]
+    (entry,) = plan_log_dir(log_dir, given, context)
+    assert (entry.why, entry.is_due) == (views_of(log_dir, given)["topic-0"].reason, False)
+    assert entry.why is Reason.NOTHING_TO_CLEAN
 
 
 def test_partition_in_two_log_dirs_is_left_alone_by_all_in_the_same_words(

@@ -13,6 +13,7 @@ Source: rules R-630 to R-634; `LogLoader.java`. How a swap leads here: `swap.py`
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,14 @@ from cleaner.storage.segment.batch_source import checked_batches
 from cleaner.storage.segment.indexes import OFFSET_ENTRY
 
 _INDEX_SUFFIXES = (names.INDEX, names.TIME_INDEX, names.TXN_INDEX)
+
+
+class SwapState(enum.Enum):
+    """What the next load makes of the files of an interrupted swap, in words for all that tell of it."""
+
+    COMPLETED = "a swap was interrupted; the next load completes it"
+    TAKEN_BACK = "a swap was interrupted; the next load takes it back"
+    REMOVED = "work was interrupted before a swap; the next load removes what it has written"
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,26 @@ def split_swaps(files: Sequence[str]) -> tuple[list[str], list[str]]:
     lowest_cleaned = min((names.offset_of(name) for name in files if name.endswith(names.CLEANED)), default=2**63)
     decided = [name for name in swaps if names.offset_of(name) < lowest_cleaned]
     return decided, [name for name in swaps if names.offset_of(name) >= lowest_cleaned]
+
+
+def swap_states(files: Sequence[str]) -> dict[str, SwapState]:
+    """Return what the next load makes of each `.swap` and `.cleaned` file. ValueError: a name has no offset."""
+    decided, condemned = split_swaps(files)
+    states = {name: SwapState.REMOVED for name in files if name.endswith(names.CLEANED)}
+    return states | dict.fromkeys(decided, SwapState.COMPLETED) | dict.fromkeys(condemned, SwapState.TAKEN_BACK)
+
+
+def swap_state(files: Sequence[str]) -> SwapState | None:
+    """
+    Return the state of a partition directory; None: no swap or round was interrupted.
+
+    Until a swap is completed it is unknown what the log holds; otherwise the old segments are in place.
+    """
+    try:
+        found = set(swap_states(files).values())
+    except ValueError:
+        return SwapState.REMOVED  # a load refuses the directory, and names the file
+    return next((state for state in SwapState if state in found), None)
 
 
 def unfinished_snapshots(files: Sequence[str]) -> list[str]:

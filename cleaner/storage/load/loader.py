@@ -32,7 +32,13 @@ from cleaner.errors import (
 from cleaner.storage.files.leader_epochs import read_leader_epochs, truncate_from_end, truncate_from_start
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.fs.readable import is_zero_from
-from cleaner.storage.load.leftovers import complete_swap, find_leftovers, settle_leftovers, unfinished_snapshots
+from cleaner.storage.load.leftovers import (
+    SwapState,
+    complete_swap,
+    find_leftovers,
+    settle_leftovers,
+    unfinished_snapshots,
+)
 from cleaner.storage.load.load_changes import LoadChanges, SaveCut
 from cleaner.storage.load.loaded_log import LoadedLog, list_segments
 from cleaner.storage.load.loading import Loading
@@ -151,7 +157,7 @@ def _settle_swap(fs: FileSystem, directory: Path, topic: TopicConfig, *, read_on
     if not leftovers.swaps:
         return files
     if read_only:
-        raise NotCleanlyShutDownError(f"{directory}: an interrupted swap must be completed first")
+        raise NotCleanlyShutDownError(f"{directory}: {SwapState.COMPLETED.value}, and this one may change nothing")
     complete_swap(fs, directory, files, leftovers.swaps, index_bytes=topic.segment_index_bytes)
     return fs.list_files(directory)
 

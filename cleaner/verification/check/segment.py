@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from cleaner.errors import CorruptIndexError
 from cleaner.format.chunks import CONTROL_FLAG, control_batches
 from cleaner.format.key_digests import NO_OFFSET
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.leftovers import SwapState, swap_state
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import (
     CUTS_ZEROS,
@@ -202,10 +204,14 @@ class SegmentCheck:
         is_damage = not self._context.is_remade
         if not is_damage:
             reason += "; the next start makes it anew"
-        elif kind is FindingKind.INDEX_MISSING and self._fs.exists(path.with_name(path.name + names.SWAP)):
+        elif kind is FindingKind.INDEX_MISSING and self._comes_with_swap(path):
             is_damage = False
-            reason += ", as a swap was interrupted; the next start completes it"
+            reason += f": {SwapState.COMPLETED.value}"
         self.findings.append(Finding(kind, path, reason, position, offset, is_damage=is_damage))
+
+    def _comes_with_swap(self, path: Path) -> bool:
+        files = self._fs.list_files(path.parent)
+        return path.name + names.SWAP in files and swap_state(files) is SwapState.COMPLETED
 
     def _entries(self, suffix: str, entry: np.dtype[np.void]) -> Entries:
         path, log_bytes = self._segment.path(suffix), self._fs.stat(self._segment.log_path).st_size

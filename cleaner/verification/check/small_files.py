@@ -11,7 +11,7 @@ from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.files.partition_metadata import read_topic_id
 from cleaner.storage.files.producer_snapshot import read_snapshot
 from cleaner.storage.fs.file_system import FileSystem
-from cleaner.storage.load.leftovers import find_leftovers
+from cleaner.storage.load.leftovers import SwapState, find_leftovers, swap_states
 from cleaner.storage.segment import names
 from cleaner.verification.check.findings import Finding, FindingKind
 
@@ -35,25 +35,34 @@ def check_small_files(fs: FileSystem, directory: Path, log_end_offset: int, is_i
     except FileNotFoundError:
         return
     present = set(files)
+    states = swap_states([name for name in files if _foreign_reason(directory, name) is None])
     for name in files:
-        for finding in _check(fs, directory / name, log_end_offset, present):
+        for finding in _check(fs, directory / name, log_end_offset, present, states.get(name)):
             if finding.is_damage or finding.kind is FindingKind.FOREIGN_FILE or not is_in_use:
                 yield finding
 
 
-def _check(fs: FileSystem, path: Path, log_end_offset: int, present: set[str]) -> Iterator[Finding]:
-    name = path.name
+def _foreign_reason(directory: Path, name: str) -> str | None:
+    """Return why a load refuses a name; None: it does not."""
     try:
-        leftovers = find_leftovers(path.parent, [name])
+        find_leftovers(directory, [name])
     except CorruptLogError as error:
-        yield Finding(FindingKind.FOREIGN_FILE, path, error.reason)
-        return
-    if leftovers.swaps:
-        yield _note(FindingKind.LEFTOVER, path, "a swap was interrupted; the next start completes it")
-    elif leftovers.deleted:
+        return error.reason
+    return None
+
+
+def _check(
+    fs: FileSystem, path: Path, log_end_offset: int, present: set[str], state: SwapState | None
+) -> Iterator[Finding]:
+    name = path.name
+    if (foreign := _foreign_reason(path.parent, name)) is not None:
+        yield Finding(FindingKind.FOREIGN_FILE, path, foreign)
+    elif state is not None:
+        yield _note(FindingKind.LEFTOVER, path, state.value)
+    elif names.is_deleted(name):
         # A broker that stops in order leaves what it deleted in its last file.delete.delay.ms.
         yield _note(FindingKind.LEFTOVER, path, "deleted, and not yet removed; the next start removes it")
-    elif leftovers.condemned_swaps or leftovers.unfinished or name.endswith(_TEMPORARY):
+    elif name.endswith(_TEMPORARY):
         yield _note(FindingKind.LEFTOVER, path, "left by a process that ended early; the next start removes it")
     elif name.endswith(_INDEXES):
         if names.segment_file_name(names.offset_of(name), names.LOG) not in present:

@@ -25,6 +25,7 @@ from cleaner.format.parallel_reader import ParallelSegmentReader, WindowBuffer
 from cleaner.kernels.batch_header import MAGIC, MIN_BATCH_BYTES, size_of
 from cleaner.kernels.scan_status import KIND_LEGACY
 from cleaner.storage.fs.file_system import File, FileSystem
+from cleaner.storage.load.leftovers import SwapState, split_swaps, swap_state
 from cleaner.storage.load.loaded_log import list_segments
 from cleaner.storage.segment import names
 from cleaner.storage.segment.indexes import Aborts, abort_rows, read_txn_index
@@ -56,7 +57,7 @@ class LogSide:
         segments: ascending.
         log_start_offset: first offset that a reader may request.
     Raises:
-        UncleanableError: there is no segment, or a swap was interrupted: the next load would change the log.
+        UncleanableError: there is no segment, or a swap must be completed: the next load would change the log.
     """
 
     def __init__(
@@ -69,11 +70,9 @@ class LogSide:
         self.directory = directory
         self.fs = fs
         files = fs.list_files(directory)
-        unfinished = [name for name in files if name.endswith(names.SWAP)]
-        if unfinished:
-            raise UncleanableError(
-                directory / unfinished[0], "a swap that was interrupted; `cleaner recover` its log dir, then try again"
-            )
+        if swap_state(files) is SwapState.COMPLETED:
+            reason = f"{SwapState.COMPLETED.value}; `cleaner recover` its log dir, then try again"
+            raise UncleanableError(directory / split_swaps(files)[0][0], reason)
         self.segments = list_segments(fs, directory) if segments is None else segments
         if not self.segments:
             raise UncleanableError(directory, "no segment: not a partition directory")

@@ -21,6 +21,7 @@ from cleaner.policy.due import earliest_dirty_timestamp_ms
 from cleaner.settings.sources import SetOption, Sources
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.fs.file_system import File, FileState, FileSystem
+from cleaner.storage.load.leftovers import SwapState
 from cleaner.storage.lock.log_dir_lock import LockMode, LockRole, LogDirLock
 from cleaner.storage.log_dir import Use
 from tests.support.batch_builder import Producer
@@ -401,4 +402,4 @@ def test_left_over_files_are_reported(tmp_path: Path) -> None:
         (tmp_path / "topic-0" / name).touch()
     log = Watch(tmp_path).log()
     assert log.facts is not None
-    assert (log.facts.has_unfinished_swap, log.deleted_files) == (True, 2)
+    assert (log.facts.unfinished_swap, log.deleted_files) == (SwapState.COMPLETED.value, 2)

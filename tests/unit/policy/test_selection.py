@@ -239,10 +239,11 @@ def test_numbers_decide_before_passing_obstacles_do() -> None:
 
 def test_unfinished_swap_is_work_for_a_worker() -> None:
     """R-630 to R-632: Kafka settles it when it starts; here the load of a round does."""
-    facts = replace(log(dirty=0), has_unfinished_swap=True)
-    found = survey([facts, replace(log(1), has_unfinished_swap=True)], FREE, Order.KAFKA)
+    facts = replace(log(dirty=0), unfinished_swap="a swap")
+    found = survey([facts, replace(log(1), unfinished_swap="a swap")], FREE, Order.KAFKA)
     assert [verdict.reason for verdict in found.verdicts] == [Reason.UNFINISHED_SWAP, Reason.OVER_RATIO]
     assert found.queue[-1] is facts
+    assert found.verdicts[0].words().startswith("number 2 in the queue: a swap; nothing to clean")
 
 
 @pytest.mark.parametrize(

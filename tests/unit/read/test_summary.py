@@ -12,6 +12,7 @@ from cleaner.errors import LogDirOfflineError, NotCleanlyShutDownError
 from cleaner.policy.reasons import Reason
 from cleaner.read.summary import TemporaryFiles, list_log_files, summarize
 from cleaner.storage.fs.file_system import FileSystem
+from cleaner.storage.load.leftovers import SwapState
 from tests.integration.log_dirs import keyed_log
 from tests.support.log_builder import LogBuilder, write_log_dir
 from tests.unit.daemon.watching import Watch
@@ -42,7 +43,7 @@ def test_listing_finds_segments_snapshots_and_leavings(tmp_path: Path) -> None:
         (base, (directory / f"{base:020d}.log").stat().st_size) for base in (0, 5, 10)
     ]
     assert [offset for offset, _ in files.snapshots] == [5, 10, 15]
-    assert files.temporary_files == TemporaryFiles(unfinished=2, deleted=1)
+    assert files.temporary_files == TemporaryFiles(SwapState.TAKEN_BACK, deleted=1)
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "pipe"])

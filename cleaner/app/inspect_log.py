@@ -21,7 +21,7 @@ from cleaner.read.log_end import RecoveredEnd, recovered_end
 from cleaner.read.open_transactions import OpenTransactions
 from cleaner.read.summary import ListedFiles, LogSummary, summarize
 from cleaner.storage.files.leader_epochs import read_leader_epochs
-from cleaner.storage.load.leftovers import SwapState
+from cleaner.storage.load.leftovers import SwapState, find_leftovers
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.log_dir import Use
 from cleaner.storage.segment.names import LEADER_EPOCHS
@@ -83,6 +83,9 @@ def inspect_log(place: PlanTarget, files: ListedFiles) -> Inspection:
         FileNotFoundError: a file was removed after it was listed.
     """
     is_known = not (place.is_closed and files.temporary_files.swap is SwapState.COMPLETED)
+    if not is_known:
+        fs = place.session.context.fs
+        find_leftovers(place.directory, fs.list_files(place.directory))  # refuses what the next load would
     if is_known and place.is_closed and len(files.segments) <= MAX_LOADED_SEGMENTS:
         log = load_partition.load(
             place.session,

@@ -118,9 +118,15 @@ class Thread(threading.Thread):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._ended, self._process_id = Latch(), os.getpid()
+        self._begin_lock = Lock()
+        self._has_begun = self._is_given_up = False  # guarded by _begin_lock
 
     def run(self) -> None:
         """Do the work."""
+        with self._begin_lock:
+            if self._is_given_up:
+                return
+            self._has_begun = True
         try:
             super().run()
         finally:
@@ -139,17 +145,25 @@ class Thread(threading.Thread):
 
     def start(self) -> None:
         """
-        Begin.
+        Begin. If interrupted, it either works, and is alive, or never will.
 
         Raises:
             OutOfThreadsError: it has not; another one may, later.
         """
+        was_started, self._is_given_up = self.ident is not None, False
         try:
             super().start()
-        except RuntimeError as error:
-            if self.ident is not None:
-                raise  # started before
-            raise OutOfThreadsError from error
+        except BaseException as error:
+            if was_started:
+                raise
+            with self._begin_lock:
+                self._is_given_up = not self._has_begun
+            # Python's own may also make such an error of an interrupt while the thread runs already.
+            if isinstance(error, RuntimeError) and self._is_given_up:
+                raise OutOfThreadsError from error
+            if self._is_given_up:
+                self._ended.open()
+            raise
 
 
 def undisturbed(work: Callable[[], Result]) -> Result:
@@ -194,9 +208,13 @@ def join_all(threads: Iterable[Thread]) -> BaseException | None:
             for thread in threads:
                 if thread.is_alive():
                     thread.join()
-            return interrupt
+            break
         except BaseException as error:  # noqa: BLE001 - returned
             interrupt = error
+    try:
+        return interrupt
+    finally:
+        del interrupt  # or the error and this frame would refer to each other
 
 
 def is_held(lock: RLock) -> bool:

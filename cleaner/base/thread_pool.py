@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any, ParamSpec, TypeVar
@@ -17,12 +18,14 @@ class ThreadPoolExecutor(futures.ThreadPoolExecutor):
     A pool of Python's whose `shutdown(wait=True)`, and so its `with` block, waits for its work even if interrupted.
 
     Python's own lets go of threads that it joins when an interrupt comes: their work would go on, in files that the
-    caller gives back. Interrupts are raised once it has ended, the last of them.
+    caller gives back. Interrupts are raised once it has ended, the last of them; work that has not begun by then is
+    cancelled, as an interrupt elsewhere may have stopped the threads of the pool for good. In a fork there is no work.
     """
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._unfinished: set[_Work] = set()  # each `set` operation is one step
+        self._process_id = os.getpid()
 
     def submit(
         self, work: Callable[Arguments, Result], /, *args: Arguments.args, **named: Arguments.kwargs
@@ -43,19 +46,20 @@ class ThreadPoolExecutor(futures.ThreadPoolExecutor):
         interrupt: BaseException | None = None
         while True:
             try:
-                super().shutdown(wait=False, cancel_futures=cancel_futures)
-                if wait:
+                super().shutdown(wait=False, cancel_futures=cancel_futures or interrupt is not None)
+                if wait and os.getpid() == self._process_id:
                     for waited_for in tuple(self._unfinished):
                         waited_for.ended.wait()
-                    super().shutdown()  # the threads, which have nothing left to do
                 break
             except BaseException as error:  # noqa: BLE001 - raised once all work has ended
                 interrupt = error
-        if interrupt is not None:
-            try:
-                raise interrupt
-            finally:
-                del interrupt  # or the error and this frame would refer to each other
+        if interrupt is None:
+            super().shutdown(wait)  # the threads, which have nothing left to do
+            return
+        try:
+            raise interrupt
+        finally:
+            del interrupt  # or the error and this frame would refer to each other
 
 
 class _Work:
@@ -76,6 +80,7 @@ class _Work:
         try:
             return work(*args, **named)
         finally:
+            del work, args, named  # an error's traceback would keep them
             self._end()
 
     def has_ended(self, _future: object) -> None:

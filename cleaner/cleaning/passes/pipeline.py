@@ -105,9 +105,10 @@ class OrderedPipeline(Generic[LaneT]):
     def __init__(self, lanes: Sequence[LaneT], name: str, threads: int | None = None) -> None:
         self._threads = threads or threads_of(lanes)
         self._name = name
-        lock = concurrency.RLock()
-        self._change = concurrency.Condition(lock)
-        self._sharing = concurrency.Condition(lock)
+        # Taken itself, not by the conditions: these take it in Python, where an interrupt would leave it held for good.
+        self._lock = concurrency.RLock()
+        self._change = concurrency.Condition(self._lock)
+        self._sharing = concurrency.Condition(self._lock)
         # All guarded by the lock. A lane is free, parked, ready (its turn has come), or in some thread's hands.
         self._free = deque(lanes)
         self._ready: deque[_Job[LaneT]] = deque()
@@ -138,6 +139,7 @@ class OrderedPipeline(Generic[LaneT]):
         interrupt = concurrency.join_all(threads)  # the caller closes files that they may be reading
         if interrupt is not None:
             self._fail(_BEFORE_ALL_CHUNKS, interrupt)
+        del interrupt  # its traceback leads to this frame
         # Lanes may refer to the error, and its traceback to the lanes: a cycle that would keep both in memory until the
         # garbage collector runs.
         self._free.clear()
@@ -166,7 +168,7 @@ class OrderedPipeline(Generic[LaneT]):
 
     def _next_job(self, is_helper: bool) -> _Job[LaneT] | None:
         """Return a job, waiting for one if necessary; None once everything is done."""
-        with self._change:
+        with self._lock:
             while is_helper and not self._is_worth_sharing and not self._is_exhausted:
                 self._sharing.wait()
             while self._failed_at != _BEFORE_ALL_CHUNKS:
@@ -198,7 +200,7 @@ class OrderedPipeline(Generic[LaneT]):
             is_there = lane.take()
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises the earliest
             self._fail(number, error)
-        with self._change:
+        with self._lock:
             self._is_taking = False
             if is_there:
                 self._taken += 1
@@ -229,7 +231,7 @@ class OrderedPipeline(Generic[LaneT]):
         lane.commit()
         self._pass_on(self._committing)
         lane.finish()
-        with self._change:
+        with self._lock:
             self._free.append(lane)
             self._wake()
 
@@ -237,14 +239,14 @@ class OrderedPipeline(Generic[LaneT]):
         """Decide by the last processed chunk whether other threads may take part."""
         is_worth_sharing = processor_ns >= releases * _WORTH_SHARING_NS
         if is_worth_sharing is not self._is_worth_sharing and self._threads > 1:
-            with self._change:
+            with self._lock:
                 self._is_worth_sharing = is_worth_sharing
                 if is_worth_sharing:
                     self._sharing.notify_all()
 
     def _is_turn(self, turn: _Turn[LaneT], job: _Job[LaneT]) -> bool:
         """Tell whether a chunk's turn for a step has come; if not, park it, or drop it after a failure."""
-        with self._change:
+        with self._lock:
             if self._is_behind_failure(job.number):
                 return False
             if turn.number == job.number:
@@ -255,7 +257,7 @@ class OrderedPipeline(Generic[LaneT]):
 
     def _pass_on(self, turn: _Turn[LaneT]) -> None:
         """Give the turn to the next chunk."""
-        with self._change:
+        with self._lock:
             turn.number += 1
             job = turn.parked.pop(turn.number, None)
             if job is not None:
@@ -270,7 +272,7 @@ class OrderedPipeline(Generic[LaneT]):
         return self._failed_at is not None and number > self._failed_at
 
     def _fail(self, number: int, error: BaseException) -> None:
-        with self._change:
+        with self._lock:
             if self._failed_at is None or number < self._failed_at:
                 self._failed_at, self._error = number, error
             self._is_exhausted = True

@@ -97,14 +97,16 @@ class GroupEnds:
             target.begin()  # here, as it may wait for the end of the group before: an end cannot wait for itself
             self.wait()
             if not is_last:
-                self.begin(target, partial(_end, target, end, [WindowBuffer()], 1))
+                self.begin(target, partial(_end, target, end))
                 return
+            # Removing many files mostly waits for the disk: use one thread more than the lanes keep busy.
+            threads = threads_of(lanes) + 1
+            end.finish([lane.buffer for lane in lanes])
         except BaseException:
             if not self.has(target):  # otherwise its end discards it
                 target.discard()
             raise
-        # Removing many files mostly waits for the disk: use one thread more than the lanes keep busy.
-        _end(target, end, [lane.buffer for lane in lanes], threads_of(lanes) + 1)()
+        end.install(threads)()
 
     def begin(self, target: object, end: Callable[[], Note]) -> None:
         """
@@ -169,17 +171,21 @@ class GroupEnds:
         note, self._note = self._note, None
         if note is not None:
             note()
-        if error is not None:
-            forget_frames(error)
-            raise error
-        if interrupt is not None:
-            raise interrupt
+        try:
+            if error is not None:
+                forget_frames(error)
+                raise error
+            if interrupt is not None:
+                raise interrupt
+        finally:
+            del error, interrupt  # or they and this frame would refer to each other
 
 
-def _end(target: CleanedSegment, end: GroupEnd, buffers: Sequence[WindowBuffer], threads: int) -> Note:
+def _end(target: CleanedSegment, end: GroupEnd) -> Note:
+    """End a group in the background: the lanes are the next one's."""
     try:
-        end.finish(buffers)
+        end.finish([WindowBuffer()])
     except BaseException:
         target.discard()
         raise
-    return end.install(threads)
+    return end.install(1)

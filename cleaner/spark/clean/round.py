@@ -328,9 +328,9 @@ class _Round:
                     under_way.popleft()
                     done_bytes += work.group.size
                     self._context.progress("copy", done_bytes, total_bytes)
-            finally:
-                if under_way:
-                    self._jobs.cancel(self._name)
+            except BaseException:
+                self._jobs.cancel(self._name)  # also if an interrupt came before the first task was noted
+                raise
         return progress
 
     def _has_room(self, job: Job, works: Sequence[GroupWork]) -> bool:

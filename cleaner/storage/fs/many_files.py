@@ -188,15 +188,22 @@ def share_out(
     others = [
         concurrency.Thread(target=run, args=(first,), name=f"cleaner-files-{first}") for first in range(1, shares)
     ]
-    started = []
-    with contextlib.suppress(OutOfThreadsError):
-        for other in others:
-            other.start()
-            started.append(other)
-    for first in (0, *range(1 + len(started), shares)):
-        run(first)
-    interrupt = concurrency.join_all(started)
+    begun = 1
+    try:
+        with contextlib.suppress(OutOfThreadsError):
+            for other in others:
+                other.start()
+                begun += 1
+        for first in (0, *range(begun, shares)):
+            run(first)
+    except BaseException as error:  # noqa: BLE001 - an interrupt: raised once all have ended
+        failures.append(error)
+    if (interrupt := concurrency.join_all(others)) is not None:
+        failures.append(interrupt)
     if failures:
-        raise failures[0]
-    if interrupt is not None:
-        raise interrupt
+        failure = failures[0]
+        failures.clear()
+        try:
+            raise failure
+        finally:
+            del failure, interrupt  # or the errors and this frame would refer to each other

@@ -95,10 +95,11 @@ class Schedule:
         """Make a thread."""
         return ScheduledThread(self, target, name)
 
-    def RLock(self) -> None:
-        """Return None as a lock: see `ScheduledCondition`."""
+    def RLock(self) -> ScheduledCondition:
+        """Make a lock: see `ScheduledCondition`."""
+        return ScheduledCondition(self)
 
-    def Condition(self, lock: None) -> ScheduledCondition:
+    def Condition(self, lock: ScheduledCondition) -> ScheduledCondition:
         """Create a condition for a lock."""
         return ScheduledCondition(self)
 

@@ -144,6 +144,14 @@ def undo_leaves_the_checkpoint() -> Iterator[None]:
         yield
 
 
+@breaks(undo_clean, "_forget")
+def undo_removes_first_what_says_where_files_belong(_: Any, fs: Any, kept_dir: Any) -> None:
+    """Stopped behind that, it leaves kept files that nothing tells from those whose manifest was lost."""
+    fs.remove(kept_dir / names.KEPT_MANIFEST)
+    fs.fsync_dir(kept_dir)
+    undo_clean._remove_undone(fs, kept_dir)
+
+
 @defect
 def undo_trusts_kept_files() -> Iterator[None]:
     """A kept file that is damaged takes the place of a sound one."""

@@ -138,6 +138,39 @@ def test_interrupt_in_a_pool_s_block_is_raised_once_its_work_has_ended() -> None
     assert ended
 
 
+def test_pool_of_the_parent_is_left_at_once_in_a_fork() -> None:
+    """Its work is done elsewhere."""
+    may_end = threading.Event()
+    pool = concurrency.ThreadPoolExecutor(1)
+    pool.submit(may_end.wait, 60)
+    if (child := os.fork()) == 0:
+        signal.alarm(10)
+        pool.shutdown()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    may_end.set()
+    pool.shutdown()
+
+
+def test_thread_that_does_not_run_when_its_start_is_interrupted_never_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would wait for it."""
+    done, real = list[bool](), threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        real(threading.Timer(0.05, real, (thread,)))  # the system takes its time
+        raise KeyboardInterrupt
+
+    thread = concurrency.Thread(target=lambda: done.append(True))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(KeyboardInterrupt):
+            thread.start()
+    assert not thread.is_alive()
+    time.sleep(0.2)
+    assert thread.ident is not None
+    assert not done
+
+
 def test_pool_without_wait_is_left_at_once_and_one_that_is_shut_takes_no_work() -> None:
     may_end = threading.Event()
     pool = concurrency.ThreadPoolExecutor(1)

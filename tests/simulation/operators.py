@@ -336,7 +336,7 @@ class Operators(Questions):
             self._clean(sources, fs, CleanOptions(keep_old=self._kept), reports)
 
         def undo(fs: SimFiles) -> None:
-            if not list(self._kept.glob(f"*/{names.KEPT_MANIFEST}")):
+            if not _has_kept(self._kept):
                 return
             if rest.number % 2:
                 self._undo_with_damage(fs)
@@ -372,13 +372,16 @@ class Operators(Questions):
             # A round that found nothing to change has moved the line alone, and nothing is undone.
             if line != lines[name] and name in replaced:
                 raise Wrong(f"{name}: after undo it is cleaned up to {line}, before the round up to {lines[name]}")
+        left = [path for name in replaced for path in self._kept.glob(f"{name}-0/{'[0-9]' * GROUP_DIGITS}/*")]
+        if left:
+            raise Wrong(f"all is undone, and {left[0]} was left")
         bench.topics = truth
         self._damaged.clear()
         self._judge(bench.topics.names)
 
     def _put_back(self, kept: Path, fs: SimFiles) -> None:
         """Undo the rounds whose old segments are there; what a round has left beside no manifest is refused."""
-        if not list(kept.glob(f"*/{names.KEPT_MANIFEST}")):
+        if not _has_kept(kept):
             return
         with contextlib.closing(undo_clean(kept, self._sources, self._context(fs))) as outcomes:
             for outcome in outcomes:
@@ -423,6 +426,10 @@ class Operators(Questions):
         with fs.open(path, write=True) as file:
             file.write(data, 0)
             file.fsync()
+
+
+def _has_kept(kept: Path) -> bool:
+    return any(any(kept.glob(f"*/{name}")) for name in (names.KEPT_MANIFEST, names.UNDONE_MANIFEST))
 
 
 def _logs(files: Contents) -> Contents:

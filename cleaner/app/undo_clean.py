@@ -30,7 +30,7 @@ from cleaner.app.session import Session, as_cleaner_errors, attempt, open_sessio
 from cleaner.base.model import TopicPartition
 from cleaner.errors import NotCleanlyShutDownError, UndoRefusedError, UsageError, as_value
 from cleaner.settings.sources import Sources
-from cleaner.state.kept_manifest import KeptGroup, KeptPartition, is_group_name, manifest
+from cleaner.state.kept_manifest import KeptFile, KeptGroup, KeptPartition, is_group_name, manifest
 from cleaner.state.state_file import BadStateError, StateFile
 from cleaner.storage.fs.file_system import UNFINISHED, FileSystem, real_path
 from cleaner.storage.load.loaded_log import LoadedLog
@@ -73,7 +73,9 @@ def log_dir_of(fs: FileSystem, kept_dir: Path) -> Path:
         UndoRefusedError: a manifest is damaged.
     """
     there = _manifests(fs, kept_dir)
-    found = {kept.log_dir for _, kept, _ in there if kept is not None}
+    found = {kept.log_dir for _, kept, is_undone in there if kept is not None and not is_undone}
+    # What another log dir's undo has left undone needs no more than to be removed, by the next undo.
+    found = found or {kept.log_dir for _, kept, _ in there if kept is not None}
     if len(found) == 1:
         return Path(found.pop())
     if not found and there:
@@ -114,6 +116,8 @@ def undo_clean(kept_dir: Path, sources: Sources, context: CallContext) -> Iterat
                 yield Refusal(directory.name, as_value(_without_manifest(directory)))
                 continue
             (name,) = parse_names([kept.partition])
+            if is_undone and Path(kept.log_dir) != log_dir:
+                continue
             if is_undone:
                 yield attempt(name, directory, partial(_finish, session, name, directory, kept))
             else:
@@ -144,9 +148,14 @@ def _manifests(fs: FileSystem, kept_dir: Path) -> list[tuple[Path, KeptPartition
             found.append((directory, kept, False))
         elif (kept := _read(manifest(fs, directory, names.UNDONE_MANIFEST))) is not None:
             found.append((directory, kept, True))
-        elif any(map(is_group_name, fs.list_dirs(directory))):
+        elif any(_keeps_segments(fs, directory / name) for name in fs.list_dirs(directory) if is_group_name(name)):
             found.append((directory, None, False))
     return found
+
+
+def _keeps_segments(fs: FileSystem, group: Path) -> bool:
+    """Tell whether files of segments are there; an undo leaves others in place."""
+    return any(names.parse_file_name(name) is not None for name in fs.list_files(group))
 
 
 def _read(file: StateFile[KeptPartition]) -> KeptPartition | None:
@@ -220,23 +229,27 @@ def _groups_to_undo(fs: FileSystem, log: LoadedLog, kept_dir: Path, kept: KeptPa
     """
     Return the groups to put back, the last one swapped first, and make sure that each can be put back.
 
-    A group whose old segments are on disk needs nothing: it was never swapped, or was put back before a crash.
+    A group whose old segments are on disk needs nothing: it was never swapped, or was put back before a crash. One of
+    them that an earlier round made is gone again once the segments before that round are back.
     """
     on_disk = {segment.base_offset: segment for segment in log.segments}
 
     def look(base: int) -> tuple[int, int] | None:
         return crc32_of(fs, on_disk[base].log_path) if base in on_disk else None
 
-    # The `.log` files after the groups handled so far have been put back; read when first needed.
-    logs: dict[int, tuple[int, int] | None] = {}
+    # The `.log` files after the groups handled so far have been put back.
+    logs = {each: look(each) for each in {each for group in kept.groups for each in group.old_logs}}
+    is_done, gone = list[bool](), set[tuple[int, KeptFile]]()
+    for group in kept.groups:
+        olds = group.old_logs.items()
+        is_done.append(all(logs[each] == (file.bytes, file.crc32) or (each, file) in gone for each, file in olds))
+        if is_done[-1]:
+            gone.add(group.new_log)
     todo = []
-    for group in reversed(kept.groups):
+    for group, is_put_back in zip(reversed(kept.groups), reversed(is_done), strict=True):
         base, new = group.new_log
         old = group.old_logs
-        for each in old:
-            if each not in logs:
-                logs[each] = look(each)
-        if all(logs[each] == (file.bytes, file.crc32) for each, file in old.items()):
+        if is_put_back or all(logs[each] == (file.bytes, file.crc32) for each, file in old.items()):
             continue
         # Old segments that hold nothing new come back by themselves after a crash (R-633).
         others = ((logs[each], (file.bytes, file.crc32)) for each, file in old.items() if each != base)

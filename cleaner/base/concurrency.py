@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _LONGEST_WAIT_SECONDS = 1e9  # the system's timers do not take any length
+_LONGEST_LOADING_SECONDS = 120.0  # with compiling
 
 __all__ = [
     "FIRST_COMPLETED",
@@ -166,6 +167,19 @@ class Thread(threading.Thread):
             raise
 
 
+_loading: set[Thread] = set()  # those at work, also of interrupted calls
+
+
+def _await_loading() -> None:
+    """Let loading end before a fork: its threads do not exist in there, and what they have locked stays locked."""
+    for thread in tuple(_loading):
+        if thread is not current_thread():
+            thread.join(_LONGEST_LOADING_SECONDS)
+
+
+os.register_at_fork(before=_await_loading)
+
+
 def undisturbed(work: Callable[[], Result]) -> Result:
     """
     Load something where no interrupt reaches: for the main thread by another one, which goes on if the wait ends early.
@@ -183,11 +197,15 @@ def undisturbed(work: Callable[[], Result]) -> Result:
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - the caller raises it
             errors.append(error)
+        finally:
+            _loading.discard(thread)
 
+    thread = Thread(target=run, name="cleaner-loading")
+    _loading.add(thread)
     try:
-        thread = Thread(target=run, name="cleaner-loading")
         thread.start()
     except OutOfThreadsError:
+        _loading.discard(thread)
         return work()
     thread.join()
     if errors:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numba
 import numpy.ma  # noqa: F401 - or numba does at the first call of a kernel, where an interrupt could reach it
+from numba.core.compiler_lock import global_compiler_lock
 
 from cleaner.base.concurrency import undisturbed
 from cleaner.kernels.cache import KernelCache
@@ -51,7 +52,12 @@ def jit(function: Callable, *, inlined: bool = False) -> Callable:
         _KEPT.append(kernel)
     # What numba's dispatcher calls for types of arguments that it has not seen yet.
     make = kernel._compile_for_args
-    kernel._compile_for_args = lambda *arguments: undisturbed(partial(make, *arguments))
+
+    def make_undisturbed(*arguments: object) -> object:
+        # Another thread would wait for numba's lock forever where this one is in the middle of a compilation already.
+        return make(*arguments) if global_compiler_lock.is_locked() else undisturbed(partial(make, *arguments))
+
+    kernel._compile_for_args = make_undisturbed
     return kernel
 
 

@@ -416,14 +416,13 @@ def find_conflicts(
     lines: dict[Path, Set[TopicPartition]] = {}
     for log_dir in log_dirs:
         try:
-            found, cleaned = log_dir.listing(), log_dir.cleaner_offsets
+            found = log_dir.listing()
+            directories[log_dir.path] = found.current.keys() | found.linked.keys()
+            lines[log_dir.path] = log_dir.cleaner_offsets.keys()  # last: the directories count without it
         except (CleanerError, OSError) as error:
             if on_fault is None:
                 raise
             on_fault(error)
-            continue
-        directories[log_dir.path] = found.current.keys() | found.linked.keys()
-        lines[log_dir.path] = cleaned.keys()
     return conflicts_of(directories, lines)
 
 

@@ -36,6 +36,35 @@ call()
 print(interrupts > 0, read)
 """
 
+_FORKED = """
+import os, signal, sys
+import cleaner
+
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.05)
+try:
+    cleaner.check(sys.argv[1])
+    sys.exit("not interrupted")
+except KeyboardInterrupt:
+    child = os.fork()
+signal.alarm(250 if child else 200)
+cleaner.check(sys.argv[1])
+if child:
+    print(os.waitpid(child, 0)[1])
+else:
+    os._exit(0)
+"""
+
+_WITHIN_A_COMPILATION = """
+import sys
+import cleaner
+from numba.core.compiler_lock import global_compiler_lock
+
+reader = cleaner.open_reader(sys.argv[1], "topic")
+with global_compiler_lock:
+    print(sum(1 for _ in reader.read(0)))
+"""
+
 # Each first call in a fork of a process that has loaded nothing of ours.
 _FIRST_CALLS = """
 import contextlib, os, sys, threading
@@ -110,3 +139,16 @@ def test_first_calls_that_were_interrupted_break_nothing(tmp_path: Path) -> None
 def test_first_calls_import_nothing_in_the_main_thread(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "logs", keyed_log())
     assert run(_FIRST_CALLS, tmp_path / "logs", tmp_path / "kept") == ("", "")
+
+
+def test_first_call_that_was_interrupted_leaves_no_lock_to_a_fork(tmp_path: Path) -> None:
+    """The thread that goes on loading does not exist there: its locks of modules were held for good."""
+    write_log_dir(tmp_path, keyed_log())
+    out, _ = run(_FORKED, tmp_path)  # Python's logging may complain: it was loaded in the middle of the fork
+    assert out == "0\n"
+
+
+def test_first_call_in_the_middle_of_a_compilation_does_not_wait_for_its_end(tmp_path: Path) -> None:
+    """As in a signal handler: this thread has numba's lock already."""
+    write_log_dir(tmp_path, keyed_log())
+    assert run(_WITHIN_A_COMPILATION, tmp_path) == ("80\n", "")

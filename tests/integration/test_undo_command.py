@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -111,8 +111,11 @@ class Stop(BaseException):
     """The process is killed."""
 
 
-def stop_at(patch: pytest.MonkeyPatch, directory: Path, calls: int) -> None:
-    """Have the process killed before one of the calls that remove something in a directory."""
+REMOVALS = ("remove", "remove_all", "remove_dir")
+
+
+def stop_at(patch: pytest.MonkeyPatch, directory: Path, calls: int, kinds: Sequence[str] = REMOVALS) -> None:
+    """Have the process killed before one of the calls that remove something in a directory, or change it otherwise."""
     count = 0
 
     def stopping(real: Callable[..., object]) -> Callable[..., object]:
@@ -125,7 +128,7 @@ def stop_at(patch: pytest.MonkeyPatch, directory: Path, calls: int) -> None:
 
         return call
 
-    for name in ("remove", "remove_all", "remove_dir"):
+    for name in kinds:
         patch.setattr(FileSystem, name, stopping(getattr(FileSystem, name)))
 
 
@@ -255,6 +258,62 @@ def test_undo_again_after_a_stop_in_its_last_step_says_so_and_finishes(
         assert list(kept.iterdir()) == []
     code, _, err = run("undo", kept)
     assert (code, "keeps no segments" in err) == (2, True)
+
+
+def test_undo_of_several_rounds_that_is_stopped_anywhere_is_finished_by_the_same_command(
+    log_dir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier round wrote, and a later one replaced, is gone again once the segments before both are back."""
+    kept, before = tmp_path / "kept", everything(log_dir)
+    for some in (("--max-dirty-bytes", "100"), ("--max-dirty-bytes", "200"), ("--rounds", "all")):
+        assert run("clean", log_dir, "topic-0", "--keep-old", kept, *some, *COMPACT)[0] == 0
+    for directory in (log_dir, kept):
+        shutil.copytree(directory, tmp_path / f"{directory.name}-cleaned")
+    stops = 0
+    while True:
+        with monkeypatch.context() as patch:
+            stop_at(patch, tmp_path, stops + 1, ("rename", "rename_all", "remove", "remove_all", "fsync_dir"))
+            try:
+                cleaner.undo(kept)
+                break
+            except Stop:
+                stops += 1
+        code, _, err = run("undo", kept)
+        assert (code, err) == (0, ""), stops
+        assert everything(log_dir) == before, stops
+        assert list(kept.iterdir()) == []
+        for directory in (log_dir, kept):
+            shutil.rmtree(directory)
+            shutil.copytree(tmp_path / f"{directory.name}-cleaned", directory)
+    assert stops > 20
+
+
+def test_mark_of_another_log_dir_s_undo_keeps_none_from_being_undone(
+    log_dir: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next command removes it."""
+    kept, other = tmp_path / "kept", shutil.copytree(log_dir, tmp_path / "other")
+    before = everything(other)
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    with monkeypatch.context() as patch:
+        stop_at(patch, kept / "topic-0", 1)
+        with pytest.raises(Stop):
+            cleaner.undo(kept)
+    assert run("clean", other, "topic-1", "--keep-old", kept, *COMPACT)[0] == 0
+    assert run("undo", kept)[0] == 0
+    assert everything(other) == before
+    code, out, _ = run("undo", kept)
+    assert (code, out.splitlines()) == (0, ["topic-0: undone already, cleaner checkpoint none"])
+
+
+def test_file_of_ours_among_kept_ones_stays_and_is_no_segment(log_dir: Path, tmp_path: Path, run: Run) -> None:
+    kept = tmp_path / "kept"
+    assert run("clean", log_dir, "topic-0", "--keep-old", kept, *COMPACT)[0] == 0
+    notes = kept / "topic-0" / "000001" / "notes"
+    notes.write_text("mine")
+    assert run("undo", kept)[0] == 0
+    code, _, err = run("undo", kept)
+    assert (code, "keeps no segments" in err, notes.read_text()) == (2, True, "mine")
 
 
 def test_kept_files_beside_the_mark_of_an_earlier_undo_are_not_undone(log_dir: Path, tmp_path: Path, run: Run) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptCheckpointError, LogDirOfflineError, UncleanableError, disk_error
+from cleaner.errors import CleanerError, CorruptCheckpointError, LogDirOfflineError, UncleanableError, disk_error
 from cleaner.storage.fs.file_system import FileSystem
 from cleaner.storage.log_dir import CachedLogDir, LogDir, OffsetKind, Use, find_conflicts
 
@@ -263,6 +263,15 @@ def test_conflicts_name_partitions_claimed_by_two_log_dirs(tmp_path: Path) -> No
     assert (line.topic_partition, line.what, line.droppable) == (A1, "cleaner-offset-checkpoint", (second.path,))
     assert str(line) == f"a-1 has a line in cleaner-offset-checkpoint in {first.path} and {second.path}"
     assert str(directory) == f"a-0 has a directory in {first.path} and {second.path}"
+
+
+def test_damaged_checkpoint_of_a_log_dir_hides_none_of_its_directories(tmp_path: Path) -> None:
+    """They are there whatever it says; the damage is told."""
+    first, second = make(tmp_path / "1", "a-0"), make(tmp_path / "2", "a-0", cleaner="a 0 5")
+    (second.path / "cleaner-offset-checkpoint").write_text("no checkpoint")
+    faults: list[CleanerError | OSError] = []
+    (directory,) = find_conflicts([first, LogDir(FileSystem(), second.path)], faults.append)
+    assert (directory.topic_partition, directory.what, len(faults)) == (A0, "directory", 1)
 
 
 def test_conflicts_of_log_dirs_in_order_are_none(tmp_path: Path) -> None:

@@ -337,7 +337,8 @@ def test_fault_of_one_log_dir_keeps_no_command_from_another(
         (bad / "foreign").mkdir()
     config = tmp_path / "server.properties"
     config.write_text(f"log.dirs={bad},{good[0]},{good[1]},{tmp_path}/gone\ncleanup.policy=compact\n")
-    twice = f"one-0 has a directory in {good[0]} and {good[1]}"
+    places = [bad, *good] if fault == "checkpoint" else good  # a directory is there whatever the checkpoint says
+    twice = f"one-0 has a directory in {' and '.join(map(str, places))}"
     for command in (["plan", str(good[1]), "two-0"], ["gaps", str(good[1])], ["clean", str(good[1]), "two-0"]):
         assert main([*command, "--config", str(config)]) == 0, command
         err = capsys.readouterr().err

@@ -107,9 +107,9 @@ class _Exchange(Hold):
             self._directory.mkdir()
 
 
-@pytest.mark.parametrize(("cleans", "settles"), [(by_name, True), (all_due, False), (by_daemon, True)])
+@pytest.mark.parametrize("cleans", [by_name, all_due, by_daemon])
 def test_log_that_is_not_cleaned_has_its_checkpoint_corrected_last_and_under_its_lock(
-    tmp_path: Path, cleans: Cleans, settles: bool
+    tmp_path: Path, cleans: Cleans
 ) -> None:
     """R-405, R-420: a writer that cuts the log waits, or is noticed; files left by a stop have gone before."""
     logs = tmp_path / "logs"
@@ -124,7 +124,7 @@ def test_log_that_is_not_cleaned_has_its_checkpoint_corrected_last_and_under_its
             super().write_atomically(path, data)
 
     cleans(tmp_path, Watched())
-    assert seen == [(True, not settles)]
+    assert seen == [(True, False)]
     assert offsets(logs, "cleaner") == {str(TP): 0}
 
 

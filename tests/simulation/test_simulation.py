@@ -24,7 +24,7 @@ _ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.long
 
 _PLANS = sorted((Path(__file__).parent / "plans").glob("*.json"))
-_SEEDS = range(60)
+_SEEDS = range(40)
 _REPLAYED = range(100, 104)
 
 

@@ -36,8 +36,9 @@ from cleaner.read.latest import Digest, LatestByKey
 from cleaner.read.partition_files import PartitionFiles
 from cleaner.read.view import ReadView
 from cleaner.storage.files.checkpoint import read_offset_checkpoint
+from cleaner.storage.files.leader_epochs import read_leader_epochs
 from cleaner.storage.lock.waiting import go_on
-from cleaner.storage.segment.names import CLEANER_CHECKPOINT
+from cleaner.storage.segment.names import CLEANER_CHECKPOINT, LEADER_EPOCHS
 
 _MAX_TRIES = 100
 _UNKNOWN: tuple[int, bytes] | None = (-1, b"")
@@ -66,8 +67,12 @@ class Latest(Closing):
         next_offset: int,
         rule: SurvivorRule,
         checkpoint: Callable[[], int],
+        has_changed: Callable[[], bool],
+        latest_epoch: int | None,
     ) -> None:
         self._rule = rule
+        self._has_changed = has_changed
+        self._latest_epoch = latest_epoch
         self._checkpoint = checkpoint
         self.next_offset = next_offset
         self.check_done: Callable[[], None] = go_on
@@ -161,21 +166,30 @@ class Latest(Closing):
             last: batches without any of these records are hidden.
         """
         cursor, unpacker = Cursor(self._held, offset, reuses=not keeps), Unpacker(self._held.batch_limit_bytes)
+        epoch = -1
         try:
             while (chunk := cursor.next_chunk(end_offset)) is not None:
                 self.check_done()
+                epochs = chunk.batches["leader_epoch"][chunk.batches["base_offset"] < end_offset]
+                epoch = max(epoch, int(epochs.max(initial=-1)))
                 hidden = self._hidden(chunk, cursor)
                 if last is not None:
                     hidden[~last.may_be_in(chunk.batches)] = 1
                 for block in unpacker.blocks(cursor.path, chunk, unwanted=hidden != 0):
                     yield cursor.path, block, hidden[block.first : block.first + len(block.batches)]
-            self._require_uncut(cursor, end_offset)
+            self._require_uncut(cursor, end_offset, epoch)
         finally:
             cursor.close()
 
-    def _require_uncut(self, cursor: Cursor, end_offset: int) -> None:
-        """Make sure, after a pass, that the files were not cut since they were opened."""
+    def _require_uncut(self, cursor: Cursor, end_offset: int, epoch: int) -> None:
+        """
+        Make sure, after a pass, that the files were not cut since they were opened; `epoch`: the latest met.
+
+        A cut begins a leader epoch. The log may have grown again since, with records that are undecided.
+        """
         is_same = cursor.next_offset >= end_offset
+        if self._latest_epoch is not None and epoch > self._latest_epoch and self._has_changed():
+            is_same = False
         if end_offset == self.next_offset:
             if self._last_batch is _UNKNOWN:
                 self._last_batch = cursor.last_batch
@@ -203,6 +217,7 @@ def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation, rul
     for _ in range(_MAX_TRIES):
         listing, held = files.open_all(partial(HeldFiles.hold, files))
         try:
+            latest_epoch = _latest_epoch_of(files)
             # After the listing: records cleaned away before it were superseded by records below this offset.
             start_offset, next_offset = view.log_start_offset, reach(view, isolation, "high_watermark")
             aborted = None
@@ -211,7 +226,9 @@ def take_latest(files: PartitionFiles, view: ReadView, isolation: Isolation, rul
                 aborted.read_all()
             if files.is_unchanged(listing):
                 end_offset = max(start_offset, next_offset)
-                return Latest(held, aborted, start_offset, end_offset, rule, partial(_checkpoint_of, files))
+                has_changed = partial(_is_of_another_generation, files, listing.generation)
+                checkpoint = partial(_checkpoint_of, files)
+                return Latest(held, aborted, start_offset, end_offset, rule, checkpoint, has_changed, latest_epoch)
         except BaseException:
             held.close()
             raise
@@ -226,3 +243,17 @@ def _checkpoint_of(files: PartitionFiles) -> int:
     except CleanerError:
         return 0
     return offsets.get(files.topic_partition, 0)
+
+
+def _latest_epoch_of(files: PartitionFiles) -> int | None:
+    """Return the latest leader epoch, -1 for none; None if nothing says."""
+    try:
+        entries = read_leader_epochs(files.fs, files.directory / LEADER_EPOCHS)
+    except CleanerError:
+        return None
+    return entries[-1].epoch if entries else -1
+
+
+def _is_of_another_generation(files: PartitionFiles, generation: int) -> bool:
+    """Tell whether the log was swapped or cut since: that an epochs' file is behind says nothing in a log at rest."""
+    return files.generation() != generation

@@ -10,7 +10,7 @@ import pytest
 import cleaner
 from cleaner import Log, LogManager, Record, open_reader
 from cleaner.base.model import TopicPartition
-from cleaner.errors import CorruptLogError
+from cleaner.errors import CorruptLogError, LogTruncatedError
 from cleaner.log import latest as module
 from cleaner.storage.files.checkpoint import write_offset_checkpoint
 from cleaner.storage.fs.file_system import FileSystem
@@ -165,3 +165,21 @@ def test_the_first_damage_is_reported_whatever_is_clean(tmp_path: Path) -> None:
         assert restored(tmp_path)[0] == error
         for path, data in zip(paths, sound, strict=True):
             path.write_bytes(data)
+
+
+def test_state_of_a_log_that_was_cut_and_has_grown_again_is_refused_before_its_first_pass(tmp_path: Path) -> None:
+    """What is there now, below the end of before, may be of an open transaction."""
+    with LogManager(tmp_path, create=True, cleaner=False, tasks=False) as manager:
+        manager.create_topic("prices", 1, {"cleanup.policy": "compact"})
+        log = manager.log("prices")
+        log.append([Record(b"k", b"1")])
+        log.append([Record(b"k", b"2")])
+        log.flush()
+        with open_reader(tmp_path, "prices") as reader, reader.latest() as state:
+            log.truncate_to(1)
+            producer = log.producer("writer")
+            producer.begin()
+            producer.append([Record(b"open", b"v" * 1000)])
+            with pytest.raises(LogTruncatedError):
+                state.to_dict()
+            producer.abort()

@@ -91,6 +91,7 @@ _FOUND: dict[str, int | str] = {
     "fetches keep an end from before a cut": 383,
     "lines are worked out too early": 2137,
     "undo removes first what says where files belong": "undo/307",
+    "states notice a cut by sizes alone": 120300315,
 }
 
 

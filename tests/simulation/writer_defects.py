@@ -19,6 +19,7 @@ from cleaner.log import (
     dir_state,
     epochs,
     flusher,
+    latest,
     log_producer,
     manager,
     opening,
@@ -333,6 +334,14 @@ def openings_cut_what_was_on_disk(real: Any, *args: Any, **named: Any) -> Any:
 def readers_keep_an_end_from_before_a_cut(_real: Any, _self: stream.RecordStream) -> bool:
     """What is decided is found out once, whatever becomes of the log."""
     return False
+
+
+@breaks(latest.Latest, "_require_uncut")
+def states_notice_a_cut_by_sizes_alone(
+    real: Any, self: latest.Latest, cursor: Any, end_offset: int, _epoch: int
+) -> None:
+    """A log that was cut, and has grown again, is taken for the one from before."""
+    real(self, cursor, end_offset, -1)
 
 
 @breaks(stream.RecordStream, "next_columns")

@@ -29,9 +29,9 @@ from cleaner.app.session import Session, as_cleaner_errors, attempt, choose_part
 from cleaner.app.trust import replication_warning, standing
 from cleaner.base.model import TopicPartition
 from cleaner.errors import LogChangedError, NotCleanlyShutDownError, PolicyRefusedError
-from cleaner.read.summary import list_log_files
 from cleaner.settings.sources import Sources
 from cleaner.state.key_index_dir import INDEX_DIR_KEY, KeyIndexDir
+from cleaner.storage.load.leftovers import swap_state
 from cleaner.storage.load.loaded_log import LoadedLog
 from cleaner.storage.lock.log_dir_lock import LockMode
 from cleaner.storage.log_dir import must_be_recovered
@@ -171,10 +171,9 @@ def _clean_partition(job: _Job, topic_partition: TopicPartition, directory: Path
         refuses_keyless=verdict.refuses_keyless,
     ) as work:
         if not job.is_named and not work.is_quiet and not (answer := work.due()).is_due:
-            if list_log_files(session.context.fs, directory).temporary_files.swap is None:
-                work.correct_checkpoint()
-            else:
-                work.settle_uncleaned()
+            if swap_state(session.context.fs.list_files(directory)) is not None:
+                work.settle()
+            work.correct_checkpoint()
             return Skipped(str(topic_partition), answer.reason)
         report = clean_and_close(replace(work, held_from=job.held_from(work.log, directory)))
     replicas = "" if options.keep_tombstones or options.safe_tombstones else replication_warning(resolved)

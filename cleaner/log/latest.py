@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from cleaner.base.closing import Closing
+from cleaner.base.remote_path import is_remote
 from cleaner.errors import CleanerError, LogChangedError, LogTruncatedError
 from cleaner.format.chunks import TRANSACTIONAL_FLAG, Chunk, Flags, Mask, control_batches
 from cleaner.format.key_digests import Words
@@ -246,7 +247,9 @@ def _checkpoint_of(files: PartitionFiles) -> int:
 
 
 def _latest_epoch_of(files: PartitionFiles) -> int | None:
-    """Return the latest leader epoch, -1 for none; None if nothing says."""
+    """Return the latest leader epoch, -1 for none; None if nothing says, or nobody cuts the log: in a bucket."""
+    if is_remote(files.log_dir):
+        return None
     try:
         entries = read_leader_epochs(files.fs, files.directory / LEADER_EPOCHS)
     except CleanerError:

@@ -408,7 +408,7 @@ def find_conflicts(
 
     Args:
         log_dirs: all of them.
-        on_fault: called for each one that cannot be read, which is then left out; None raises.
+        on_fault: called for each one of which its lines, or anything, cannot be read; that is left out. None raises.
     Raises:
         CorruptCheckpointError, UncleanableError: as `LogDir.offsets` and `LogDir.listing`.
     """

@@ -54,9 +54,6 @@ class GroupEnds:
         self._error: BaseException | None = None
         self._note: Note | None = None
         self._last_bytes = 0
-        self._lock = concurrency.Lock()
-        # Guarded by _lock: whether the last thread has begun its work, and whether it must not.
-        self._has_begun = self._is_cancelled = False
 
     def __enter__(self) -> GroupEnds:
         return self
@@ -116,7 +113,6 @@ class GroupEnds:
             target: what is ended: from here on it is the end's, if `has` says so.
             end: what to do in the background; on an error it discards the target. What it returns is called in `wait`.
         """
-        self._has_begun = self._is_cancelled = False
         thread = concurrency.Thread(target=self._run, args=(end,), name="cleaner-group-end")
         try:
             self._thread, self._target = thread, target
@@ -124,10 +120,8 @@ class GroupEnds:
         except OutOfThreadsError:
             self._run(end)
         except BaseException:
-            # An interrupt may come while `start` waits for a thread that runs already.
-            with self._lock:
-                self._is_cancelled = not self._has_begun
-            if self._is_cancelled:
+            # An interrupt may come while `start` waits for a thread that runs already, or has ended since.
+            if not thread.is_alive() and self._note is None and self._error is None:
                 self._thread = self._target = None
             raise
 
@@ -136,10 +130,6 @@ class GroupEnds:
         return self._target is target
 
     def _run(self, end: Callable[[], Note]) -> None:
-        with self._lock:
-            if self._is_cancelled:
-                return
-            self._has_begun = True
         try:
             self._note = end()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`

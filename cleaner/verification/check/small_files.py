@@ -35,8 +35,12 @@ def check_small_files(fs: FileSystem, directory: Path, log_end_offset: int, is_i
     except FileNotFoundError:
         return
     present = set(files)
-    states = swap_states([name for name in files if _foreign_reason(directory, name) is None])
+    foreign = {name: reason for name in files if (reason := _foreign_reason(directory, name)) is not None}
+    states = swap_states([name for name in files if name not in foreign])
     for name in files:
+        if name in foreign:
+            yield Finding(FindingKind.FOREIGN_FILE, directory / name, foreign[name])
+            continue
         for finding in _check(fs, directory / name, log_end_offset, present, states.get(name)):
             if finding.is_damage or finding.kind is FindingKind.FOREIGN_FILE or not is_in_use:
                 yield finding
@@ -55,9 +59,7 @@ def _check(
     fs: FileSystem, path: Path, log_end_offset: int, present: set[str], state: SwapState | None
 ) -> Iterator[Finding]:
     name = path.name
-    if (foreign := _foreign_reason(path.parent, name)) is not None:
-        yield Finding(FindingKind.FOREIGN_FILE, path, foreign)
-    elif state is not None:
+    if state is not None:
         yield _note(FindingKind.LEFTOVER, path, state.value)
     elif names.is_deleted(name):
         # A broker that stops in order leaves what it deleted in its last file.delete.delay.ms.

@@ -56,7 +56,7 @@ def test_thread_whose_join_was_interrupted_is_alive_until_its_work_has_ended() -
 
     thread = concurrency.Thread(target=work)
     thread.start()
-    with pytest.raises(KeyboardInterrupt), interrupted_after(0.05):
+    with pytest.raises(KeyboardInterrupt), interrupted_each(0.05, times=1):
         thread.join()
     assert thread.is_alive()
     thread.join(0.01)
@@ -82,7 +82,7 @@ def test_threads_are_all_joined_though_interrupts_keep_coming() -> None:
 
 def test_undisturbed_work_goes_on_though_the_wait_is_interrupted() -> None:
     ended = threading.Event()
-    with pytest.raises(KeyboardInterrupt), interrupted_after(0.05):
+    with pytest.raises(KeyboardInterrupt), interrupted_each(0.05, times=1):
         concurrency.undisturbed(lambda: (time.sleep(0.3), ended.set()))
     assert ended.wait(60)
 
@@ -231,18 +231,6 @@ def interrupted_each(seconds: float, times: int = 6) -> Iterator[None]:
         yield
     finally:
         left = iter(())
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def interrupted_after(seconds: float) -> Iterator[None]:
-    """Have this thread interrupted once, as by Ctrl-C."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 

@@ -38,6 +38,7 @@ from cleaner.storage.segment.names import PARTITION_METADATA
 from cleaner.storage.which_dir import require_log_dir
 
 _BACKLOG = 1024
+_ASK_AGAIN_SECONDS = 0.1  # to stop, as it may not have begun
 BUCKET_LIMITS = BucketLimits(attempts=3, silence_seconds=8.0)
 """How buckets are read that are served: clients give up a fetch without an answer after 30 seconds, by default."""
 
@@ -156,13 +157,13 @@ class ServedLogDirs(Closing):
 
     @contextlib.contextmanager
     def in_background(self) -> Iterator[None]:
-        """Serve in a thread of its own, for the length of a `with` block."""
+        """Serve in a thread of its own, for the length of a `with` block, which outlasts it even if interrupted."""
         stops: list[Callable[[], object]] = []
-        began = concurrency.Event()
+        began = concurrency.Latch()
 
         def started(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
             stops.append(partial(loop.call_soon_threadsafe, stop))
-            began.set()
+            began.open()
 
         errors: list[BaseException] = []
 
@@ -172,18 +173,29 @@ class ServedLogDirs(Closing):
             except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
                 errors.append(error)
             finally:
-                began.set()
+                began.open()
 
         thread = concurrency.Thread(target=run, name="cleaner-serve", daemon=True)
-        thread.start()
-        began.wait()
+        interrupt: BaseException | None = None
         try:
+            thread.start()
+            began.wait()
             if stops:
                 yield
         finally:
-            for stop in stops:
-                stop()
-            thread.join()
+            while thread.is_alive():
+                try:
+                    for stop in stops:  # once it has begun, which an interrupt does not wait for
+                        with contextlib.suppress(RuntimeError):  # it has ended just now
+                            stop()
+                    thread.join(_ASK_AGAIN_SECONDS)
+                except BaseException as error:  # noqa: BLE001 - raised once it has ended
+                    interrupt = error
+            try:
+                if interrupt is not None:
+                    raise interrupt
+            finally:
+                del interrupt  # or the error and this frame would refer to each other
         if errors:
             raise errors[0]
 

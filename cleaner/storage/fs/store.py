@@ -91,7 +91,7 @@ class _Request:
 
     def __init__(self) -> None:
         self.was_heard = False
-        self.has_ended = concurrency.Event()
+        self.has_ended = concurrency.Latch()
         self.found: Any = None
         self.error: BaseException | None = None
 
@@ -126,7 +126,7 @@ def wait_for(work: Callable[[], _Result], silence_seconds: float, check_done: Ca
             request.found = work()
         except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
             request.error = error
-        request.has_ended.set()
+        request.has_ended.open()
 
     concurrency.Thread(target=run, name="cleaner-request", daemon=True).start()
     silent_seconds = 0.0

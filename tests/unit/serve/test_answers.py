@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 import pytest
 from kafka.record import MemoryRecords
 
+from cleaner.app.serve_log_dirs import ServedLogDirs, serve_log_dirs
 from cleaner.base.clock import SystemClock
 from cleaner.base.model import TopicPartition
 from cleaner.errors import ListenError, LogChangedError, UsageError
@@ -70,6 +74,33 @@ def offsets_in(fetched: Any) -> list[int]:
         batch = records.next_batch()
         found += [] if batch.is_control_batch else [record.offset for record in batch]
     return found
+
+
+@pytest.mark.parametrize("is_late", ["begin", "end"])
+def test_interrupt_leaves_no_server_at_work_behind_the_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: str
+) -> None:
+    """Neither one that comes while it begins, nor one that comes while it is waited for."""
+    write_log_dir(tmp_path, LogBuilder(PRICES))
+    real = ServedLogDirs.run
+
+    def run(served: ServedLogDirs, *started: Any) -> None:
+        time.sleep(0.3 if is_late == "begin" else 0)
+        real(served, *started)
+        time.sleep(0.3 if is_late == "end" else 0)
+
+    monkeypatch.setattr(ServedLogDirs, "run", run)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            if is_late == "begin":
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with serve_log_dirs(tmp_path):
+                assert is_late == "end"
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not [thread for thread in threading.enumerate() if thread.name == "cleaner-serve"]
 
 
 def test_last_stable_offset_is_not_below_a_log_start_that_rises_meanwhile(
